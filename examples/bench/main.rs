@@ -1,0 +1,176 @@
+//! Times a training step of a reference workload: forward, loss, backward, update, and reading the loss.
+//!
+//! ```text
+//! cargo run --release --example bench -- --workload tiny --device cpu --json
+//! python3 examples/bench/torch_twin.py --workload tiny --device cpu --json
+//! ```
+//!
+//! The second line times the same in PyTorch. Data are random, and made once, on the device. Every step reads the loss, which
+//! waits for the device, so that nothing is left running when the clock stops.
+
+mod models;
+mod workload;
+
+use std::fmt;
+use std::fs;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use meganeura::{Device, Precision};
+
+use workload::{Name, Workload};
+
+/// Times a training step.
+#[derive(Parser, Debug)]
+struct Options {
+    #[arg(long, value_enum, default_value_t = Name::Tiny)]
+    workload: Name,
+    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Examples in a step; by default as in the table of workloads: 64, 1024, 128, 64
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
+    /// Steps that are timed
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Steps before those, besides the first, which is timed alone
+    #[arg(long, default_value_t = 10)]
+    warmup: u32,
+    #[arg(long, value_enum, default_value_t = Accuracy::Full)]
+    precision: Accuracy,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Accuracy {
+    /// f32 everywhere
+    Full,
+    /// f16 products, f32 sums
+    Fast,
+    /// f64 everywhere, on the CPU
+    Double,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(report) if options.json => println!("{report}"),
+        Ok(report) => {
+            for (key, value) in report.as_object().into_iter().flatten() {
+                println!("{key:22} {value}");
+            }
+        }
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            return ExitCode::from(if matches!(failure, Failure::NotThere(_)) { 2 } else { 1 });
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(options: &Options) -> Result<serde_json::Value, Failure> {
+    let device = choose_device(options)?;
+    let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
+    let mut workload = options.workload.make(&device, batch)?;
+    let mut step = || -> meganeura::Result<(f32, Duration)> {
+        let start = Instant::now();
+        let loss = workload.step()?;
+        Ok((loss, start.elapsed()))
+    };
+
+    let before = device.stats();
+    let (loss_first, first_step) = step()?;
+    for _ in 0..options.warmup {
+        step()?;
+    }
+    let warm = device.stats();
+    let timed = (0..options.steps).map(|_| step()).collect::<meganeura::Result<Vec<_>>>()?;
+    let after = device.stats();
+
+    let mut times: Vec<_> = timed.iter().map(|(_, time)| milliseconds(*time)).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    let per_step = |count: u64| count as f64 / f64::from(options.steps);
+    Ok(serde_json::json!({
+        "framework": "meganeura",
+        "version": env!("CARGO_PKG_VERSION"),
+        "device": device.to_string(),
+        "precision": options.precision.to_string(),
+        "workload": options.workload.to_string(),
+        "batch": batch,
+        "ms_per_step_median": rounded(median(&times), 4),
+        "ms_per_step_min": rounded(times[0], 4),
+        "first_step_ms": rounded(milliseconds(first_step), 3),
+        "plan_ms": rounded(milliseconds(after.plan_time - before.plan_time), 3),
+        "launches_per_step": per_step(after.launches - warm.launches),
+        "submissions_per_step": per_step(after.submissions - warm.submissions),
+        "peak_device_mib": rounded(after.peak_bytes as f64 / 1_048_576.0, 1),
+        "peak_rss_mib": peak_rss_mib().map(|mib| rounded(mib, 1)),
+        "params": workload.parameter_count(),
+        "loss_first": loss_first,
+        "loss_last": timed.last().map(|(loss, _)| loss),
+    }))
+}
+
+fn choose_device(options: &Options) -> Result<Device, Failure> {
+    match options.precision {
+        Accuracy::Full => Ok(meganeura_examples::device(&options.device)?),
+        Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
+        Accuracy::Double => Err(Failure::NotThere("double precision is there on the CPU only: --device cpu".into())),
+        Accuracy::Fast => Err(Failure::NotThere("fast precision is not there yet; there are full and double".into())),
+    }
+}
+
+/// Why there is no result.
+enum Failure {
+    /// Something that this program cannot do (yet).
+    NotThere(String),
+    Failed(meganeura::Error),
+}
+
+impl From<meganeura::Error> for Failure {
+    fn from(error: meganeura::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotThere(message) => f.write_str(message),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// As it is written on the command line.
+impl fmt::Display for Accuracy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
+    }
+}
+
+/// The most memory that this process had, where the system tells (Linux).
+fn peak_rss_mib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], sorted[middle]) } else { sorted[middle] }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn rounded(x: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (x * scale).round() / scale
+}

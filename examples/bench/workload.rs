@@ -1,0 +1,97 @@
+//! A workload: a model with data to learn and an optimizer.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use meganeura::init::Initializer;
+use meganeura::prelude::*;
+
+use crate::Failure;
+use crate::models::{Mlp, Tiny};
+
+/// The reference workloads.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Two convolutions on 8×8 images: all overhead
+    Tiny,
+    /// 784-1024-1024-10: matrix multiplication
+    Mlp,
+    /// ResNet-18 with group normalisation, on 32×32 images
+    Resnet18gn,
+    /// The U-Net of a diffusion model, on 32×32 images
+    Unet,
+}
+
+/// As it is written on the command line.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
+    }
+}
+
+impl Name {
+    /// Examples in a step of the reference.
+    pub fn default_batch(self) -> usize {
+        match self {
+            Self::Tiny | Self::Unet => 64,
+            Self::Mlp => 1024,
+            Self::Resnet18gn => 128,
+        }
+    }
+
+    /// The workload, its data and first weights on the device.
+    pub fn make(self, device: &Device, batch: usize) -> Result<Box<dyn Workload>, Failure> {
+        let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
+        match self {
+            Self::Tiny => Ok(Classify::boxed(Tiny::init(device, SEED)?, adamw(), Shape::from([batch, 1, 8, 8]))?),
+            Self::Mlp => Ok(Classify::boxed(Mlp::init(device, SEED)?, adamw(), Shape::from([batch, 784]))?),
+            Self::Resnet18gn | Self::Unet => Err(Failure::NotThere(format!("workload {self} is not there yet"))),
+        }
+    }
+}
+
+const SEED: u64 = 42;
+const CLASSES: u64 = 10;
+
+/// Something to train, a step at a time.
+pub trait Workload {
+    /// One step; waits for it and returns the loss before it.
+    fn step(&mut self) -> meganeura::Result<f32>;
+
+    /// How many numbers are trained.
+    fn parameter_count(&self) -> usize;
+}
+
+/// Learns to tell random inputs apart.
+struct Classify<M, O> {
+    device: Device,
+    net: M,
+    optimizer: O,
+    x: Tensor,
+    labels: Tensor,
+}
+
+impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
+    fn boxed(net: M, optimizer: O, input: Shape) -> meganeura::Result<Box<dyn Workload>> {
+        let device = net.named_parameters()[0].1.value().device().clone();
+        let data = Seed::new(SEED).field("data");
+        let x = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, input, data)?;
+        let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % CLASSES) as u32).collect();
+        let labels = Tensor::indices(&device, [input[0]], &labels)?;
+        Ok(Box::new(Self { device, net, optimizer, x, labels }))
+    }
+}
+
+impl<M: Layer, O: Optimizer> Workload for Classify<M, O> {
+    fn step(&mut self) -> meganeura::Result<f32> {
+        let tape = Tape::new(&self.device);
+        let loss = self.net.forward(&tape.input(&self.x)).cross_entropy(&self.labels);
+        let grads = tape.backward(&loss)?;
+        self.optimizer.step(&mut self.net, &grads)?;
+        loss.item()
+    }
+
+    fn parameter_count(&self) -> usize {
+        self.net.parameter_count()
+    }
+}

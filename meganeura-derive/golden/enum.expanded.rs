@@ -1,0 +1,75 @@
+#[automatically_derived]
+impl<T> ::meganeura::__private::Module for Norm<T> {
+    fn visit<'__visit>(
+        &'__visit self,
+        __at: ::meganeura::__private::At<'_>,
+        __f: &mut dyn ::meganeura::__private::core::ops::FnMut(
+            ::meganeura::__private::At<'_>,
+            ::meganeura::__private::Slot<'__visit>,
+        ),
+    ) {
+        match self {
+            Self::Group { 0: field_0, .. } => {
+                <GroupNorm as ::meganeura::__private::Module>::visit(
+                    field_0,
+                    ::meganeura::__private::At::field(&__at, "0"),
+                    __f,
+                );
+            }
+            Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                <Param as ::meganeura::__private::Module>::visit(
+                    field_weight,
+                    ::meganeura::__private::At::field(&__at, "weight"),
+                    __f,
+                );
+                <Box<
+                    Norm<T>,
+                > as ::meganeura::__private::Module>::visit(
+                    field_inner,
+                    ::meganeura::__private::At::frozen(
+                        ::meganeura::__private::At::field(&__at, "inner"),
+                    ),
+                    __f,
+                );
+            }
+            Self::Skipped { .. } => {}
+            Self::None { .. } => {}
+        }
+    }
+    fn visit_mut<'__visit>(
+        &'__visit mut self,
+        __at: ::meganeura::__private::At<'_>,
+        __f: &mut dyn ::meganeura::__private::core::ops::FnMut(
+            ::meganeura::__private::At<'_>,
+            ::meganeura::__private::SlotMut<'__visit>,
+        ),
+    ) {
+        match self {
+            Self::Group { 0: field_0, .. } => {
+                <GroupNorm as ::meganeura::__private::Module>::visit_mut(
+                    field_0,
+                    ::meganeura::__private::At::field(&__at, "0"),
+                    __f,
+                );
+            }
+            Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                <Param as ::meganeura::__private::Module>::visit_mut(
+                    field_weight,
+                    ::meganeura::__private::At::field(&__at, "weight"),
+                    __f,
+                );
+                <Box<
+                    Norm<T>,
+                > as ::meganeura::__private::Module>::visit_mut(
+                    field_inner,
+                    ::meganeura::__private::At::frozen(
+                        ::meganeura::__private::At::field(&__at, "inner"),
+                    ),
+                    __f,
+                );
+            }
+            Self::Skipped { .. } => {}
+            Self::None { .. } => {}
+        }
+    }
+}

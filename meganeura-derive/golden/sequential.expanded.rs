@@ -1,0 +1,158 @@
+#[automatically_derived]
+impl ::meganeura::__private::Module for Digits {
+    fn visit<'__visit>(
+        &'__visit self,
+        __at: ::meganeura::__private::At<'_>,
+        __f: &mut dyn ::meganeura::__private::core::ops::FnMut(
+            ::meganeura::__private::At<'_>,
+            ::meganeura::__private::Slot<'__visit>,
+        ),
+    ) {
+        match self {
+            Self { stem: field_stem, r#type: field_type, head: field_head, .. } => {
+                <Conv2d as ::meganeura::__private::Module>::visit(
+                    field_stem,
+                    ::meganeura::__private::At::field(&__at, "stem"),
+                    __f,
+                );
+                <Block as ::meganeura::__private::Module>::visit(
+                    field_type,
+                    ::meganeura::__private::At::frozen(
+                        ::meganeura::__private::At::field(&__at, "block"),
+                    ),
+                    __f,
+                );
+                <Linear as ::meganeura::__private::Module>::visit(
+                    field_head,
+                    ::meganeura::__private::At::field(&__at, "head"),
+                    __f,
+                );
+            }
+        }
+    }
+    fn visit_mut<'__visit>(
+        &'__visit mut self,
+        __at: ::meganeura::__private::At<'_>,
+        __f: &mut dyn ::meganeura::__private::core::ops::FnMut(
+            ::meganeura::__private::At<'_>,
+            ::meganeura::__private::SlotMut<'__visit>,
+        ),
+    ) {
+        match self {
+            Self { stem: field_stem, r#type: field_type, head: field_head, .. } => {
+                <Conv2d as ::meganeura::__private::Module>::visit_mut(
+                    field_stem,
+                    ::meganeura::__private::At::field(&__at, "stem"),
+                    __f,
+                );
+                <Block as ::meganeura::__private::Module>::visit_mut(
+                    field_type,
+                    ::meganeura::__private::At::frozen(
+                        ::meganeura::__private::At::field(&__at, "block"),
+                    ),
+                    __f,
+                );
+                <Linear as ::meganeura::__private::Module>::visit_mut(
+                    field_head,
+                    ::meganeura::__private::At::field(&__at, "head"),
+                    __f,
+                );
+            }
+        }
+    }
+}
+#[automatically_derived]
+impl ::meganeura::__private::core::fmt::Display for Digits {
+    fn fmt(
+        &self,
+        __f: &mut ::meganeura::__private::core::fmt::Formatter<'_>,
+    ) -> ::meganeura::__private::core::fmt::Result {
+        ::meganeura::__private::fmt_module(self, __f)
+    }
+}
+#[automatically_derived]
+impl ::meganeura::__private::Layer for Digits {
+    fn forward(&self, __x: &::meganeura::__private::Var) -> ::meganeura::__private::Var {
+        ::meganeura::__private::apply(
+            |__x: &::meganeura::__private::Var| -> ::meganeura::__private::Var {
+                let __x: ::meganeura::__private::Var = <Conv2d as ::meganeura::__private::Layer>::forward(
+                    &self.stem,
+                    __x,
+                );
+                let __x: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
+                    &__x,
+                );
+                let __x: ::meganeura::__private::Var = ::meganeura::__private::Var::leaky_relu(
+                    &__x,
+                    self.slope,
+                );
+                let __x: ::meganeura::__private::Var = self::scale(&__x);
+                let __x: ::meganeura::__private::Var = <Block as ::meganeura::__private::Layer>::forward(
+                    &self.r#type,
+                    &__x,
+                );
+                let __x: ::meganeura::__private::Var = ::meganeura::__private::apply(
+                    |x| x.flatten(),
+                    &__x,
+                );
+                <Linear as ::meganeura::__private::Layer>::forward(&self.head, &__x)
+            },
+            __x,
+        )
+    }
+}
+#[automatically_derived]
+impl ::meganeura::__private::FromSeed for Digits {
+    fn from_seed(
+        __device: &::meganeura::__private::Device,
+        __seed: ::meganeura::__private::Seed,
+    ) -> ::meganeura::__private::Result<Self> {
+        ::meganeura::__private::core::result::Result::Ok(Self {
+            stem: ::meganeura::__private::init_field(
+                "stem",
+                ::meganeura::__private::Init::init(
+                    Conv2d::new(1, 32, 3).padding(1),
+                    __device,
+                    ::meganeura::__private::Seed::field(__seed, "stem"),
+                ),
+            )?,
+            r#type: ::meganeura::__private::init_field(
+                "block",
+                <Block as ::meganeura::__private::FromSeed>::from_seed(
+                    __device,
+                    ::meganeura::__private::Seed::field(__seed, "block"),
+                ),
+            )?,
+            head: ::meganeura::__private::init_field(
+                "head",
+                ::meganeura::__private::Init::init(
+                    Linear::new(2048, 10),
+                    __device,
+                    ::meganeura::__private::Seed::field(__seed, "head"),
+                ),
+            )?,
+            slope: 0.1,
+        })
+    }
+}
+impl Digits {
+    /// Builds a `Digits` on `device`, its initial values drawn from `seed`.
+    ///
+    /// Each field is built as its `#[module(init)]` says, and every parameter is told its path.
+    ///
+    /// # Errors
+    ///
+    /// That of the first field that cannot be built.
+    #[allow(
+        dead_code,
+        reason = "a part of another module may be built through that alone"
+    )]
+    pub fn init(
+        device: &::meganeura::__private::Device,
+        seed: impl ::meganeura::__private::core::convert::Into<
+            ::meganeura::__private::Seed,
+        >,
+    ) -> ::meganeura::__private::Result<Self> {
+        ::meganeura::__private::init_module(device, seed)
+    }
+}

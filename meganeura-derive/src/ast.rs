@@ -1,0 +1,117 @@
+//! The input as the derive sees it: fields with their options and their place in paths.
+
+use proc_macro2::Span;
+use quote::{ToTokens, format_ident};
+use syn::ext::IdentExt;
+use syn::{DataUnion, DeriveInput, Fields, Ident, Index, Member, Type};
+
+use crate::attr;
+use crate::ctxt::Ctxt;
+
+pub struct Input<'a> {
+    pub original: &'a DeriveInput,
+    pub options: attr::Container,
+    pub data: Data<'a>,
+}
+
+pub enum Data<'a> {
+    Struct(Vec<Field<'a>>),
+    Enum(Vec<Variant<'a>>),
+    Union(&'a DataUnion),
+}
+
+pub struct Variant<'a> {
+    pub ident: &'a Ident,
+    pub fields: Vec<Field<'a>>,
+}
+
+pub struct Field<'a> {
+    pub original: &'a syn::Field,
+    pub member: Member,
+    pub options: attr::Field,
+}
+
+impl<'a> Input<'a> {
+    /// Reads every attribute; mistakes in them go to `ctxt`.
+    pub fn new(ctxt: &Ctxt, original: &'a DeriveInput) -> Self {
+        let options = attr::Container::parse(ctxt, &original.attrs);
+        let data = match &original.data {
+            syn::Data::Struct(data) => Data::Struct(Field::all(ctxt, &data.fields)),
+            syn::Data::Enum(data) => Data::Enum(data.variants.iter().map(|v| Variant::new(ctxt, v)).collect()),
+            syn::Data::Union(data) => Data::Union(data),
+        };
+        Self { original, options, data }
+    }
+}
+
+impl Data<'_> {
+    pub fn fields(&self) -> impl Iterator<Item = &Field<'_>> {
+        let (fields, variants) = match self {
+            Self::Struct(fields) => (&fields[..], &[][..]),
+            Self::Enum(variants) => (&[][..], &variants[..]),
+            Self::Union(_) => (&[][..], &[][..]),
+        };
+        fields.iter().chain(variants.iter().flat_map(|variant| &variant.fields))
+    }
+}
+
+impl<'a> Variant<'a> {
+    fn new(ctxt: &Ctxt, original: &'a syn::Variant) -> Self {
+        attr::refuse_on_variant(ctxt, original);
+        Self { ident: &original.ident, fields: Field::all(ctxt, &original.fields) }
+    }
+}
+
+impl<'a> Field<'a> {
+    fn all(ctxt: &Ctxt, fields: &'a Fields) -> Vec<Self> {
+        fields.iter().enumerate().map(|(index, original)| Self::new(ctxt, index, original)).collect()
+    }
+
+    fn new(ctxt: &Ctxt, index: usize, original: &'a syn::Field) -> Self {
+        let member = match &original.ident {
+            Some(ident) => Member::Named(ident.clone()),
+            None => Member::Unnamed(Index::from(index)),
+        };
+        Self { original, member, options: attr::Field::parse(ctxt, &original.attrs) }
+    }
+
+    pub fn ty(&self) -> &'a Type {
+        &self.original.ty
+    }
+
+    /// Whether it is left out of visits, and so of everything else.
+    pub fn is_skipped(&self) -> bool {
+        self.options.skip.is_some()
+    }
+
+    /// The name in the source, without `r#`.
+    pub fn name(&self) -> String {
+        match &self.member {
+            Member::Named(ident) => ident.unraw().to_string(),
+            Member::Unnamed(index) => index.index.to_string(),
+        }
+    }
+
+    /// The segment of the path: what the field is saved under.
+    pub fn key(&self) -> String {
+        self.options.rename.as_ref().map_or_else(|| self.name(), |rename| rename.value.value())
+    }
+
+    /// What to underline to point at the field as a whole.
+    pub fn tokens(&self) -> &dyn ToTokens {
+        match &self.original.ident {
+            Some(ident) => ident,
+            None => &self.original.ty,
+        }
+    }
+
+    /// A variable for the field's value.
+    pub fn variable(&self) -> Ident {
+        let mut variable = match &self.member {
+            Member::Named(ident) => format_ident!("field_{}", ident.unraw()),
+            Member::Unnamed(index) => format_ident!("field_{}", index.index),
+        };
+        variable.set_span(Span::mixed_site());
+        variable
+    }
+}

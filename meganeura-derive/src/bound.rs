@@ -1,0 +1,67 @@
+//! Which bounds the impls of a generic struct need.
+//!
+//! They are on the types of fields: `Vec<L>: Module`, not `L: Module`, which would be too much for a `Tagged<L>` that holds
+//! no `L`, and too little for an `L::Block`.
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::{Generics, Ident, Type, WherePredicate, parse_quote_spanned};
+
+use crate::ast::{Field, Input};
+
+/// The generics of `input`, and the `bounds` of each field whose type mentions a type parameter.
+pub fn with_field_types(input: &Input<'_>, bounds: impl Fn(&Field<'_>) -> Vec<TokenStream>) -> Generics {
+    let mut generics = input.original.generics.clone();
+    let parameters: Vec<&Ident> = input.original.generics.type_params().map(|parameter| &parameter.ident).collect();
+    let predicates: Vec<WherePredicate> = input
+        .data
+        .fields()
+        .filter(|field| !field.is_skipped() && mentions(field.ty(), &|ident| parameters.contains(&ident)))
+        // Of a recursive type, `Vec<Self>: Module` would be asked for in order to prove itself.
+        .filter(|field| !mentions(field.ty(), &|ident| ident == &input.original.ident || ident == "Self"))
+        .filter_map(|field| match (field.ty(), bounds(field)) {
+            (_, bounds) if bounds.is_empty() => None,
+            (ty, bounds) => Some(parse_quote_spanned!(ty.span()=> #ty: #(#bounds)+*)),
+        })
+        .collect();
+    if !predicates.is_empty() {
+        generics.make_where_clause().predicates.extend(predicates);
+    }
+    generics
+}
+
+/// Whether a name that `wanted` accepts occurs in `ty`, other than as a later part of a path.
+fn mentions(ty: &Type, wanted: &dyn Fn(&Ident) -> bool) -> bool {
+    fn search(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {
+        let mut after_colon = false;
+        for token in tokens {
+            match &token {
+                TokenTree::Ident(ident) if !after_colon && wanted(ident) => return true,
+                TokenTree::Group(group) if search(group.stream(), wanted) => return true,
+                _ => {}
+            }
+            after_colon = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == ':');
+        }
+        false
+    }
+    search(ty.to_token_stream(), wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    #[test]
+    fn a_type_parameter_is_found_where_it_is_one() {
+        let is_t = |ident: &Ident| ident == "T";
+        assert!(mentions(&parse_quote!(Vec<Option<T>>), &is_t));
+        assert!(mentions(&parse_quote!([T; 4]), &is_t));
+        assert!(mentions(&parse_quote!(T::Block), &is_t));
+        assert!(mentions(&parse_quote!(<T as Family>::Block), &is_t));
+        assert!(!mentions(&parse_quote!(family::T), &is_t));
+        assert!(!mentions(&parse_quote!(Vec<U>), &is_t));
+    }
+}

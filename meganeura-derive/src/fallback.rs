@@ -1,0 +1,124 @@
+//! What an input with mistakes becomes: the mistakes, and impls that do nothing, so that the user does not also read that
+//! the struct is not a module wherever it is used as one.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::DeriveInput;
+
+use crate::ast::Input;
+use crate::ctxt::Ctxt;
+use crate::expand;
+
+pub fn expand(input: &DeriveInput, mistakes: &syn::Error) -> TokenStream {
+    let compile_errors = mistakes.to_compile_error();
+
+    let ctxt = Ctxt::new();
+    let input = Input::new(&ctxt, input);
+    ctxt.check().ok(); // They are among `mistakes`.
+
+    let private = expand::private(&input);
+    let generics = &input.original.generics;
+    let impl_trait = |path: TokenStream, body: TokenStream| expand::impl_trait(&input, generics, &path, &body);
+
+    let module = impl_trait(
+        quote!(#private::Module),
+        quote! {
+            fn visit<'__visit>(
+                &'__visit self,
+                _: #private::At<'_>,
+                _: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::Slot<'__visit>),
+            ) {}
+
+            fn visit_mut<'__visit>(
+                &'__visit mut self,
+                _: #private::At<'_>,
+                _: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
+            ) {}
+        },
+    );
+    let display = input.options.no_display.is_none().then(|| {
+        impl_trait(
+            quote!(#private::core::fmt::Display),
+            quote! {
+                fn fmt(&self, _: &mut #private::core::fmt::Formatter<'_>) -> #private::core::fmt::Result {
+                    #private::core::unreachable!()
+                }
+            },
+        )
+    });
+    let layer = input.options.sequential.is_some().then(|| {
+        impl_trait(
+            quote!(#private::Layer),
+            quote! {
+                fn forward(&self, _: &#private::Var) -> #private::Var {
+                    #private::core::unreachable!()
+                }
+            },
+        )
+    });
+    let is_built = input.data.fields().any(|field| field.options.init.is_some());
+    let from_seed = is_built.then(|| {
+        impl_trait(
+            quote!(#private::FromSeed),
+            quote! {
+                fn from_seed(_: &#private::Device, _: #private::Seed) -> #private::Result<Self> {
+                    #private::core::unreachable!()
+                }
+            },
+        )
+    });
+    let init = is_built.then(|| {
+        let (ident, vis) = (&input.original.ident, &input.original.vis);
+        let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+        quote! {
+            impl #impl_generics #ident #ty_generics #where_clause {
+                #[doc(hidden)]
+                #[allow(dead_code, reason = "stands in for the real one")]
+                #vis fn init(
+                    _: &#private::Device,
+                    _: impl #private::core::convert::Into<#private::Seed>,
+                ) -> #private::Result<Self> {
+                    #private::core::unreachable!()
+                }
+            }
+        }
+    });
+    quote!(#compile_errors #module #display #layer #from_seed #init)
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    /// The impls that stand in for `input`.
+    fn impls(input: &DeriveInput) -> Vec<String> {
+        let mistakes = expand::derive(input).unwrap_err();
+        let file: syn::File = syn::parse2(expand(input, &mistakes)).unwrap();
+        let name = |item| match item {
+            syn::Item::Impl(item) => Some(match item.trait_ {
+                Some((path, _)) => path.segments.last().unwrap().ident.to_string(),
+                None => "inherent".to_owned(),
+            }),
+            _ => None,
+        };
+        file.items.into_iter().filter_map(name).collect()
+    }
+
+    #[test]
+    fn every_impl_the_user_counts_on_is_there() {
+        let union: DeriveInput = parse_quote!(union Either { a: u32, b: f32 });
+        assert_eq!(impls(&union), ["Module", "Display"]);
+
+        let missing: DeriveInput = parse_quote! {
+            #[module(sequential, no_display)]
+            struct Net {
+                #[module(init = Linear::new(1, 1))]
+                a: Linear,
+                b: Linear,
+            }
+        };
+        assert_eq!(impls(&missing), ["Module", "Layer", "FromSeed", "inherent"]);
+    }
+}

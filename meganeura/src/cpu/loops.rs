@@ -1,0 +1,102 @@
+//! Loops that native kernels share: in threads, over rows, and in the order that keeps sums precise and repeatable.
+
+use rayon::prelude::*;
+
+use super::{Real, View};
+use crate::Layout;
+
+/// Elements a task should have when each costs about `work` operations: enough to be worth a task, few enough to share.
+pub(crate) fn grain(work: usize) -> usize {
+    (16_384 / work.max(1)).max(1)
+}
+
+/// Runs `f(first, part)` for parts of `chunk` elements of `y`, in threads; `first` is the number of the part's first element.
+pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    if y.len() <= chunk {
+        f(0, y);
+    } else {
+        y.par_chunks_mut(chunk).enumerate().for_each(|(at, part)| f(at * chunk, part));
+    }
+}
+
+/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that keep `scratch` elements each.
+pub(crate) fn parallel_scratch<T: Real>(
+    y: &mut [T],
+    chunk: usize,
+    scratch: usize,
+    f: impl Fn(usize, &mut [T], &mut [T]) + Sync,
+) {
+    let new = || vec![T::ZERO; scratch];
+    y.par_chunks_mut(chunk).enumerate().for_each_init(new, |scratch, (at, part)| f(at, part, scratch));
+}
+
+/// Runs `f(number, a, b)` for parts of `chunk` elements of both slices, in threads.
+pub(crate) fn parallel_zip<A: Send, B: Send>(
+    a: &mut [A],
+    b: &mut [B],
+    chunk: usize,
+    f: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    a.par_chunks_mut(chunk).zip(b.par_chunks_mut(chunk)).enumerate().for_each(|(at, (a, b))| f(at, a, b));
+}
+
+/// A count as a float.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+pub(crate) fn real<T: Real>(n: usize) -> T {
+    T::from_f64(n as f64)
+}
+
+/// `Σ x`, in eight interleaved partial sums.
+pub(crate) fn sum<T: Real>(x: &[T]) -> T {
+    sum_by(x, |x| x)
+}
+
+/// `Σ f(x)`, in eight interleaved partial sums: the loop is SIMD, and rounding errors grow with an eighth of its length.
+pub(crate) fn sum_by<T: Real>(x: &[T], f: impl Fn(T) -> T) -> T {
+    let mut lanes = [T::ZERO; 8];
+    let (chunks, rest) = x.as_chunks::<8>();
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane += f(x));
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane += f(x));
+    lanes.into_iter().sum()
+}
+
+/// `Σ f(x, y)`, as [`sum_by`].
+pub(crate) fn dot_by<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
+    let mut lanes = [T::ZERO; 8];
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<8>(), y.as_chunks::<8>());
+    for (x, y) in x.iter().zip(y) {
+        lanes.iter_mut().zip(x.iter().zip(y)).for_each(|(lane, (&x, &y))| *lane += f(x, y));
+    }
+    lanes.iter_mut().zip(x_rest.iter().zip(y_rest)).for_each(|(lane, (&x, &y))| *lane += f(x, y));
+    lanes.into_iter().sum()
+}
+
+/// `ln Σ eˣ`, without overflow.
+pub(crate) fn log_sum_exp<T: Real>(x: impl Iterator<Item = T> + Clone) -> T {
+    let max = x.clone().fold(T::NEG_INFINITY, |max, x| if x > max { x } else { max });
+    // With no finite element there is nothing to subtract.
+    if max == T::NEG_INFINITY {
+        return x.sum();
+    }
+    max + x.map(|x| (x - max).exp()).sum::<T>().ln()
+}
+
+/// Writes the elements of a view, in order, to where `place` says.
+pub(crate) fn copy_strided<T: Real>(x: &View<'_, T>, y: &mut [T], place: &Layout) {
+    let data = x.floats();
+    let inner = x.dims().last().copied().unwrap_or(1);
+    let last = |layout: &Layout| layout.strides().last().copied().unwrap_or(1);
+    let (from_stride, to_stride) = (last(x.layout()), last(place));
+    for row in 0..x.layout().shape().elements() / inner {
+        let (from, to) = (x.layout().at(row * inner), place.at(row * inner));
+        if from_stride == 1 && to_stride == 1 {
+            y[to..to + inner].copy_from_slice(&data[from..from + inner]);
+        } else {
+            for i in 0..inner {
+                y[to + i * to_stride] = data[from + i * from_stride];
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The native executor: runs a plan's steps on the CPU, in threads.
+//!
+//! Knows plans and how to call the native kernels of operations; not what an operation means.
+
+mod buffer;
+mod gemm;
+mod loops;
+mod pointwise;
+mod real;
+mod view;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) use buffer::HostBuffer;
+pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
+pub(crate) use loops::*;
+pub use real::Real;
+pub use view::{OutView, View};
+
+use crate::error::bail;
+use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, Work};
+use crate::tensor::Storage;
+use crate::{DType, Result};
+use view::Slice;
+
+/// The memory that plans share, and nothing else: everything is in the plan.
+#[derive(Debug, Default)]
+pub(crate) struct Cpu {
+    slots: Mutex<Vec<HostBuffer>>,
+}
+
+/// The memory of one run, by where the plan placed it.
+struct Memory<'a> {
+    plan: &'a Plan,
+    leaves: &'a mut [Storage],
+    host: HostBuffer,
+    outputs: Vec<HostBuffer>,
+    slots: &'a mut [HostBuffer],
+}
+
+impl Cpu {
+    /// Runs a plan; the storages of its outputs. Updated leaves are written in place and must not be shared.
+    pub(crate) fn run(&self, plan: &Plan, dtype: DType, bindings: &mut Bindings<'_>, poison: bool) -> Result<Vec<Storage>> {
+        // One run at a time: the slots are shared, and a run uses all threads anyway.
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        prepare_slots(plan, &mut slots)?;
+        let outputs = plan.outputs.iter().map(|&s| HostBuffer::try_zeros(plan.storages[s].dtype, plan.storages[s].elements));
+        let mut memory = Memory {
+            plan,
+            leaves: &mut bindings.leaves,
+            host: HostBuffer::U32(bindings.host.iter().map(host_bits).collect()),
+            outputs: outputs.collect::<Result<_>>()?,
+            slots: &mut slots,
+        };
+        for step in &plan.steps {
+            match dtype {
+                DType::F64 => memory.step::<f64>(step, bindings.host, poison),
+                _ => memory.step::<f32>(step, bindings.host, poison),
+            }
+        }
+        Ok(memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect())
+    }
+
+    /// Bytes of the shared slots.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
+    }
+}
+
+/// A host word as kernels that read bits see it.
+#[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; pointwise programs read the full number")]
+fn host_bits(word: &HostWord) -> u32 {
+    match *word {
+        HostWord::Float(x) => (x as f32).to_bits(),
+        HostWord::Word(x) => x,
+    }
+}
+
+/// Makes the shared slots large enough for a plan, and of its types.
+fn prepare_slots(plan: &Plan, slots: &mut Vec<HostBuffer>) -> Result<()> {
+    for storage in &plan.storages {
+        let Place::Slot(rank) = storage.place else { continue };
+        while slots.len() <= rank && storage.elements > 0 {
+            slots.push(HostBuffer::F32(Vec::new()));
+        }
+        let Some(slot) = slots.get_mut(rank) else { continue };
+        if slot.dtype() != storage.dtype || slot.len() < storage.elements {
+            *slot = HostBuffer::F32(Vec::new());
+            *slot = HostBuffer::try_zeros(storage.dtype, storage.elements)?;
+        }
+    }
+    Ok(())
+}
+
+impl Memory<'_> {
+    fn buffer(&self, storage: StorageId) -> &HostBuffer {
+        match self.plan.storages[storage].place {
+            Place::Leaf(leaf) => match &self.leaves[leaf] {
+                Storage::Host(buffer) => buffer,
+                #[cfg(feature = "gpu")]
+                Storage::Gpu(_) => unreachable!("the tape checked the devices"),
+            },
+            Place::Host => &self.host,
+            Place::Output(k) => &self.outputs[k],
+            Place::Slot(rank) => &self.slots[rank],
+        }
+    }
+
+    /// Takes a buffer out to be written while others are read.
+    fn take(&mut self, storage: StorageId) -> HostBuffer {
+        let empty = HostBuffer::F32(Vec::new());
+        match self.plan.storages[storage].place {
+            Place::Leaf(leaf) => match std::mem::replace(&mut self.leaves[leaf], Storage::empty()) {
+                Storage::Host(buffer) => Arc::try_unwrap(buffer).expect("updated leaves are not shared"),
+                #[cfg(feature = "gpu")]
+                Storage::Gpu(_) => unreachable!("the tape checked the devices"),
+            },
+            Place::Host => unreachable!("nothing writes the host's words"),
+            Place::Output(k) => std::mem::replace(&mut self.outputs[k], empty),
+            Place::Slot(rank) => std::mem::replace(&mut self.slots[rank], empty),
+        }
+    }
+
+    fn put(&mut self, storage: StorageId, buffer: HostBuffer) {
+        match self.plan.storages[storage].place {
+            Place::Leaf(leaf) => self.leaves[leaf] = Storage::Host(Arc::new(buffer)),
+            Place::Host => unreachable!("nothing writes the host's words"),
+            Place::Output(k) => self.outputs[k] = buffer,
+            Place::Slot(rank) => self.slots[rank] = buffer,
+        }
+    }
+
+    fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) {
+        let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
+        if poison {
+            let fresh = written.iter_mut().zip(&step.outputs);
+            let fresh = fresh.filter(|(_, (storage, _))| step.reads().all(|read| read != *storage));
+            fresh.for_each(|(buffer, _)| buffer.poison());
+        }
+        let mut outputs: Vec<_> = written
+            .iter_mut()
+            .zip(&step.outputs)
+            .map(|(buffer, (_, ty))| match buffer {
+                HostBuffer::U32(data) => OutView::Index(&mut data[..ty.shape.elements()]),
+                floats => OutView::Float(&mut T::slice_mut(floats)[..ty.shape.elements()]),
+            })
+            .collect();
+        let view = |input: &crate::plan::Operand| {
+            let data = match self.buffer(input.storage) {
+                HostBuffer::U32(data) => Slice::Index(&data[..]),
+                floats => Slice::Float(T::slice(floats)),
+            };
+            View::new(data, input.argument.layout)
+        };
+        match &step.work {
+            Work::Kernel(op) => {
+                let inputs: Vec<_> = step.inputs.iter().map(view).collect();
+                op.cpu(&inputs, &mut outputs);
+            }
+            Work::Pointwise(program) => {
+                // An operand that is updated in place is read from the result.
+                let updated = |storage| step.outputs.iter().position(|&(output, _)| output == storage);
+                let inputs = step.inputs.iter().map(|input| match updated(input.storage) {
+                    Some(result) => pointwise::Source::Updated(result),
+                    None => pointwise::Source::View(view(input)),
+                });
+                pointwise::run(program, &inputs.collect::<Vec<_>>(), host, &mut outputs);
+            }
+        }
+        for (&(storage, _), buffer) in step.outputs.iter().zip(written) {
+            self.put(storage, buffer);
+        }
+    }
+}
+
+impl HostBuffer {
+    fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
+        fn reserve<T: Clone + Default>(len: usize) -> Option<Vec<T>> {
+            let mut data = Vec::new();
+            data.try_reserve_exact(len).ok()?;
+            data.resize(len, T::default());
+            Some(data)
+        }
+        let buffer = match dtype {
+            DType::F32 => reserve(len).map(Self::F32),
+            DType::F64 => reserve(len).map(Self::F64),
+            DType::U32 => reserve(len).map(Self::U32),
+        };
+        match buffer {
+            Some(buffer) => Ok(buffer),
+            None => bail!(OutOfMemory, "no room for {len} numbers of {dtype}, {} bytes", len.saturating_mul(dtype.bytes())),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Fused pointwise programs, run in blocks that stay in the first cache: each row of the program is one SIMD loop over a
+//! block, and only the program's operands and results touch memory.
+
+use rayon::prelude::*;
+
+use super::{OutView, Real, View};
+use crate::Layout;
+use crate::plan::{HostWord, Input, Program};
+
+/// Elements of a block.
+const BLOCK: usize = 256;
+/// Elements of a task.
+const TASK: usize = 32 * BLOCK;
+
+/// Where an operand is read.
+pub(super) enum Source<'a, T> {
+    View(View<'a, T>),
+    /// From this result, which the program updates in place.
+    Updated(usize),
+}
+
+pub(super) fn run<T: Real>(program: &Program, inputs: &[Source<'_, T>], host: &[HostWord], outputs: &mut [OutView<'_, T>]) {
+    if let [OutView::Index(to)] = outputs {
+        return copy_indices(inputs, to);
+    }
+    let machine = Machine::new(program, inputs, host);
+    let elements = program.shape.elements();
+    let mut outputs: Vec<_> = outputs.iter_mut().map(OutView::floats).collect();
+    if elements <= TASK {
+        return machine.run(0, &mut outputs);
+    }
+    // Cut every result into tasks, and run the tasks in threads.
+    let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
+    tasks.resize_with(elements.div_ceil(TASK), Vec::new);
+    for output in outputs {
+        for (task, part) in tasks.iter_mut().zip(output.chunks_mut(TASK)) {
+            task.push(part);
+        }
+    }
+    tasks.par_iter_mut().enumerate().for_each(|(at, parts)| machine.run(at * TASK, parts));
+}
+
+/// Indices are only ever copied.
+fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
+    let Source::View(view) = &inputs[0] else { unreachable!("indices are not updated in place") };
+    for (i, to) in to.iter_mut().enumerate() {
+        *to = view.indices()[view.layout().at(i)];
+    }
+}
+
+struct Machine<'a, T> {
+    program: &'a Program,
+    inputs: &'a [Source<'a, T>],
+    /// Layouts with as few axes as possible, by operand.
+    layouts: Vec<Option<Layout>>,
+    /// Constants and host numbers of the program, a block of each.
+    numbers: Vec<(Input, Vec<T>)>,
+}
+
+impl<'a, T: Real> Machine<'a, T> {
+    fn new(program: &'a Program, inputs: &'a [Source<'a, T>], host: &[HostWord]) -> Self {
+        let layout = |source: &Source<'_, T>| match source {
+            Source::View(view) if !view.layout().is_contiguous() => Some(view.layout().collapse()),
+            Source::View(_) | Source::Updated(_) => None,
+        };
+        let mut numbers: Vec<(Input, Vec<T>)> = Vec::new();
+        for input in program.instructions.iter().flat_map(|(_, inputs)| inputs).chain(&program.results) {
+            let value = match *input {
+                Input::Const(value) => value.0,
+                Input::Host(at) => match host[at] {
+                    HostWord::Float(value) => value,
+                    HostWord::Word(_) => unreachable!("programs read floats"),
+                },
+                Input::Operand(_) | Input::Result(_) => continue,
+            };
+            if numbers.iter().all(|(known, _)| known != input) {
+                numbers.push((*input, vec![T::from_f64(value); BLOCK]));
+            }
+        }
+        Self { program, inputs, layouts: inputs.iter().map(layout).collect(), numbers }
+    }
+
+    /// Runs the elements from `first` on that `outputs` have room for.
+    fn run(&self, first: usize, outputs: &mut [&mut [T]]) {
+        let rows = self.program.instructions.len();
+        let mut results = vec![[T::ZERO; BLOCK]; rows];
+        let mut gathered = vec![[T::ZERO; BLOCK]; self.inputs.len()];
+        let elements = outputs.first().map_or(0, |output| output.len());
+        for start in (0..elements).step_by(BLOCK) {
+            let len = BLOCK.min(elements - start);
+            for (k, input) in self.inputs.iter().enumerate() {
+                match (input, &self.layouts[k]) {
+                    (Source::Updated(result), _) => gathered[k][..len].copy_from_slice(&outputs[*result][start..][..len]),
+                    (Source::View(view), Some(layout)) => {
+                        gather(view.floats(), layout, first + start, &mut gathered[k][..len]);
+                    }
+                    (Source::View(_), None) => {}
+                }
+            }
+            for (row, (op, inputs)) in self.program.instructions.iter().enumerate() {
+                let (done, rest) = results.split_at_mut(row);
+                let mut operands: [&[T]; 3] = [&[]; 3];
+                for (operand, input) in operands.iter_mut().zip(inputs) {
+                    *operand = &self.read(input, done, &gathered, first + start)[..len];
+                }
+                op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
+            }
+            for (output, result) in outputs.iter_mut().zip(&self.program.results) {
+                let from = self.read(result, &results, &gathered, first + start);
+                output[start..][..len].copy_from_slice(&from[..len]);
+            }
+        }
+    }
+
+    fn read<'b>(&'b self, input: &Input, results: &'b [[T; BLOCK]], gathered: &'b [[T; BLOCK]], first: usize) -> &'b [T] {
+        match *input {
+            Input::Result(row) => &results[row],
+            Input::Operand(k) => match (&self.inputs[k], &self.layouts[k]) {
+                (Source::View(view), None) => &view.floats()[first..],
+                _ => &gathered[k],
+            },
+            Input::Const(_) | Input::Host(_) => {
+                &self.numbers.iter().find(|(known, _)| known == input).expect("collected before").1
+            }
+        }
+    }
+}
+
+/// The elements of a layout from number `first` on.
+fn gather<T: Copy>(data: &[T], layout: &Layout, first: usize, out: &mut [T]) {
+    let inner = layout.shape().dims().last().copied().unwrap_or(usize::MAX);
+    let stride = layout.strides().last().copied().unwrap_or(0);
+    let mut done = 0;
+    while done < out.len() {
+        let index = first + done;
+        let run = (inner - index % inner).min(out.len() - done);
+        let from = layout.at(index);
+        let to = &mut out[done..done + run];
+        match stride {
+            0 => to.fill(data[from]),
+            1 => to.copy_from_slice(&data[from..from + run]),
+            _ => to.iter_mut().zip(data[from..].iter().step_by(stride)).for_each(|(to, &x)| *to = x),
+        }
+        done += run;
+    }
+}

@@ -1,0 +1,262 @@
+//! The float types that kernels of the native executor are written for.
+
+use std::fmt::Debug;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
+
+use super::HostBuffer;
+use crate::DType;
+
+/// `f32` or `f64`, with the functions that the elementwise table needs.
+pub trait Real:
+    Copy
+    + Send
+    + Sync
+    + Debug
+    + PartialOrd
+    + Default
+    + Sum
+    + Neg<Output = Self>
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + AddAssign
+    + 'static
+{
+    /// The element type.
+    const DTYPE: DType;
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// Below every number.
+    const NEG_INFINITY: Self;
+    /// Not a number.
+    const NAN: Self;
+
+    /// Rounds a 64-bit number.
+    fn from_f64(x: f64) -> Self;
+    /// Widens to 64 bits.
+    fn to_f64(self) -> f64;
+    /// `|x|`
+    fn abs(self) -> Self;
+    /// eˣ
+    fn exp(self) -> Self;
+    /// eˣ − 1, precise near 0.
+    fn exp_m1(self) -> Self;
+    /// ln x
+    fn ln(self) -> Self;
+    /// ln(1 + x), precise near 0.
+    fn ln_1p(self) -> Self;
+    /// √x
+    fn sqrt(self) -> Self;
+    /// sin x
+    fn sin(self) -> Self;
+    /// cos x
+    fn cos(self) -> Self;
+    /// tanh x
+    fn tanh(self) -> Self;
+    /// The error function.
+    fn erf(self) -> Self;
+    /// xʸ
+    fn powf(self, y: Self) -> Self;
+
+    /// Whether this is NaN.
+    #[inline]
+    #[expect(clippy::eq_op, reason = "NaN is the number that differs from itself")]
+    fn is_nan(self) -> bool {
+        self != self
+    }
+
+    /// The numbers of a buffer of this type.
+    fn slice(buffer: &HostBuffer) -> &[Self];
+    /// The numbers of a buffer of this type.
+    fn slice_mut(buffer: &mut HostBuffer) -> &mut [Self];
+}
+
+macro_rules! real {
+    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path) => {
+        impl Real for $T {
+            const DTYPE: DType = DType::$variant;
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const NEG_INFINITY: Self = $T::NEG_INFINITY;
+            const NAN: Self = $T::NAN;
+
+            #[inline]
+            #[expect(clippy::allow_attributes, reason = "one of the two types needs the next line, the other not")]
+            #[allow(clippy::cast_possible_truncation, reason = "rounding is this function's purpose")]
+            fn from_f64(x: f64) -> Self {
+                x as $T
+            }
+            #[inline]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+            #[inline]
+            fn abs(self) -> Self {
+                self.abs()
+            }
+            #[inline]
+            fn exp(self) -> Self {
+                $exp(self)
+            }
+            #[inline]
+            fn exp_m1(self) -> Self {
+                self.exp_m1()
+            }
+            #[inline]
+            fn ln(self) -> Self {
+                self.ln()
+            }
+            #[inline]
+            fn ln_1p(self) -> Self {
+                self.ln_1p()
+            }
+            #[inline]
+            fn sqrt(self) -> Self {
+                self.sqrt()
+            }
+            #[inline]
+            fn sin(self) -> Self {
+                self.sin()
+            }
+            #[inline]
+            fn cos(self) -> Self {
+                self.cos()
+            }
+            #[inline]
+            fn tanh(self) -> Self {
+                $tanh(self)
+            }
+            #[inline]
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+            #[inline]
+            fn powf(self, y: Self) -> Self {
+                self.powf(y)
+            }
+            fn slice(buffer: &HostBuffer) -> &[Self] {
+                match buffer {
+                    HostBuffer::$variant(data) => data,
+                    other => unreachable!("a plan reads {} as {}", other.dtype(), Self::DTYPE),
+                }
+            }
+            fn slice_mut(buffer: &mut HostBuffer) -> &mut [Self] {
+                match buffer {
+                    HostBuffer::$variant(data) => data,
+                    other => unreachable!("a plan writes {} as {}", other.dtype(), Self::DTYPE),
+                }
+            }
+        }
+    };
+}
+
+real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf);
+real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf);
+
+/// Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C library
+/// prevents. Errors are a few units in the last place; tests below hold them to that.
+#[expect(clippy::excessive_precision, reason = "coefficients as they were fitted")]
+mod fast {
+    /// eˣ by reduction to `[-ln2/2, ln2/2]` and a polynomial of degree 6.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the clamp keeps the exponent in range")]
+    pub(super) fn exp(x: f32) -> f32 {
+        // 1.5·2²³: adding it leaves the nearest integer in the low bits.
+        const ROUND: f32 = 12_582_912.0;
+        // Two factors of 2^(n/2) reach from subnormals to the largest float without leaving the exponent's range.
+        let clamped = if x > 89.0 { 89.0 } else { x };
+        let clamped = if clamped < -104.0 { -104.0 } else { clamped };
+        let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+        let r = (clamped - n * 0.693_359_375) - n * -2.121_944_4e-4;
+        let p = 1.987_569_15e-4;
+        let p = p * r + 1.398_199_95e-3;
+        let p = p * r + 8.333_451_9e-3;
+        let p = p * r + 4.166_579_6e-2;
+        let p = p * r + 1.666_666_5e-1;
+        let p = p * r + 5.000_000_1e-1;
+        let y = p * (r * r) + r + 1.0;
+        // A NaN casts to 0 here; `y` carries it.
+        let n = n as i32;
+        let half = n >> 1;
+        let scale = |k: i32| f32::from_bits(((k + 127) as u32) << 23);
+        y * scale(half) * scale(n - half)
+    }
+
+    /// tanh by `1 − 2/(e²ˣ + 1)` for large and an odd polynomial for small arguments.
+    #[inline]
+    pub(super) fn tanh(x: f32) -> f32 {
+        let a = x.abs();
+        let z = x * x;
+        let p = -5.704_988_73e-3;
+        let p = p * z + 2.063_908_88e-2;
+        let p = p * z - 5.373_971_56e-2;
+        let p = p * z + 1.333_144_18e-1;
+        let p = p * z - 3.333_328_22e-1;
+        let small = p * z * x + x;
+        let large = 1.0 - 2.0 / (exp(2.0 * a) + 1.0);
+        if a < 0.625 { small } else { large.copysign(x) }
+    }
+
+    /// erf: the Taylor series below 0.5, `1 − erfc` with a Chebyshev fit of fractional error 1.2e-7 above.
+    #[inline]
+    pub(super) fn erf(x: f32) -> f32 {
+        let a = x.abs();
+        let z = x * x;
+        let p = 1.0 / 1320.0;
+        let p = p * -z + 1.0 / 216.0;
+        let p = p * -z + 1.0 / 42.0;
+        let p = p * -z + 1.0 / 10.0;
+        let p = p * -z + 1.0 / 3.0;
+        let small = std::f32::consts::FRAC_2_SQRT_PI * (x - x * z * p);
+        let t = 1.0 / (1.0 + 0.5 * a);
+        let q = 0.170_872_77;
+        let q = q * t - 0.822_152_23;
+        let q = q * t + 1.488_515_87;
+        let q = q * t - 1.135_203_98;
+        let q = q * t + 0.278_868_07;
+        let q = q * t - 0.186_288_06;
+        let q = q * t + 0.096_784_18;
+        let q = q * t + 0.374_091_96;
+        let q = q * t + 1.000_023_68;
+        let q = q * t - 1.265_512_23;
+        let large = 1.0 - t * exp(q - z);
+        if a < 0.5 { small } else { large.copysign(x) }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        /// The largest difference over a dense grid, relative to `max(|want|, floor)`.
+        fn worst(range: std::ops::Range<f64>, floor: f64, f: fn(f32) -> f32, want: fn(f64) -> f64) -> f64 {
+            let steps = 200_000;
+            (0..=steps)
+                .map(|i| {
+                    let x = (range.start + (range.end - range.start) * f64::from(i) / f64::from(steps)) as f32;
+                    let want = want(f64::from(x));
+                    (f64::from(f(x)) - want).abs() / want.abs().max(floor)
+                })
+                .fold(0.0, f64::max)
+        }
+
+        #[test]
+        fn functions_are_precise() {
+            assert!(worst(-87.0..88.7, 0.0, super::exp, f64::exp) < 2.0e-7);
+            assert!(worst(-10.0..10.0, 1e-30, super::tanh, f64::tanh) < 3.0e-7);
+            assert!(worst(-5.0..5.0, 1e-30, super::erf, libm::erf) < 3.0e-7);
+        }
+
+        #[test]
+        fn special_values_are_kept() {
+            for f in [super::exp, super::tanh, super::erf] {
+                assert!(f(f32::NAN).is_nan());
+            }
+            assert_eq!(super::exp(f32::INFINITY), f32::INFINITY);
+            assert_eq!(super::exp(f32::NEG_INFINITY), 0.0);
+            assert_eq!(super::tanh(f32::NEG_INFINITY), -1.0);
+            assert_eq!(super::erf(f32::INFINITY), 1.0);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Devices: which executor computes, in which precision, and the plans that it has made.
+
+mod choose;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::cpu::{Cpu, HostBuffer};
+#[cfg(feature = "gpu")]
+use crate::error::bail;
+#[cfg(feature = "gpu")]
+use crate::gpu::{Executable as GpuProgram, Gpu};
+use crate::plan::{Bindings, Key, Plan, Request, Target};
+use crate::tensor::Storage;
+use crate::{Precision, Result, Tensor, TensorType};
+
+/// Plans kept at most; the oldest goes first.
+const PLANS_KEPT: usize = 64;
+
+/// What computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
+///
+/// `Display` says what it runs on.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    engine: Engine,
+    precision: Precision,
+    reason: String,
+    plans: Mutex<Plans>,
+    seed: AtomicU64,
+    stats: Mutex<Stats>,
+    /// For tests: which variant of each kernel runs, and whether memory holds NaN before it is written.
+    testing: Testing,
+}
+
+enum Engine {
+    Cpu(Cpu),
+    #[cfg(feature = "gpu")]
+    Gpu(Gpu),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Testing {
+    variant: usize,
+    poison: bool,
+}
+
+#[derive(Default)]
+struct Plans {
+    by_hash: HashMap<u64, Vec<(Key, Arc<Program>)>>,
+    order: Vec<u64>,
+}
+
+/// A plan, ready to run on its device.
+pub(crate) struct Program {
+    pub(crate) plan: Plan,
+    #[cfg(feature = "gpu")]
+    gpu: Option<GpuProgram>,
+}
+
+/// Counts of what a device did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Plans made: one for each structure of a step.
+    pub plans: u64,
+    /// Time spent making plans, compiling kernels included.
+    pub plan_time: Duration,
+    /// Runs of plans.
+    pub runs: u64,
+    /// Kernel launches; steps of a plan on the CPU.
+    pub launches: u64,
+    /// Command buffers submitted to a GPU for runs.
+    pub submissions: u64,
+    /// The most bytes that tensors and plans held on the device at one time. On the CPU: of the plans alone.
+    pub peak_bytes: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each is plain data that no panic leaves half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device {
+    fn make(engine: Engine, precision: Precision, reason: String) -> Self {
+        Self(Arc::new(Inner {
+            engine,
+            precision,
+            reason,
+            plans: Mutex::default(),
+            seed: AtomicU64::new(0),
+            stats: Mutex::default(),
+            testing: Testing::default(),
+        }))
+    }
+
+    /// The CPU, in single precision. Threads are rayon's: `RAYON_NUM_THREADS` sets their number.
+    #[must_use]
+    pub fn cpu() -> Self {
+        Self::cpu_with(Precision::Full)
+    }
+
+    /// The CPU, in a precision.
+    #[must_use]
+    pub fn cpu_with(precision: Precision) -> Self {
+        Self::make(Engine::Cpu(Cpu::default()), precision, "asked for".into())
+    }
+
+    /// Why this device was chosen.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.0.reason
+    }
+
+    /// How precisely this device computes.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.0.precision
+    }
+
+    /// Whether this is a GPU (or a software driver in its place) rather than the native executor.
+    #[must_use]
+    pub fn is_gpu(&self) -> bool {
+        !matches!(self.0.engine, Engine::Cpu(_))
+    }
+
+    /// Whether both are the same device.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
+    pub fn set_seed(&self, seed: u64) {
+        self.0.seed.store(seed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn next_seed(&self) -> u64 {
+        self.0.seed.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What this device did since it was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = *lock(&self.0.stats);
+        stats.peak_bytes = match &self.0.engine {
+            Engine::Cpu(cpu) => cpu.slot_bytes(),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.peak_bytes(),
+        };
+        stats
+    }
+
+    /// Waits until everything submitted so far is done.
+    ///
+    /// # Errors
+    ///
+    /// What the device met meanwhile: a lost device, memory that ran out, a kernel that it refused.
+    pub fn wait(&self) -> Result<()> {
+        match &self.0.engine {
+            Engine::Cpu(_) => Ok(()),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.wait(),
+        }
+    }
+
+    pub(crate) fn upload(&self, host: HostBuffer) -> Result<Storage> {
+        match &self.0.engine {
+            Engine::Cpu(_) => Ok(Storage::Host(Arc::new(host))),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => Ok(Storage::Gpu(gpu.upload(&host)?)),
+        }
+    }
+
+    pub(crate) fn download(tensor: &Tensor) -> Result<HostBuffer> {
+        match (tensor.storage(), &tensor.device().0.engine) {
+            (Storage::Host(buffer), _) => Ok((**buffer).clone()),
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download(buffer, tensor.ty()),
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(_), Engine::Cpu(_)) => unreachable!("a tensor's storage belongs to its device"),
+        }
+    }
+
+    pub(crate) async fn download_async(tensor: &Tensor) -> Result<HostBuffer> {
+        match (tensor.storage(), &tensor.device().0.engine) {
+            (Storage::Host(buffer), _) => Ok((**buffer).clone()),
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download_async(buffer, tensor.ty()).await,
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(_), Engine::Cpu(_)) => unreachable!("a tensor's storage belongs to its device"),
+        }
+    }
+
+    /// A copy of a storage, for whoever wants to write it while others still read.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host storages know their type"))]
+    pub(crate) fn copy(&self, storage: &Storage, ty: TensorType) -> Result<Storage> {
+        match (storage, &self.0.engine) {
+            (Storage::Host(buffer), _) => Ok(Storage::Host(Arc::new((**buffer).clone()))),
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => Ok(Storage::Gpu(gpu.copy(buffer, ty)?)),
+            #[cfg(feature = "gpu")]
+            (Storage::Gpu(_), Engine::Cpu(_)) => bail!(Device, "a value {ty} of another device"),
+        }
+    }
+
+    /// The program for a request: an earlier one of the same structure, or a new one.
+    pub(crate) fn plan(&self, request: &Request<'_>) -> Result<Arc<Program>> {
+        let mut hasher = DefaultHasher::new();
+        (request.graph, request.outputs, request.assigns).hash(&mut hasher);
+        let hash = hasher.finish();
+        if let Some(known) = lock(&self.0.plans).by_hash.get(&hash)
+            && let Some((_, program)) = known.iter().find(|(key, _)| key.matches(request))
+        {
+            return Ok(Arc::clone(program));
+        }
+        let start = Instant::now();
+        let program = Arc::new(self.make_program(request)?);
+        let mut plans = lock(&self.0.plans);
+        plans.by_hash.entry(hash).or_default().push((Key::from(request), Arc::clone(&program)));
+        plans.order.push(hash);
+        if plans.order.len() > PLANS_KEPT {
+            let oldest = plans.order.remove(0);
+            if let Some(entry) = plans.by_hash.get_mut(&oldest) {
+                entry.remove(0);
+            }
+        }
+        let mut stats = lock(&self.0.stats);
+        stats.plans += 1;
+        stats.plan_time += start.elapsed();
+        Ok(program)
+    }
+
+    fn make_program(&self, request: &Request<'_>) -> Result<Program> {
+        match &self.0.engine {
+            Engine::Cpu(_) => Ok(Program {
+                plan: Plan::new(request, Target::Cpu),
+                #[cfg(feature = "gpu")]
+                gpu: None,
+            }),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => {
+                let plan = Plan::new(request, Target::Gpu { variant: self.0.testing.variant });
+                let compiled = gpu.compile(&plan)?;
+                Ok(Program { plan, gpu: Some(compiled) })
+            }
+        }
+    }
+
+    /// Runs a program; the storages of its outputs.
+    pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
+        let poison = self.0.testing.poison;
+        let outputs = match &self.0.engine {
+            Engine::Cpu(cpu) => cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison)?,
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => {
+                let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
+                gpu.run(&program.plan, compiled, bindings, poison)?
+            }
+        };
+        let mut stats = lock(&self.0.stats);
+        stats.runs += 1;
+        stats.launches += program.plan.launches() as u64;
+        stats.submissions += u64::from(self.is_gpu());
+        Ok(outputs)
+    }
+
+    /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the last
+    /// where there are fewer), and memory holds NaN before it is written.
+    ///
+    /// # Errors
+    ///
+    /// If the adapter does not answer again.
+    #[cfg(feature = "testing")]
+    pub fn for_testing(&self, variant: usize) -> Result<Self> {
+        let engine = match &self.0.engine {
+            Engine::Cpu(_) => Engine::Cpu(Cpu::default()),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
+        };
+        Ok(Self(Arc::new(Inner {
+            engine,
+            precision: self.0.precision,
+            reason: self.0.reason.clone(),
+            plans: Mutex::default(),
+            seed: AtomicU64::new(0),
+            stats: Mutex::default(),
+            testing: Testing { variant, poison: true },
+        })))
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.engine {
+            Engine::Cpu(_) => {
+                let threads = rayon::current_num_threads();
+                write!(f, "CPU, {threads} thread{}", if threads == 1 { "" } else { "s" })?;
+            }
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.fmt(f)?,
+        }
+        match self.0.precision {
+            Precision::Full => Ok(()),
+            Precision::Double => f.write_str(", double precision"),
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}

@@ -1,0 +1,99 @@
+//! Element types, and the type of a tensor: element type and shape.
+
+use std::fmt;
+
+use crate::Shape;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DType {
+    /// 32-bit float: what layers compute with.
+    F32,
+    /// 64-bit float: what gradients are checked with, on the CPU.
+    F64,
+    /// 32-bit unsigned integer: class labels, indices and random seeds. Has no gradient.
+    U32,
+}
+
+impl DType {
+    /// Bytes of one element.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::U32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// Whether values of this type can have a gradient.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::U32 => "u32",
+        })
+    }
+}
+
+/// Element type and shape: all that recording an operation needs to know of its operands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TensorType {
+    /// The type of each element.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Shape,
+}
+
+impl TensorType {
+    /// The type with these parts.
+    #[must_use]
+    pub const fn new(dtype: DType, shape: Shape) -> Self {
+        Self { dtype, shape }
+    }
+
+    /// The same element type under another shape.
+    #[must_use]
+    pub fn with_shape(self, shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), ..self }
+    }
+
+    /// Bytes of all elements.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.shape.elements().saturating_mul(self.dtype.bytes())
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.shape)
+    }
+}
+
+/// How precisely a device computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Precision {
+    /// 32-bit floats everywhere.
+    #[default]
+    Full,
+    /// 64-bit floats everywhere; the CPU only. What gradients are checked with.
+    Double,
+}
+
+impl Precision {
+    /// The element type of the floats on a device of this precision.
+    #[must_use]
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::Full => DType::F32,
+            Self::Double => DType::F64,
+        }
+    }
+}

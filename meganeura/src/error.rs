@@ -1,0 +1,171 @@
+//! The one error type: a kind to match on, and a message that teaches.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::TensorType;
+
+/// What went wrong, for code that handles it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Operands whose shapes or element types do not fit an operation.
+    Shape,
+    /// A value outside what an operation or a setting allows: a label past the classes, a stride of 0.
+    Argument,
+    /// A parameter was updated after the tape recorded it, so the tape no longer describes it.
+    StaleTape,
+    /// A parameter that should be trained got no gradient.
+    NoGradient,
+    /// An operation has no gradient rule where one is needed.
+    NotDifferentiable,
+    /// NaN or infinity where it was asked to be an error.
+    NotFinite,
+    /// No device of the wanted kind answered, or operands live on different devices.
+    Device,
+    /// The device has no room for a tensor.
+    OutOfMemory,
+    /// The device went away: a driver reset, an unplugged adapter.
+    DeviceLost,
+    /// A file could not be read or written.
+    Io,
+    /// A file was read but does not fit: truncated, hostile, or of another model.
+    Checkpoint,
+}
+
+/// A failed operation, device or file.
+///
+/// `Display` names the operation, what was expected and what was given, the operands with their shapes and parameter
+/// paths, and the line of the caller's code that recorded the operation.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    op: Option<&'static str>,
+    message: String,
+    operands: Vec<Operand>,
+    location: Option<&'static Location<'static>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+#[derive(Clone)]
+struct Operand {
+    ty: TensorType,
+    path: Option<Arc<str>>,
+}
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of this kind; the message says what was expected and what was found.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Arc::new(Inner { kind, op: None, message: message.into(), operands: Vec::new(), location: None, source: None }))
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The line of the caller's code that recorded the failed operation.
+    #[must_use]
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.0.location
+    }
+
+    fn inner(&mut self) -> &mut Inner {
+        Arc::make_mut(&mut self.0)
+    }
+
+    pub(crate) fn in_op(mut self, op: &'static str) -> Self {
+        self.inner().op.get_or_insert(op);
+        self
+    }
+
+    pub(crate) fn operand(mut self, ty: TensorType, path: Option<Arc<str>>) -> Self {
+        self.inner().operands.push(Operand { ty, path });
+        self
+    }
+
+    pub(crate) fn at(mut self, location: &'static Location<'static>) -> Self {
+        self.inner().location.get_or_insert(location);
+        self
+    }
+
+    pub(crate) fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.inner().source = Some(Arc::new(source));
+        self
+    }
+
+    /// The same error with `context: ` before its message.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        let inner = self.inner();
+        inner.message = format!("{context}: {}", inner.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { op, message, operands, location, .. } = &*self.0;
+        if let Some(op) = op {
+            write!(f, "{op}: ")?;
+        }
+        f.write_str(message)?;
+        for (i, Operand { ty, path }) in operands.iter().enumerate() {
+            write!(f, "\n  operand {i}: {ty}")?;
+            if let Some(path) = path {
+                write!(f, " (parameter {path})")?;
+            }
+        }
+        if let Some(location) = location {
+            write!(f, "\n  at {location}")?;
+        }
+        Ok(())
+    }
+}
+
+// A panic on `unwrap` should read as the message does.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as _)
+    }
+}
+
+macro_rules! bail {
+    ($kind:ident, $($message:tt)+) => {
+        return Err($crate::Error::new($crate::ErrorKind::$kind, format!($($message)+)))
+    };
+}
+pub(crate) use bail;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Shape};
+
+    #[test]
+    fn display_names_everything() {
+        let error = Error::new(ErrorKind::Shape, "inner extents differ: 3 and 4")
+            .in_op("matmul")
+            .operand(TensorType::new(DType::F32, Shape::from([2, 3])), None)
+            .operand(TensorType::new(DType::F32, Shape::from([4, 5])), Some("head.weight".into()));
+        assert_eq!(
+            error.to_string(),
+            "matmul: inner extents differ: 3 and 4\n  operand 0: f32[2, 3]\n  operand 1: f32[4, 5] (parameter head.weight)"
+        );
+    }
+}

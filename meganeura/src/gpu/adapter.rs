@@ -1,0 +1,100 @@
+//! Finding and opening adapters.
+
+use std::sync::{Arc, Mutex};
+
+use super::memory::Memory;
+use super::program::Pipelines;
+use super::{Faults, Gpu, Inner, lock};
+use crate::error::bail;
+use crate::{Error, ErrorKind, Result};
+
+/// Every adapter that can compute, the best kind first.
+fn adapters() -> Vec<wgpu::Adapter> {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    // wgpu's own validation stays; the driver's layers are for those who debug drivers.
+    descriptor.flags = wgpu::InstanceFlags::empty();
+    let instance = wgpu::Instance::new(descriptor);
+    let mut adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let computes = wgpu::DownlevelFlags::COMPUTE_SHADERS;
+    adapters.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(computes));
+    adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    });
+    adapters
+}
+
+/// `NVIDIA H200 (Vulkan, NVIDIA 580.159.03)`
+fn name(info: &wgpu::AdapterInfo) -> String {
+    let driver = [info.driver.trim(), info.driver_info.trim()].join(" ");
+    match driver.trim() {
+        "" => format!("{} ({:?})", info.name, info.backend),
+        driver => format!("{} ({:?}, {driver})", info.name, info.backend),
+    }
+}
+
+fn list(adapters: &[wgpu::Adapter]) -> String {
+    let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
+    if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
+}
+
+impl Gpu {
+    /// The first adapter that is not a software driver, or why there is none.
+    pub(crate) fn first() -> Result<Self, String> {
+        let adapters = adapters();
+        match adapters.first() {
+            None => Err("no GPU adapter answered".into()),
+            Some(adapter) if adapter.get_info().device_type == wgpu::DeviceType::Cpu => Err(format!(
+                "no GPU adapter answered, only the software driver {}, which the native executor outruns",
+                adapter.get_info().name
+            )),
+            Some(adapter) => Self::open(adapter).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The first adapter whose name holds `part`, whatever its case; software drivers too.
+    pub(crate) fn named(part: &str) -> Result<Self> {
+        let adapters = adapters();
+        let part = part.to_lowercase();
+        match adapters.iter().find(|adapter| name(&adapter.get_info()).to_lowercase().contains(&part)) {
+            Some(adapter) => Self::open(adapter),
+            None => bail!(Device, "no adapter has {part:?} in its name; {}", list(&adapters)),
+        }
+    }
+
+    fn open(adapter: &wgpu::Adapter) -> Result<Self> {
+        let name = name(&adapter.get_info());
+        let limits = adapter.limits();
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some("meganeura"),
+            required_limits: limits.clone(),
+            ..wgpu::DeviceDescriptor::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
+            .map_err(|error| Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error))?;
+        let faults = Arc::new(Mutex::new(Faults::default()));
+        let report = Arc::clone(&faults);
+        device.on_uncaptured_error(Arc::new(move |error| lock(&report).note(error)));
+        let report = Arc::clone(&faults);
+        device.set_device_lost_callback(move |reason, message| {
+            // Dropping the device reports it lost, too.
+            if reason != wgpu::DeviceLostReason::Destroyed {
+                lock(&report).lost = Some(message);
+            }
+        });
+        Ok(Self(Arc::new(Inner {
+            name,
+            device,
+            queue,
+            limits,
+            memory: Arc::new(Memory::default()),
+            pipelines: Pipelines::default(),
+            arena: Mutex::default(),
+            faults,
+            in_flight: Mutex::default(),
+        })))
+    }
+}

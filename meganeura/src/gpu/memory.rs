@@ -1,0 +1,114 @@
+//! Device memory: buffers that go back to a pool when the last tensor in them is dropped.
+//!
+//! Reuse needs no waiting: whatever is submitted later runs later.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::lock;
+
+/// A piece of device memory, for one tensor.
+pub(crate) struct Buffer {
+    /// Taken only by `drop`.
+    raw: Option<Raw>,
+    home: Weak<Memory>,
+}
+
+/// wgpu's buffer, with a number that cached bind groups know it by.
+struct Raw {
+    id: u64,
+    buffer: wgpu::Buffer,
+}
+
+impl Buffer {
+    pub(super) fn raw(&self) -> &wgpu::Buffer {
+        &self.inner().buffer
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.inner().id
+    }
+
+    fn inner(&self) -> &Raw {
+        self.raw.as_ref().expect("taken only by drop")
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let (Some(raw), Some(home)) = (self.raw.take(), self.home.upgrade()) {
+            lock(&home.unused).entry(raw.buffer.size()).or_default().push(raw);
+        }
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.raw().size())
+    }
+}
+
+/// What an adapter's tensors live in.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Buffers that no tensor uses, by size.
+    unused: Mutex<BTreeMap<u64, Vec<Raw>>>,
+    created: AtomicU64,
+    bytes: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// Sizes are rounded up so that tensors of similar sizes share buffers: to an eighth of a power of two, at least 256.
+fn size_class(bytes: usize) -> u64 {
+    let bytes = (bytes as u64).max(256);
+    let step = (bytes.next_power_of_two() / 16).max(256);
+    bytes.next_multiple_of(step)
+}
+
+impl Memory {
+    /// An unused buffer of the right size class.
+    pub(super) fn reuse(self: &Arc<Self>, bytes: usize) -> Option<Arc<Buffer>> {
+        let raw = lock(&self.unused).get_mut(&size_class(bytes))?.pop()?;
+        Some(Arc::new(Buffer { raw: Some(raw), home: Arc::downgrade(self) }))
+    }
+
+    pub(super) fn create(self: &Arc<Self>, device: &wgpu::Device, bytes: usize) -> Arc<Buffer> {
+        let size = size_class(bytes);
+        let buffer = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("tensor"),
+            size,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
+        self.peak.fetch_max(bytes, Ordering::Relaxed);
+        let id = self.created.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Buffer { raw: Some(Raw { id, buffer }), home: Arc::downgrade(self) })
+    }
+
+    /// Gives unused buffers back to the driver.
+    pub(super) fn release_unused(&self) {
+        let unused = std::mem::take(&mut *lock(&self.unused));
+        let freed: u64 = unused.iter().map(|(size, buffers)| size * buffers.len() as u64).sum();
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    pub(super) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size_class;
+
+    #[test]
+    fn size_classes_waste_little() {
+        for bytes in [1, 256, 257, 1000, 65_537, 1_000_000, 123_456_789] {
+            let size = size_class(bytes);
+            assert!(size >= bytes as u64 && size % 256 == 0);
+            assert!(size as f64 <= bytes as f64 * 1.125 + 256.0, "{bytes} bytes take {size}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The GPU executor, through wgpu: Vulkan, Metal and DirectX 12. The only place that knows wgpu.
+//!
+//! Knows plans and their launches, not what an operation means.
+
+mod adapter;
+mod memory;
+mod program;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+pub(crate) use memory::Buffer;
+pub(crate) use program::Executable;
+
+use crate::cpu::HostBuffer;
+use crate::error::bail;
+use crate::{DType, Error, ErrorKind, Result, TensorType};
+use memory::Memory;
+use program::Pipelines;
+
+/// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
+const RUNS_IN_FLIGHT: usize = 8;
+
+/// An adapter, opened. Cheap to clone; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Gpu(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    limits: wgpu::Limits,
+    memory: Arc<Memory>,
+    pipelines: Pipelines,
+    /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
+    arena: Mutex<program::Arena>,
+    faults: Arc<Mutex<Faults>>,
+    in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
+}
+
+/// What the driver reported outside of any call.
+#[derive(Default)]
+struct Faults {
+    lost: Option<String>,
+    error: Option<Error>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each is plain data that no panic leaves half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Faults {
+    fn note(&mut self, error: wgpu::Error) {
+        let error = match error {
+            wgpu::Error::OutOfMemory { .. } => Error::new(ErrorKind::OutOfMemory, "the device has no memory left"),
+            wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
+                Error::new(ErrorKind::Device, format!("the device refused a command: {description}"))
+            }
+        };
+        self.error.get_or_insert(error);
+    }
+}
+
+impl Inner {
+    /// What the device met since the last call, if anything.
+    fn check(&self) -> Result<()> {
+        let mut faults = lock(&self.faults);
+        if let Some(why) = &faults.lost {
+            bail!(DeviceLost, "{} went away: {why}", self.name);
+        }
+        match faults.error.take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn poll(&self, until: wgpu::PollType) -> Result<()> {
+        let polled = self.device.poll(until);
+        self.check()?;
+        match polled {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error)),
+        }
+    }
+
+    /// Submits commands, and waits for earlier ones where too many would be in flight.
+    fn submit(&self, commands: wgpu::CommandBuffer) -> Result<()> {
+        let index = self.queue.submit([commands]);
+        let oldest = {
+            let mut in_flight = lock(&self.in_flight);
+            in_flight.push_back(index);
+            if in_flight.len() > RUNS_IN_FLIGHT { in_flight.pop_front() } else { None }
+        };
+        match oldest {
+            Some(oldest) => self.poll(wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None }),
+            None => self.check(),
+        }
+    }
+}
+
+impl Gpu {
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.0.memory.peak()
+    }
+
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.0.poll(wgpu::PollType::wait_indefinitely())
+    }
+
+    /// Memory for a tensor of this many bytes.
+    fn allocate(&self, bytes: usize) -> Result<Arc<Buffer>> {
+        let Inner { limits, device, memory, .. } = &*self.0;
+        let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+        if bytes as u64 > most {
+            bail!(OutOfMemory, "a tensor of {bytes} bytes, {} holds at most {most} in one", self.0.name);
+        }
+        if let Some(buffer) = memory.reuse(bytes) {
+            return Ok(buffer);
+        }
+        let buffer = memory.create(device, bytes);
+        let Err(error) = self.0.check() else { return Ok(buffer) };
+        if error.kind() != ErrorKind::OutOfMemory {
+            return Err(error);
+        }
+        // What lies unused may make room.
+        drop(buffer);
+        memory.release_unused();
+        self.wait()?;
+        let buffer = memory.create(device, bytes);
+        self.0.check().map_err(|error| error.context(format!("a tensor of {bytes} bytes")))?;
+        Ok(buffer)
+    }
+
+    pub(crate) fn upload(&self, host: &HostBuffer) -> Result<Arc<Buffer>> {
+        self.0.check()?;
+        let buffer = self.allocate(host.bytes().len())?;
+        self.0.queue.write_buffer(buffer.raw(), 0, host.bytes());
+        Ok(buffer)
+    }
+
+    pub(crate) fn copy(&self, from: &Buffer, ty: TensorType) -> Result<Arc<Buffer>> {
+        let to = self.allocate(ty.bytes())?;
+        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, ty.bytes() as u64);
+        self.0.submit(encoder.finish())?;
+        Ok(to)
+    }
+
+    /// The numbers of a buffer. Waits for the device.
+    pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
+        let reading = self.start_reading(from, ty)?;
+        self.wait()?;
+        let mapped = lock(&reading.mapped).take();
+        reading.finish(mapped.expect("the wait covered the mapping"), ty)
+    }
+
+    /// As [`Gpu::download`], without blocking the thread.
+    pub(crate) async fn download_async(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
+        let reading = self.start_reading(from, ty)?;
+        let mapped = poll_fn(|context| {
+            if let Err(error) = self.0.poll(wgpu::PollType::Poll) {
+                return Poll::Ready(Err(error));
+            }
+            match lock(&reading.mapped).take() {
+                Some(mapped) => Poll::Ready(Ok(mapped)),
+                None => {
+                    // Natively nobody else polls the device, so ask to be polled again.
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            }
+        });
+        let mapped = mapped.await?;
+        reading.finish(mapped, ty)
+    }
+
+    fn start_reading(&self, from: &Buffer, ty: TensorType) -> Result<Reading> {
+        self.0.check()?;
+        let bytes = ty.bytes() as u64;
+        let staging = self.0.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("read"),
+            size: bytes,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
+        self.0.submit(encoder.finish())?;
+        let mapped = Arc::new(Mutex::new(None));
+        let report = Arc::clone(&mapped);
+        staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));
+        Ok(Reading { staging, mapped })
+    }
+}
+
+/// A read on its way.
+struct Reading {
+    staging: wgpu::Buffer,
+    mapped: Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>>,
+}
+
+impl Reading {
+    fn finish(&self, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
+        let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
+        mapped.map_err(|error| failed(error.to_string()))?;
+        let bytes = self.staging.get_mapped_range(..).map_err(|error| failed(error.to_string()))?;
+        let host = match ty.dtype {
+            DType::F32 => HostBuffer::F32(bytemuck::pod_collect_to_vec(&bytes)),
+            DType::U32 => HostBuffer::U32(bytemuck::pod_collect_to_vec(&bytes)),
+            DType::F64 => unreachable!("GPUs hold f32 and u32"),
+        };
+        drop(bytes);
+        self.staging.unmap();
+        Ok(host)
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)
+    }
+}

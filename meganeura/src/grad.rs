@@ -1,0 +1,163 @@
+//! The reverse sweep: appends gradient operations to the tape, and gathers what belongs to one value into one sum.
+//!
+//! Names no operation: rules come from `Op::vjp`. Un-broadcasting is the gradient rule of the broadcasting view.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::bail;
+use crate::graph::{Source, ValueId};
+use crate::param::Cell;
+use crate::tape::{Tape, Var};
+use crate::{Param, Result};
+
+/// The gradients of one backward pass, as values on the same tape.
+///
+/// Nothing is computed until a gradient is read or an optimizer steps, and what is not read costs nothing: gradients can be
+/// scaled, clipped, added and differentiated again like any other value. Read or hold a gradient before the step; the step
+/// does not keep gradients that nobody holds.
+pub struct Grads {
+    tape: Tape,
+    /// The cotangent of each value that the loss depends on: names, not holds, so that a step computes only what it needs.
+    cotangents: HashMap<ValueId, ValueId>,
+    /// Gradients that took the place of a parameter's own, by identity: clipped ones, for example.
+    replaced: HashMap<u64, ValueId>,
+}
+
+impl Tape {
+    /// Appends the gradient of a scalar with respect to everything that it depends on.
+    ///
+    /// Each call sweeps afresh: nothing accumulates from one call to the next, so two losses can be differentiated one
+    /// after the other on one tape, or together as their sum. A gradient is a value like any other and may be part of a
+    /// later loss.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong while recording the loss; if the loss has more than one element; or if an operation on the way has
+    /// no gradient rule.
+    #[track_caller]
+    pub fn backward(&self, loss: &Var) -> Result<Grads> {
+        loss.id()?;
+        if loss.shape().elements() != 1 {
+            bail!(
+                Shape,
+                "`backward` starts at a scalar, this value is {}; reduce it with `.sum()` or `.mean()`, or give its \
+                 cotangent to `backward_with`",
+                loss.shape()
+            );
+        }
+        let one = loss.constant(1.0);
+        let seed = if loss.shape().rank() == 0 { one } else { one.expand(loss.shape()) };
+        self.backward_with(loss, &seed)
+    }
+
+    /// Appends the gradient of `Σ y·cotangent`, as [`Tape::backward`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Tape::backward`], and if the cotangent has not the value's shape.
+    pub fn backward_with(&self, y: &Var, cotangent: &Var) -> Result<Grads> {
+        let (start, seed) = (y.id()?, cotangent.id()?);
+        if cotangent.ty() != y.ty() {
+            bail!(Shape, "the cotangent of a value {} cannot be {}", y.ty(), cotangent.ty());
+        }
+        let mut sweep = Sweep { tape: self, cotangents: HashMap::from([(start, seed)]) };
+        let last = self.with_graph(|graph| graph.maker_index(start));
+        for node in (0..=last).rev() {
+            sweep.node(node)?;
+        }
+        let cotangents = sweep.cotangents;
+        Ok(Grads { tape: self.clone(), cotangents, replaced: HashMap::new() })
+    }
+}
+
+struct Sweep<'a> {
+    tape: &'a Tape,
+    cotangents: HashMap<ValueId, ValueId>,
+}
+
+impl Sweep<'_> {
+    /// Sends the cotangents of a node's results on to its operands.
+    fn node(&mut self, index: usize) -> Result<()> {
+        let step = self.tape.with_graph(|graph| {
+            let node = &graph.nodes()[index];
+            match &node.source {
+                Source::Op(op) if node.outputs().any(|y| self.cotangents.contains_key(&y)) => {
+                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Vec<_>>()))
+                }
+                _ => None,
+            }
+        });
+        let Some((op, inputs, outputs)) = step else { return Ok(()) };
+        let x: Vec<_> = inputs.iter().map(|&v| self.tape.var(v)).collect();
+        let y: Vec<_> = outputs.iter().map(|&v| self.tape.var(v)).collect();
+        let dy: Vec<_> = outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
+        let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy))?;
+        assert_eq!(dx.len(), x.len(), "the gradient rule of {op} answers for each operand");
+        for ((value, x), dx) in inputs.into_iter().zip(&x).zip(dx) {
+            let Some(dx) = dx else { continue };
+            assert!(dx.error().is_some() || dx.ty() == x.ty(), "the gradient rule of {op} gives each operand's type");
+            let sum = match self.cotangents.get(&value) {
+                Some(&sum) => self.tape.on_behalf_of(index, || self.tape.var(sum) + dx),
+                None => dx,
+            };
+            self.cotangents.insert(value, sum.id()?);
+        }
+        Ok(())
+    }
+}
+
+impl Grads {
+    /// The tape that the gradients are on.
+    #[must_use]
+    pub fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    /// The gradient of a parameter; `None` if the loss does not depend on it.
+    #[must_use]
+    pub fn get(&self, param: &Param) -> Option<Var> {
+        self.of_cell(param.cell())
+    }
+
+    pub(crate) fn of_cell(&self, cell: &Cell) -> Option<Var> {
+        let own = || self.cotangents.get(&self.tape.value_of(cell)?);
+        self.replaced.get(&cell.id()).or_else(own).map(|&gradient| self.tape.var(gradient))
+    }
+
+    /// The gradient of any value of the tape; `None` if the loss does not depend on it.
+    #[must_use]
+    pub fn of(&self, x: &Var) -> Option<Var> {
+        self.cotangents.get(&x.id().ok()?).map(|&gradient| self.tape.var(gradient))
+    }
+
+    /// The gradient of the parameter with this path, among those of parameters that were named: a model's `init`, its
+    /// first optimizer step and `name_parameters` do that.
+    #[must_use]
+    pub fn by_path(&self, path: &str) -> Option<Var> {
+        let named = self.entries().into_iter().find(|(cell, _)| cell.path().as_deref() == Some(path));
+        named.map(|(_, gradient)| gradient)
+    }
+
+    /// Every parameter's gradient, in the order in which the tape met the parameters.
+    pub(crate) fn entries(&self) -> Vec<(Arc<Cell>, Var)> {
+        let cells = self.tape.cells();
+        cells.into_iter().filter_map(|cell| self.of_cell(&cell).map(|gradient| (cell, gradient))).collect()
+    }
+
+    /// The same gradients, with others, made from them, in the place of some parameters'.
+    #[must_use]
+    pub(crate) fn with_entries(mut self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
+        for (cell, gradient) in entries {
+            self.replaced.insert(cell.id(), gradient.id().expect("what is made from gradients fits"));
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Grads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Grads({} values)", self.cotangents.len())
+    }
+}

@@ -1,0 +1,136 @@
+//! The structure of a computation: nodes, their operands and types. Pure data, without values or devices.
+//!
+//! A tape records into a graph; a plan is made from one and remembered under it. Two steps with equal graphs share a plan,
+//! so nothing that changes from step to step may stand here: numbers of the caller are [`Source::Host`] slots.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::TensorType;
+use crate::ops::Op;
+
+/// Names one value of a graph: one output of one node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(pub(crate) u32);
+
+impl ValueId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for ValueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// A float compared and hashed by its bits: an attribute of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Exact(pub f64);
+
+impl PartialEq for Exact {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Exact {}
+
+impl Hash for Exact {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}
+
+/// Where a node's values come from.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Source {
+    /// Tensor number `.0` that the caller brings: an input, a parameter, an optimizer's state.
+    Leaf(usize),
+    /// Words from number `.0` on in the block of small numbers that the host sends with each run: a learning rate, a seed.
+    Host(usize),
+    /// One number everywhere.
+    Const(Exact),
+    /// An operation on other values.
+    Op(Op),
+}
+
+/// One step of a computation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Node {
+    pub(crate) source: Source,
+    pub(crate) inputs: Vec<ValueId>,
+    /// Output `k` of this node is value `first + k`.
+    pub(crate) first: ValueId,
+    pub(crate) types: Vec<TensorType>,
+}
+
+impl Node {
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = ValueId> + use<> {
+        let first = self.first.0;
+        (first..first + u32::try_from(self.types.len()).expect("nodes have few outputs")).map(ValueId)
+    }
+}
+
+/// Nodes in an order where operands come first.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Graph {
+    nodes: Vec<Node>,
+    /// The node that makes each value.
+    makers: Vec<u32>,
+}
+
+impl Graph {
+    /// Appends a node; its operands must be in the graph. Returns its first value.
+    pub(crate) fn push(&mut self, source: Source, inputs: Vec<ValueId>, types: Vec<TensorType>) -> ValueId {
+        debug_assert!(inputs.iter().all(|v| v.index() < self.makers.len()), "operands come first");
+        let first = ValueId(u32::try_from(self.makers.len()).expect("fewer than 2^32 values"));
+        let maker = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes");
+        self.makers.extend(types.iter().map(|_| maker));
+        self.nodes.push(Node { source, inputs, first, types });
+        first
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub(crate) fn values(&self) -> usize {
+        self.makers.len()
+    }
+
+    /// The index of the node that makes a value.
+    pub(crate) fn maker_index(&self, value: ValueId) -> usize {
+        self.makers[value.index()] as usize
+    }
+
+    pub(crate) fn maker(&self, value: ValueId) -> &Node {
+        &self.nodes[self.maker_index(value)]
+    }
+
+    pub(crate) fn ty(&self, value: ValueId) -> TensorType {
+        let node = self.maker(value);
+        node.types[value.index() - node.first.index()]
+    }
+}
+
+impl fmt::Display for Graph {
+    /// One line a node: `%7 = conv2d(%1, %4) {attributes} : f32[64, 16, 8, 8]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in &self.nodes {
+            let outputs: Vec<_> = node.outputs().map(|v| format!("{v:?}")).collect();
+            let inputs: Vec<_> = node.inputs.iter().map(|v| format!("{v:?}")).collect();
+            let types: Vec<_> = node.types.iter().map(ToString::to_string).collect();
+            write!(f, "{} = ", outputs.join(", "))?;
+            match &node.source {
+                Source::Leaf(k) => write!(f, "leaf {k}")?,
+                Source::Host(k) => write!(f, "host {k}")?,
+                Source::Const(Exact(value)) => write!(f, "const {value}")?,
+                Source::Op(op) => write!(f, "{op}({})", inputs.join(", "))?,
+            }
+            writeln!(f, " : {}", types.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Tensors to and from safetensors.
+//!
+//! Files are little-endian whatever the machine.
+
+use std::collections::BTreeMap;
+
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
+
+use crate::cpu::HostBuffer;
+use crate::error::bail;
+use crate::{Device, Error, ErrorKind, Result, Shape, Tensor};
+
+/// A file with these tensors.
+pub(super) async fn write(tensors: BTreeMap<String, Tensor>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(tensors.len());
+    for (name, tensor) in &tensors {
+        let (dtype, data) = match Device::download_async(tensor).await? {
+            HostBuffer::F32(data) => (Dtype::F32, data.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>()),
+            HostBuffer::F64(data) => (Dtype::F64, data.into_iter().flat_map(f64::to_le_bytes).collect()),
+            HostBuffer::U32(data) => (Dtype::U32, data.into_iter().flat_map(u32::to_le_bytes).collect()),
+        };
+        bytes.push((name, dtype, tensor.shape(), data));
+    }
+    let views: Vec<_> = bytes
+        .iter()
+        .map(|(name, dtype, shape, data)| Ok((name, TensorView::new(*dtype, shape.dims().to_vec(), data)?)))
+        .collect::<Result<_, SafeTensorError>>()
+        .map_err(malformed)?;
+    safetensors::serialize(views, None).map_err(malformed)
+}
+
+/// The tensors of a file. The header is checked against the length: offsets neither overlap nor leave gaps.
+pub(super) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>> {
+    SafeTensors::deserialize(bytes).map_err(malformed)
+}
+
+fn malformed(error: SafeTensorError) -> Error {
+    Error::new(ErrorKind::Checkpoint, format!("not a complete safetensors file: {error}")).caused_by(error)
+}
+
+/// A stored tensor that can take the place of `current`, on its device.
+pub(super) fn read(stored: &TensorView<'_>, current: &Tensor) -> Result<Tensor> {
+    if stored.shape() != current.shape().dims() {
+        bail!(Checkpoint, "{:?} in the file, {} in the model", stored.shape(), current.shape());
+    }
+    let shape: Shape = current.shape();
+    let data = stored.data();
+    if !current.ty().dtype.is_float() {
+        let Dtype::U32 = stored.dtype() else {
+            bail!(Checkpoint, "{} in the file, {} in the model", stored.dtype(), current.ty().dtype);
+        };
+        return Tensor::indices(current.device(), shape, &numbers(data, u32::from_le_bytes));
+    }
+    match stored.dtype() {
+        Dtype::F32 => Tensor::from_slice(current.device(), shape, &numbers(data, f32::from_le_bytes)),
+        Dtype::F64 => Tensor::from_f64(current.device(), shape, &numbers(data, f64::from_le_bytes)),
+        Dtype::F16 => Tensor::from_slice(current.device(), shape, &numbers(data, from_f16)),
+        Dtype::BF16 => Tensor::from_slice(current.device(), shape, &numbers(data, from_bf16)),
+        other => bail!(Checkpoint, "{other} in the file; F64, F32, F16 and BF16 are read"),
+    }
+}
+
+/// Each run of `N` bytes as a number.
+fn numbers<T, const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
+    let (chunks, _) = bytes.as_chunks();
+    chunks.iter().map(|&chunk| number(chunk)).collect()
+}
+
+/// A brain float is the upper half of an `f32`.
+fn from_bf16(bytes: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+}
+
+/// An IEEE 754 half: 1 sign bit, 5 exponent bits biased by 15, 10 fraction bits.
+fn from_f16(bytes: [u8; 2]) -> f32 {
+    let bits = u32::from(u16::from_le_bytes(bytes));
+    let (sign, exponent, fraction) = ((bits >> 15) << 31, (bits >> 10) & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        // Subnormal, in units of 2⁻²⁴, exactly an f32.
+        0 => return f32::from_bits((fraction as f32 * 2f32.powi(-24)).to_bits() | sign),
+        0x1f => (0xff << 23) | (fraction << 13),
+        _ => ((exponent + 127 - 15) << 23) | (fraction << 13),
+    };
+    f32::from_bits(sign | magnitude)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_exact() {
+        for (bits, expected) in [
+            (0x0000, 0.0),
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x3555, 1365.0 / 4096.0),
+            (0x7bff, 65504.0),
+            (0x0400, 1.0 / 16384.0),
+            (0x0001, 1.0 / 16_777_216.0),
+            (0x83ff, -1023.0 / 16_777_216.0),
+            (0x7c00, f32::INFINITY),
+            (0xfc00, f32::NEG_INFINITY),
+        ] {
+            assert_eq!(from_f16(u16::to_le_bytes(bits)), expected, "{bits:#x}");
+        }
+        assert!(from_f16(u16::to_le_bytes(0x8000)).is_sign_negative());
+        assert!(from_f16(u16::to_le_bytes(0x7e01)).is_nan());
+    }
+
+    #[test]
+    fn brain_floats_are_exact() {
+        for (bits, expected) in [(0x3f80, 1.0), (0xc049, -3.140_625), (0x7f80, f32::INFINITY), (0x0001, 9.183_55e-41)] {
+            assert_eq!(from_bf16(u16::to_le_bytes(bits)), expected, "{bits:#x}");
+        }
+        assert!(from_bf16(u16::to_le_bytes(0x7fc0)).is_nan());
+    }
+}

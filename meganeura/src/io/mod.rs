@@ -1,0 +1,217 @@
+//! Checkpoints: the parameters and buffers of a model in a file.
+//!
+//! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then the
+//! numbers. A name is the path in the model, `blocks.0.conv.weight`. Nothing here knows a layer: a checkpoint is a visit.
+
+mod format;
+mod report;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use safetensors::SafeTensors;
+
+pub use report::LoadReport;
+
+use crate::error::bail;
+use crate::module::{At, Module, Slot, SlotMut};
+use crate::{Error, ErrorKind, Result, Tensor};
+
+/// Saving a model and loading it. Implemented for every [`Module`].
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// # let directory = tempfile::tempdir().unwrap();
+/// let path = "linear.safetensors";
+/// # let path = directory.path().join(path);
+/// let net = Linear::new(3, 2).init(&device, Seed::new(1))?;
+/// net.save(&path)?;
+///
+/// let mut other = Linear::new(3, 2).init(&device, Seed::new(2))?;
+/// other.load(&path)?.strict()?;
+/// assert_eq!(other.weight.value().to_vec()?, net.weight.value().to_vec()?);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+pub trait Checkpoint: Module {
+    /// Writes all parameters and buffers to a file, as 32-bit floats (64-bit ones from a device of that precision).
+    ///
+    /// The file appears under its name only when it is complete, so that a crash leaves the old one as it was.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written or the device was lost; [`Checkpoint`](ErrorKind::Checkpoint) if two parameters have
+    /// the same path.
+    fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        replace_file(path, &self.to_safetensors()?).map_err(|error| io_error("written", path, error))
+    }
+
+    /// The bytes that [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`save`](Self::save).
+    fn to_safetensors(&self) -> Result<Vec<u8>> {
+        pollster::block_on(self.to_safetensors_async())
+    }
+
+    /// As [`to_safetensors`](Self::to_safetensors), without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`save`](Self::save).
+    fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
+        let mut tensors = BTreeMap::new();
+        let mut twice = None;
+        self.visit(At::root(), &mut |at, slot| {
+            if tensors.insert(at.path(), value(slot)).is_some() {
+                twice = Some(at.path());
+            }
+        });
+        async {
+            if let Some(path) = twice {
+                bail!(
+                    Checkpoint,
+                    "two parameters have the path `{path}`, so one of them would be lost; rename a field"
+                );
+            }
+            format::write(tensors).await
+        }
+    }
+
+    /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read, brain
+    /// floats too, and rounded to the device's precision.
+    ///
+    /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an error.
+    ///
+    /// # Errors
+    ///
+    /// Nothing has changed when any of these is returned: [`Io`](ErrorKind::Io) if the file cannot be read;
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model, or
+    /// if shapes or element types differ, all of which are listed; and what the device meets.
+    fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
+        self.load_safetensors(&bytes).map_err(|error| error.context(path.display()))
+    }
+
+    /// As [`load`](Self::load), from the bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    fn load_safetensors(&mut self, bytes: &[u8]) -> Result<LoadReport> {
+        let file = format::parse(bytes)?;
+        let mut plan = LoadPlan::new(&file);
+        self.visit(At::root(), &mut |at, slot| plan.read(at.path(), &value(slot)));
+        let (mut tensors, report) = plan.finish()?;
+        let mut result = Ok(());
+        self.visit_mut(At::root(), &mut |at, slot| {
+            let Some(tensor) = tensors.remove(&at.path()) else { return };
+            let set = match slot {
+                SlotMut::Param(param) => param.set(tensor),
+                SlotMut::Buffer(buffer) => buffer.set(tensor),
+            };
+            if let (Ok(()), Err(error)) = (&result, set) {
+                result = Err(error.context(at.path()));
+            }
+        });
+        result.map(|()| report)
+    }
+}
+
+impl<M: Module + ?Sized> Checkpoint for M {}
+
+fn value(slot: Slot<'_>) -> Tensor {
+    match slot {
+        Slot::Param(param) => param.value(),
+        Slot::Buffer(buffer) => buffer.value(),
+    }
+}
+
+/// What a file gives to a model, all of it read and checked before anything is changed.
+struct LoadPlan<'a> {
+    file: &'a SafeTensors<'a>,
+    tensors: HashMap<String, Tensor>,
+    loaded: Vec<String>,
+    missing: Vec<String>,
+    mismatched: Vec<String>,
+    failed: Option<Error>,
+}
+
+impl<'a> LoadPlan<'a> {
+    fn new(file: &'a SafeTensors<'a>) -> Self {
+        let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
+        Self { file, tensors: HashMap::new(), loaded, missing, mismatched, failed: None }
+    }
+
+    /// Reads what will take the place of `current`.
+    fn read(&mut self, name: String, current: &Tensor) {
+        let Ok(stored) = self.file.tensor(&name) else {
+            self.missing.push(name);
+            return;
+        };
+        match format::read(&stored, current) {
+            Ok(tensor) => {
+                self.tensors.insert(name.clone(), tensor);
+                self.loaded.push(name);
+            }
+            Err(error) if error.kind() == ErrorKind::Checkpoint => {
+                self.mismatched.push(error.context(format_args!("`{name}`")).to_string());
+            }
+            Err(error) => self.failed = Some(error.context(name)),
+        }
+    }
+
+    fn finish(self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if !self.mismatched.is_empty() {
+            bail!(Checkpoint, "the file is of another model; nothing was loaded:\n  {}", self.mismatched.join("\n  "));
+        }
+        let names = self.file.names().into_iter().map(str::to_owned);
+        let mut unexpected: Vec<_> = names.filter(|name| !self.tensors.contains_key(name)).collect();
+        unexpected.sort_unstable();
+        let report = LoadReport { loaded: self.loaded, missing: self.missing, unexpected };
+        if report.loaded.is_empty() && !report.missing.is_empty() {
+            return Err(report.difference().context("the file has no name in common with the model"));
+        }
+        Ok((self.tensors, report))
+    }
+}
+
+/// Writes a file beside `path`, then gives it that name.
+fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
+    // Of this process and this call alone: others may be saving under the same name.
+    name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let partial: PathBuf = path.with_file_name(name);
+    let write = || {
+        let mut file = File::create(&partial)?;
+        file.write_all(bytes)?;
+        // Else the new name could survive a power failure, and the contents not.
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&partial, path)
+    };
+    let result = write();
+    if result.is_err() {
+        // The first error is the one to report.
+        drop(fs::remove_file(&partial));
+    }
+    result
+}
+
+fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("{} could not be {done}: {error}", path.display())).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests;

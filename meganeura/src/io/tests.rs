@@ -1,0 +1,226 @@
+use meganeura_derive::Module;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+use super::*;
+use crate::{Buffer, Device, Param, Precision, Shape};
+
+#[derive(Module)]
+struct Net {
+    weight: Param,
+    #[module(rename = "blocks")]
+    parts: Vec<(Param, Buffer)>,
+}
+
+const NAMES: [&str; 3] = ["blocks.0.0", "blocks.0.1", "weight"];
+
+fn net_on(device: &Device, first: f32) -> Net {
+    let tensor = |shape: &[usize], first: f32| {
+        let shape = Shape::new(shape);
+        let data: Vec<_> = (0..shape.elements()).map(|i| first + i as f32).collect();
+        Tensor::from_slice(device, shape, &data).unwrap()
+    };
+    let part = (Param::new(tensor(&[3], first + 10.0)), Buffer::new(tensor(&[], first + 20.0)));
+    Net { weight: Param::new(tensor(&[2, 2], first)), parts: vec![part] }
+}
+
+fn net(first: f32) -> Net {
+    net_on(&Device::cpu(), first)
+}
+
+fn values(net: &Net) -> [Vec<f32>; 3] {
+    let (param, buffer) = &net.parts[0];
+    [param.value(), buffer.value(), net.weight.value()].map(|tensor| tensor.to_vec().unwrap())
+}
+
+/// A file with these tensors, all bytes as given.
+fn file(tensors: &[(&str, Dtype, &[usize], &[u8])]) -> Vec<u8> {
+    let views = tensors
+        .iter()
+        .map(|(name, dtype, shape, data)| (*name, TensorView::new(*dtype, shape.to_vec(), data).unwrap()));
+    safetensors::serialize(views, None).unwrap()
+}
+
+/// A file with this header, and this many zero bytes after it.
+fn with_header(header: &str, data: usize) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    bytes.resize(bytes.len() + data, 0);
+    bytes
+}
+
+/// The error of loading this, which must leave the model alone.
+#[track_caller]
+fn refused(bytes: &[u8]) -> String {
+    let mut net = net(1.0);
+    let before = values(&net);
+    let error = net.load_safetensors(bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
+    assert_eq!(values(&net), before);
+    error.to_string()
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn what_is_saved_is_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("net.safetensors");
+    net(1.0).save(&path).unwrap();
+    net(3.0).save(&path).unwrap();
+    assert_eq!(files(directory.path()), ["net.safetensors"]);
+    let mut other = net(0.0);
+    let report = other.load(&path).unwrap();
+    report.strict().unwrap();
+    assert_eq!(values(&other), values(&net(3.0)));
+    assert_eq!(report.loaded, ["weight", "blocks.0.0", "blocks.0.1"]);
+}
+
+#[test]
+fn the_format_is_the_published_one() {
+    let bytes = net(1.0).to_safetensors().unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut names = file.names();
+    names.sort_unstable();
+    assert_eq!(names, NAMES);
+    let weight = file.tensor("weight").unwrap();
+    assert_eq!((weight.dtype(), weight.shape()), (Dtype::F32, &[2, 2][..]));
+    assert_eq!(weight.data(), [1.0f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat());
+    assert_eq!(file.tensor("blocks.0.1").unwrap().shape(), [0usize; 0]);
+}
+
+#[test]
+fn the_devices_precision_is_kept_and_converted() {
+    let device = Device::cpu_with(Precision::Double);
+    let third = Tensor::from_f64(&device, [1], &[1.0 / 3.0]).unwrap();
+    let bytes = Param::new(third.clone()).to_safetensors().unwrap();
+    let load = |device: &Device| {
+        let mut param = Param::new(Tensor::zeros(device, [1]).unwrap());
+        param.load_safetensors(&bytes).unwrap().strict().unwrap();
+        param.value().to_f64_vec().unwrap()[0]
+    };
+    assert_eq!(load(&device), 1.0 / 3.0);
+    assert_eq!(load(&Device::cpu()), f64::from(1.0f32 / 3.0));
+}
+
+#[test]
+fn half_precision_is_read() {
+    let mut param = Param::new(Tensor::zeros(&Device::cpu(), [2]).unwrap());
+    for (dtype, one, minus_two) in [(Dtype::F16, 0x3c00u16, 0xc000u16), (Dtype::BF16, 0x3f80, 0xc000)] {
+        let bytes = [one.to_le_bytes(), minus_two.to_le_bytes()].concat();
+        param.load_safetensors(&file(&[("", dtype, &[2], &bytes)])).unwrap().strict().unwrap();
+        assert_eq!(param.value().to_vec().unwrap(), [1.0, -2.0]);
+    }
+}
+
+#[test]
+fn names_of_one_side_are_reported() {
+    let bytes = file(&[("weight", Dtype::F32, &[2, 2], &[0; 16]), ("extra", Dtype::I64, &[1], &[0; 8])]);
+    let mut net = net(1.0);
+    let report = net.load_safetensors(&bytes).unwrap();
+    assert_eq!(report.loaded, ["weight"]);
+    assert_eq!(report.missing, ["blocks.0.0", "blocks.0.1"]);
+    assert_eq!(report.unexpected, ["extra"]);
+    assert_eq!(values(&net)[2], [0.0; 4]);
+    let error = report.strict().unwrap_err();
+    assert_eq!(error.to_string(), "missing from the file: blocks.0.0, blocks.0.1; only in the file: extra");
+}
+
+#[test]
+fn a_file_of_another_model_is_refused() {
+    let message = refused(&file(&[
+        ("weight", Dtype::F32, &[4], &[0; 16]),
+        ("blocks.0.0", Dtype::I32, &[3], &[0; 12]),
+        ("blocks.0.1", Dtype::F32, &[], &[0; 4]),
+    ]));
+    assert!(message.contains("`weight`: [4] in the file, [2, 2] in the model"), "{message}");
+    assert!(message.contains("`blocks.0.0`: I32 in the file"), "{message}");
+    let message = refused(&file(&[("head.weight", Dtype::F32, &[1], &[0; 4])]));
+    assert!(message.contains("no name in common"), "{message}");
+    assert!(message.contains("blocks.0.0") && message.contains("head.weight"), "{message}");
+}
+
+#[test]
+fn truncated_files_are_refused_wherever_they_end() {
+    let bytes = net(3.0).to_safetensors().unwrap();
+    for length in 0..bytes.len() {
+        refused(&bytes[..length]);
+    }
+    refused(&[&bytes[..], &[0]].concat());
+}
+
+#[test]
+fn hostile_files_are_refused() {
+    let entry = |name: &str, shape: &str, from: u64, to: u64| {
+        format!(r#""{name}":{{"dtype":"F32","shape":{shape},"data_offsets":[{from},{to}]}}"#)
+    };
+    let weight = |shape: &str, from, to| format!("{{{}}}", entry("weight", shape, from, to));
+    let overlapping = format!("{{{},{}}}", entry("weight", "[2,2]", 0, 16), entry("blocks.0.0", "[3]", 8, 20));
+    let gap = format!("{{{},{}}}", entry("weight", "[2,2]", 0, 16), entry("blocks.0.0", "[3]", 20, 32));
+    for (what, bytes) in [
+        ("a header longer than the file", [&u64::MAX.to_le_bytes()[..], &[b'{'; 64]].concat()),
+        ("a header of a gigabyte", [&(1u64 << 30).to_le_bytes()[..], &[b'{'; 64]].concat()),
+        ("a header that is no JSON", with_header("{\"weight\":", 16)),
+        ("a header that nests deeply", with_header(&"[".repeat(100_000), 0)),
+        ("a header that is no UTF-8", [&2u64.to_le_bytes()[..], &[0xff, 0xfe]].concat()),
+        ("tensors that overlap", with_header(&overlapping, 20)),
+        ("tensors with a gap between", with_header(&gap, 32)),
+        ("a shape larger than its data", with_header(&weight("[2,3]", 0, 16), 16)),
+        ("a shape that overflows", with_header(&weight("[4294967296,4294967296,2]", 0, 16), 16)),
+        ("a shape of many axes", with_header(&weight(&format!("[4{}]", ",1".repeat(1000)), 0, 16), 16)),
+        ("offsets past the end", with_header(&weight("[2,2]", 0, 16), 8)),
+        ("offsets in the wrong order", with_header(&weight("[2,2]", 16, 0), 16)),
+        ("negative extents", with_header(&weight("[-2,-2]", 0, 16), 16)),
+        ("an unknown type", with_header(&weight("[2,2]", 0, 16).replace("F32", "F31"), 16)),
+    ] {
+        assert!(!refused(&bytes).is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_old_file() {
+    let directory = tempfile::tempdir().unwrap();
+    // A directory with something in it cannot be replaced by a file.
+    let taken = directory.path().join("taken");
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.join("file"), "x").unwrap();
+    let error = net(1.0).save(&taken).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("taken could not be written"), "{error}");
+    assert_eq!(files(directory.path()), ["taken"]);
+    for path in [directory.path().join("absent").join("net"), PathBuf::from("..")] {
+        assert_eq!(net(1.0).save(path).unwrap_err().kind(), ErrorKind::Io);
+    }
+    assert_eq!(net(1.0).load(directory.path().join("absent")).unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn an_error_of_the_contents_names_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bad.safetensors");
+    fs::write(&path, "not a checkpoint").unwrap();
+    let error = net(1.0).load(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Checkpoint);
+    assert!(error.to_string().contains("bad.safetensors"), "{error}");
+}
+
+/// Two leaves under one path.
+struct Clash(Param, Param);
+
+impl Module for Clash {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        f(at.field("same"), Slot::Param(&self.0));
+        f(at.field("same"), Slot::Param(&self.1));
+    }
+
+    fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
+}
+
+#[test]
+fn two_leaves_under_one_path_are_not_saved_over_each_other() {
+    let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
+    let error = Clash(param(), param()).to_safetensors().unwrap_err();
+    assert!(error.to_string().contains("`same`"), "{error}");
+}

@@ -1,0 +1,145 @@
+//! Where in a model a visit is.
+
+use std::fmt;
+
+/// A place in a model, as a visit goes down: the path from the root, and whether anything on it is frozen.
+///
+/// A linked list on the stack of the visit: going down a level allocates nothing, and [`path`](Self::path) makes the string
+/// only for those who want it.
+///
+/// ```
+/// use meganeura::module::At;
+///
+/// let root = At::root();
+/// let blocks = root.field("blocks");
+/// let first = blocks.index(0);
+/// assert_eq!(first.field("weight").path(), "blocks.0.weight");
+/// ```
+#[derive(Clone, Copy)]
+pub struct At<'p> {
+    parent: Option<&'p At<'p>>,
+    segment: Segment<'p>,
+    frozen: bool,
+}
+
+/// One step down.
+#[derive(Clone, Copy)]
+enum Segment<'p> {
+    Root,
+    Field(&'p str),
+    Index(usize),
+}
+
+impl<'p> At<'p> {
+    /// The top of the model, where the path is empty and nothing is frozen.
+    #[must_use]
+    pub const fn root() -> Self {
+        Self { parent: None, segment: Segment::Root, frozen: false }
+    }
+
+    /// The field, or the entry of a map, called `name`.
+    #[must_use]
+    pub const fn field<'a>(&'a self, name: &'a str) -> At<'a> {
+        At { parent: Some(self), segment: Segment::Field(name), frozen: self.frozen }
+    }
+
+    /// The element at `index`.
+    #[must_use]
+    pub const fn index(&self, index: usize) -> At<'_> {
+        At { parent: Some(self), segment: Segment::Index(index), frozen: self.frozen }
+    }
+
+    /// The same place, frozen: parameters from here down are not trained.
+    #[must_use]
+    pub const fn frozen(self) -> Self {
+        Self { frozen: true, ..self }
+    }
+
+    /// Whether this place, or one above it, is frozen.
+    #[must_use]
+    pub const fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// The path, its segments joined by dots; empty at the root.
+    #[must_use]
+    pub fn path(&self) -> String {
+        self.to_string()
+    }
+
+    /// The segments from the root down.
+    pub(super) fn segments(&self) -> Vec<String> {
+        let mut segments = self.parent.map_or_else(Vec::new, Self::segments);
+        match self.segment {
+            Segment::Root => {}
+            Segment::Field(name) => segments.push(name.to_owned()),
+            Segment::Index(index) => segments.push(index.to_string()),
+        }
+        segments
+    }
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            fmt::Display::fmt(parent, f)?;
+            if !matches!(parent.segment, Segment::Root) {
+                f.write_str(".")?;
+            }
+        }
+        match self.segment {
+            Segment::Root => Ok(()),
+            Segment::Field(name) => f.write_str(name),
+            Segment::Index(index) => write!(f, "{index}"),
+        }
+    }
+}
+
+impl fmt::Debug for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "At({self}{})", if self.frozen { ", frozen" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_has_an_empty_path() {
+        assert_eq!(At::root().path(), "");
+        assert_eq!(At::root().segments(), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn segments_are_joined_by_dots() {
+        let root = At::root();
+        let blocks = root.field("blocks");
+        let block = blocks.index(10);
+        let weight = block.field("weight");
+        assert_eq!(weight.path(), "blocks.10.weight");
+        assert_eq!(weight.to_string(), weight.path());
+        assert_eq!(weight.segments(), ["blocks", "10", "weight"]);
+    }
+
+    #[test]
+    fn a_path_may_begin_with_an_index() {
+        assert_eq!(At::root().index(3).field("weight").path(), "3.weight");
+    }
+
+    #[test]
+    fn frozen_holds_from_there_down_only() {
+        let root = At::root();
+        let frozen = root.field("encoder").frozen();
+        assert!(frozen.index(0).field("weight").is_frozen());
+        assert!(!root.field("decoder").is_frozen());
+        assert!(!root.is_frozen());
+        assert_eq!(frozen.path(), "encoder");
+    }
+
+    #[test]
+    fn debug_shows_path_and_freezing() {
+        assert_eq!(format!("{:?}", At::root().field("a").frozen()), "At(a, frozen)");
+        assert_eq!(format!("{:?}", At::root().field("a")), "At(a)");
+    }
+}

@@ -1,0 +1,292 @@
+//! From a builder, or from a seed alone, to a module on a device.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::marker::PhantomData;
+
+use super::{Module, ModuleExt, Seed};
+use crate::{Device, Result};
+
+/// A module not yet built: the sizes and options of a layer, such as `Conv2d::new(1, 32, 3).padding(1)`.
+///
+/// What `#[module(init = …)]` takes. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box` or map of builders builds the same
+/// container of modules; each element gets a seed of its own. Implement it for the settings of your own modules, to be able
+/// to write them there too:
+///
+/// ```
+/// use meganeura::module::{Init, Seed};
+/// use meganeura::{Device, Result};
+///
+/// struct Block {
+///     width: usize,
+/// }
+///
+/// struct BlockSettings {
+///     width: usize,
+/// }
+///
+/// impl Init for BlockSettings {
+///     type Output = Block;
+///
+///     fn init(self, _device: &Device, _seed: Seed) -> Result<Block> {
+///         Ok(Block { width: self.width })
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a builder of a module",
+    label = "`init` takes a builder here",
+    note = "a layer's `new` gives one: `#[module(init = Linear::new(64, 10))]`",
+    note = "a struct that can build itself needs only the bare `#[module(init)]`",
+    note = "a value that is no module goes with `skip`: `#[module(skip, init = 0.5)]`"
+)]
+pub trait Init {
+    /// The module that is built.
+    type Output;
+
+    /// Builds the module on `device`, its initial values drawn from `seed`.
+    ///
+    /// # Errors
+    ///
+    /// Sizes or options that make no sense, or a device that is out of memory.
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output>;
+}
+
+/// A module that can be built without being told anything.
+///
+/// `#[derive(Module)]` implements it where every field has an `init`, and the bare `#[module(init)]` asks for it.
+/// Arrays, tuples and boxes of such modules can be built the same way.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be built without being told how",
+    label = "the bare `init` cannot build this type",
+    note = "if it has a builder, give it: `#[module(init = Linear::new(64, 10))]`",
+    note = "if it derives `Module`, give each of its fields an `init`"
+)]
+pub trait FromSeed: Sized {
+    /// Builds the module on `device`, its initial values drawn from `seed`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Init::init`], from the first part that fails.
+    fn from_seed(device: &Device, seed: Seed) -> Result<Self>;
+}
+
+impl<I: Init> Init for Vec<I> {
+    type Output = Vec<I::Output>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        self.into_iter().enumerate().map(|(index, builder)| builder.init(device, seed.index(index))).collect()
+    }
+}
+
+impl<I: Init> Init for VecDeque<I> {
+    type Output = VecDeque<I::Output>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        Vec::from(self).init(device, seed).map(VecDeque::from)
+    }
+}
+
+impl<I: Init, const N: usize> Init for [I; N] {
+    type Output = [I::Output; N];
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        Vec::from(self).init(device, seed).map(into_array)
+    }
+}
+
+/// A layer keeps its seed, as it keeps its path, when it becomes optional.
+impl<I: Init> Init for Option<I> {
+    type Output = Option<I::Output>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        self.map(|builder| builder.init(device, seed)).transpose()
+    }
+}
+
+impl<I: Init> Init for Box<I> {
+    type Output = Box<I::Output>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        (*self).init(device, seed).map(Box::new)
+    }
+}
+
+impl<I: Init> Init for BTreeMap<String, I> {
+    type Output = BTreeMap<String, I::Output>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        init_entries(self, device, seed)
+    }
+}
+
+impl<I: Init, S: BuildHasher + Default> Init for HashMap<String, I, S> {
+    type Output = HashMap<String, I::Output, S>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        init_entries(self, device, seed)
+    }
+}
+
+fn init_entries<I: Init, Map: FromIterator<(String, I::Output)>>(
+    entries: impl IntoIterator<Item = (String, I)>,
+    device: &Device,
+    seed: Seed,
+) -> Result<Map> {
+    let init = |(key, builder): (String, I)| {
+        let seed = seed.field(&key);
+        Ok((key, builder.init(device, seed)?))
+    };
+    entries.into_iter().map(init).collect()
+}
+
+impl<M: FromSeed, const N: usize> FromSeed for [M; N] {
+    fn from_seed(device: &Device, seed: Seed) -> Result<Self> {
+        let modules: Result<Vec<M>> = (0..N).map(|index| M::from_seed(device, seed.index(index))).collect();
+        modules.map(into_array)
+    }
+}
+
+impl<M: FromSeed> FromSeed for Box<M> {
+    fn from_seed(device: &Device, seed: Seed) -> Result<Self> {
+        M::from_seed(device, seed).map(Box::new)
+    }
+}
+
+impl<T: ?Sized> FromSeed for PhantomData<T> {
+    fn from_seed(_: &Device, _: Seed) -> Result<Self> {
+        Ok(Self)
+    }
+}
+
+fn into_array<M, const N: usize>(modules: Vec<M>) -> [M; N] {
+    modules.try_into().unwrap_or_else(|modules: Vec<M>| unreachable!("{} modules for {N} places", modules.len()))
+}
+
+macro_rules! tuple {
+    ($($M:ident $i:tt),+) => {
+        impl<$($M: Init),+> Init for ($($M,)+) {
+            type Output = ($($M::Output,)+);
+
+            fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+                Ok(($(self.$i.init(device, seed.index($i))?,)+))
+            }
+        }
+
+        impl<$($M: FromSeed),+> FromSeed for ($($M,)+) {
+            fn from_seed(device: &Device, seed: Seed) -> Result<Self> {
+                Ok(($($M::from_seed(device, seed.index($i))?,)+))
+            }
+        }
+    };
+}
+
+tuple!(A 0);
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);
+tuple!(A 0, B 1, C 2, D 3, E 4);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
+
+/// What the derived `init` does.
+#[doc(hidden)]
+pub fn init_module<M: Module + FromSeed>(device: &Device, seed: impl Into<Seed>) -> Result<M> {
+    let module = M::from_seed(device, seed.into())?;
+    module.name_parameters();
+    Ok(module)
+}
+
+/// Puts the field's name into the error of building it.
+#[doc(hidden)]
+pub fn init_field<M>(key: &str, built: Result<M>) -> Result<M> {
+    built.map_err(|error| error.context(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Error, ErrorKind};
+
+    /// Builds its own seed; the builder `Fails` does not.
+    #[derive(Clone, Debug)]
+    struct Echo;
+
+    #[derive(Debug, PartialEq)]
+    struct Seeded(Seed);
+
+    impl Init for Echo {
+        type Output = Seeded;
+
+        fn init(self, _: &Device, seed: Seed) -> Result<Seeded> {
+            Ok(Seeded(seed))
+        }
+    }
+
+    impl FromSeed for Seeded {
+        fn from_seed(_: &Device, seed: Seed) -> Result<Self> {
+            Ok(Self(seed))
+        }
+    }
+
+    struct Fails(&'static str);
+
+    impl Init for Fails {
+        type Output = ();
+
+        fn init(self, _: &Device, _: Seed) -> Result<()> {
+            Err(Error::new(ErrorKind::Argument, self.0))
+        }
+    }
+
+    const SEED: Seed = Seed::new(42);
+
+    fn init<I: Init>(builder: I) -> I::Output {
+        builder.init(&Device::cpu(), SEED).unwrap()
+    }
+
+    fn at(index: usize) -> Seeded {
+        Seeded(SEED.index(index))
+    }
+
+    #[test]
+    fn every_element_has_its_own_seed() {
+        assert_eq!(init(vec![Echo, Echo]), vec![at(0), at(1)]);
+        assert_eq!(init(VecDeque::from([Echo, Echo])), [at(0), at(1)]);
+        assert_eq!(init([Echo, Echo]), [at(0), at(1)]);
+        assert_eq!(init((Echo, [Echo])), (at(0), [Seeded(SEED.index(1).index(0))]));
+    }
+
+    #[test]
+    fn option_and_box_pass_the_seed_on() {
+        assert_eq!(init(Some(Echo)), Some(Seeded(SEED)));
+        assert_eq!(init(None::<Echo>), None);
+        assert_eq!(init(Box::new(Echo)), Box::new(Seeded(SEED)));
+    }
+
+    #[test]
+    fn the_entries_of_a_map_are_seeded_by_their_keys() {
+        let entries = || ["b", "a"].map(|key| (key.to_owned(), Echo));
+        assert_eq!(init(BTreeMap::from(entries()))["a"], Seeded(SEED.field("a")));
+        assert_eq!(init(HashMap::from(entries()))["b"], Seeded(SEED.field("b")));
+    }
+
+    #[test]
+    fn from_seed_gives_the_same_seeds() {
+        let device = Device::cpu();
+        assert_eq!(<[Seeded; 2]>::from_seed(&device, SEED).unwrap(), [at(0), at(1)]);
+        assert_eq!(<(Seeded, Box<Seeded>)>::from_seed(&device, SEED).unwrap(), (at(0), Box::new(at(1))));
+        assert_eq!(<PhantomData<str>>::from_seed(&device, SEED).unwrap(), PhantomData);
+    }
+
+    #[test]
+    fn the_first_failure_is_returned() {
+        let error = vec![Fails("first"), Fails("second")].init(&Device::cpu(), SEED).unwrap_err();
+        assert!(error.to_string().contains("first"));
+    }
+}

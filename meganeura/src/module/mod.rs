@@ -1,0 +1,112 @@
+//! Modules: structs that hold parameters, and everything that walks them.
+//!
+//! A module is a tree. Its leaves are [`Param`]s and [`Buffer`]s; its inner nodes are structs, enums and containers. One
+//! operation, [`Module::visit`], walks the tree and hands every leaf to a closure together with its path
+//! (`blocks.0.conv.weight`); counting, naming, saving, optimizing are all visits. `#[derive(Module)]` writes the walk,
+//! fields in the order of their declaration.
+//!
+//! | to | there is |
+//! |---|---|
+//! | walk the parameters of a model | [`Module`], derived; its ready-made walks in [`ModuleExt`] |
+//! | know where in the model a walk is | [`At`] |
+//! | chain modules that turn one value into one value | [`Layer`] |
+//! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] for a derived struct, [`Seed`] |
+//! | print a model | [`Summary`] |
+//!
+//! Nothing here knows a particular layer, an optimizer or a file format.
+
+mod at;
+mod containers;
+mod ext;
+mod init;
+mod layer;
+mod seed;
+mod summary;
+
+pub use at::At;
+pub use ext::ModuleExt;
+pub use init::{FromSeed, Init};
+pub use layer::Layer;
+pub use seed::Seed;
+pub use summary::Summary;
+
+#[doc(hidden)]
+pub use init::{init_field, init_module};
+#[doc(hidden)]
+pub use layer::apply;
+#[doc(hidden)]
+pub use summary::fmt_module;
+
+use crate::{Buffer, Param};
+
+/// A part of a model: something whose parameters and buffers can be visited.
+///
+/// Derive it. The derive visits every field, in the order of their declaration, and a field's name becomes its segment of
+/// the path:
+///
+/// ```
+/// use meganeura::{Param, prelude::*};
+///
+/// #[derive(Module)]
+/// struct Affine {
+///     scale: Param,
+///     shift: Option<Param>,
+/// }
+/// ```
+///
+/// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box` and maps from `String` are
+/// modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`.
+///
+/// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two leaves
+/// may share a path.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a module: its parameters cannot be visited",
+    label = "not a module",
+    note = "if it has parameters to train, put `#[derive(Module)]` on `{Self}`",
+    note = "if it has none, put `#[module(skip)]` on the field"
+)]
+pub trait Module {
+    /// Hands every parameter and buffer to `f`, with its place below `at`.
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>));
+
+    /// Hands every parameter and buffer to `f` to be changed, with its place below `at`.
+    fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>));
+}
+
+/// A leaf of a module: a tensor and the role it has.
+#[derive(Debug, Clone, Copy)]
+pub enum Slot<'a> {
+    /// Trained by the optimizer.
+    Param(&'a Param),
+    /// Saved with the model, but not trained: running statistics, tables.
+    Buffer(&'a Buffer),
+}
+
+/// A leaf of a module, to be changed: a tensor and the role it has.
+#[derive(Debug)]
+pub enum SlotMut<'a> {
+    /// Trained by the optimizer.
+    Param(&'a mut Param),
+    /// Saved with the model, but not trained: running statistics, tables.
+    Buffer(&'a mut Buffer),
+}
+
+impl Module for Param {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        f(at, Slot::Param(self));
+    }
+
+    fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
+        f(at, SlotMut::Param(self));
+    }
+}
+
+impl Module for Buffer {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        f(at, Slot::Buffer(self));
+    }
+
+    fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
+        f(at, SlotMut::Buffer(self));
+    }
+}

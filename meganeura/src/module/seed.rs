@@ -1,0 +1,134 @@
+//! Seeds that follow the path of a parameter.
+
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::SeedableRng;
+
+/// Where the initial values of a model come from: a number for every place in it.
+///
+/// A child's seed depends on the root's seed and the path alone, so a parameter keeps its initial values when a field is
+/// added before it, and models built on several threads or devices agree.
+///
+/// The rule is part of the interface and will not change: with `mix` the finalizer of SplitMix64 and `fnv1a` the 64-bit
+/// FNV-1a hash of the name's bytes,
+///
+/// ```text
+/// seed.field(name) = mix(mix(seed + 0x9e3779b97f4a7c15) ^ fnv1a(name))
+/// seed.index(i)    = seed.field(i in decimal)
+/// ```
+///
+/// ```
+/// use meganeura::module::Seed;
+///
+/// let seed = Seed::new(42);
+/// assert_ne!(seed.field("stem"), seed.field("head"));
+/// assert_eq!(seed.field("blocks").index(0), seed.field("blocks").field("0"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Seed(u64);
+
+impl Seed {
+    /// The seed of a whole model.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The seed of the field, or the entry of a map, called `name`.
+    #[must_use]
+    pub const fn field(self, name: &str) -> Self {
+        Self(mix(mix(self.0.wrapping_add(GOLDEN_GAMMA)) ^ fnv1a(name.as_bytes())))
+    }
+
+    /// The seed of the element at `index`.
+    #[must_use]
+    pub fn index(self, index: usize) -> Self {
+        self.field(&index.to_string())
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// A generator that starts from this seed.
+    #[must_use]
+    pub fn rng(self) -> Pcg64 {
+        Pcg64::seed_from_u64(self.0)
+    }
+}
+
+impl From<u64> for Seed {
+    fn from(seed: u64) -> Self {
+        Self(seed)
+    }
+}
+
+/// 2⁶⁴ / φ, the increment of SplitMix64. Without it, seed 0 would stay 0 under `mix`.
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). A bijection.
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// FNV-1a with 64 bits (draft-eastlake-fnv).
+const fn fnv1a(bytes: &[u8]) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_pcg::rand_core::Rng;
+
+    use super::*;
+
+    #[test]
+    fn the_hashes_are_the_published_ones() {
+        // Test vectors of draft-eastlake-fnv, and the first outputs of SplitMix64 seeded with 0 and 1234567.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+        assert_eq!(mix(GOLDEN_GAMMA), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(mix(1_234_567 + GOLDEN_GAMMA), 6_457_827_717_110_365_317);
+    }
+    #[test]
+    fn children_never_change() {
+        // Computed by another implementation. If this fails, every seeded model of every user starts elsewhere.
+        let seed = Seed::new(42);
+        assert_eq!(seed.field("stem").get(), 0x5c40_3d0d_2f57_ce39);
+        assert_eq!(seed.field("head").get(), 0x158f_86a7_db07_7688);
+        assert_eq!(seed.field("blocks").index(0).field("weight").get(), 0xf13c_b79e_3b41_44b2);
+        assert_eq!(Seed::new(0).field("").get(), 0xaebe_53f8_5cdc_3c4c);
+    }
+
+    #[test]
+    fn generators_never_change() {
+        let mut rng = Seed::new(42).rng();
+        let first: [u64; 2] = std::array::from_fn(|_| rng.next_u64());
+        assert_eq!(first, [4_178_418_447_715_145_737, 4_410_739_922_618_931_473]);
+    }
+
+    #[test]
+    fn a_childs_seed_depends_on_its_whole_path() {
+        let seed = Seed::from(42);
+        let mut seen = std::collections::HashSet::new();
+        for path in [&["a", "b"][..], &["b", "a"], &["ab"], &["a"], &["b"], &["a", "", "b"], &["a", "a"], &[]] {
+            let child = path.iter().fold(seed, |seed, name| seed.field(name));
+            assert!(seen.insert(child), "{path:?} has the seed of another path");
+        }
+    }
+
+    #[test]
+    fn an_index_is_a_field_with_a_decimal_name() {
+        assert_eq!(Seed::new(7).index(12), Seed::new(7).field("12"));
+    }
+}

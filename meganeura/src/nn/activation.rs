@@ -1,0 +1,127 @@
+//! Nonlinearities as layers, to stand in a chain; in a `forward` of your own, call the method of [`Var`].
+
+use meganeura_derive::Module;
+
+use crate::module::{Init, Layer, Seed};
+use crate::{Device, Result, Var};
+
+/// A struct, its doc, and the method of [`Var`] that it calls.
+macro_rules! activations {
+    ($($(#[$doc:meta])* $Name:ident $method:ident;)+) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// Shapes: any, kept.
+            #[derive(Module, Debug, Clone, Copy, Default, PartialEq, Eq)]
+            pub struct $Name;
+
+            impl Layer for $Name {
+                fn forward(&self, x: &Var) -> Var {
+                    x.$method()
+                }
+            }
+        )+
+        inits!($($Name),+);
+    };
+}
+
+/// Nothing needs to be built.
+macro_rules! inits {
+    ($($Name:ident),+) => {
+        $(impl Init for $Name {
+            type Output = Self;
+
+            fn init(self, _: &Device, _: Seed) -> Result<Self> {
+                Ok(self)
+            }
+        })+
+    };
+}
+
+activations! {
+    /// `max(x, 0)`; the derivative at 0 is 0.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [3], &[-1.0, 0.0, 2.0])?);
+    /// assert_eq!(Relu.forward(&x).to_vec()?, [0.0, 0.0, 2.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    Relu relu;
+    /// `x·Φ(x)`, exactly, through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
+    Gelu gelu;
+    /// GELU through `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
+    GeluTanh gelu_tanh;
+    /// `x·σ(x)`, also called swish.
+    Silu silu;
+    /// `1/(1 + e⁻ˣ)`
+    Sigmoid sigmoid;
+    /// The hyperbolic tangent.
+    Tanh tanh;
+    /// `ln(1 + eˣ)`
+    Softplus softplus;
+}
+
+/// `x` above 0, `slope·x` below.
+///
+/// Shapes: any, kept.
+#[derive(Module, Debug, Clone, Copy, PartialEq)]
+pub struct LeakyRelu {
+    /// The slope below 0, 0.01 in many models.
+    #[module(skip)]
+    pub slope: f64,
+}
+
+impl Layer for LeakyRelu {
+    fn forward(&self, x: &Var) -> Var {
+        x.leaky_relu(self.slope)
+    }
+}
+
+/// `x` above 0, `alpha·(eˣ − 1)` below. [Clevert et al., 2015](https://arxiv.org/abs/1511.07289).
+///
+/// Shapes: any, kept.
+#[derive(Module, Debug, Clone, Copy, PartialEq)]
+pub struct Elu {
+    /// What it falls to, negated; 1 in many models.
+    #[module(skip)]
+    pub alpha: f64,
+}
+
+impl Layer for Elu {
+    fn forward(&self, x: &Var) -> Var {
+        x.elu(self.alpha)
+    }
+}
+
+inits!(LeakyRelu, Elu);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tape, Tensor};
+
+    #[test]
+    fn each_computes_its_formula() {
+        let device = Device::cpu();
+        let x = Tape::new(&device).input(&Tensor::from_slice(&device, [2], &[-1.0, 2.0]).unwrap());
+        let layers: [(&dyn Layer, [f32; 2]); 9] = [
+            (&Relu, [0.0, 2.0]),
+            (&Gelu, [-0.158_655_25, 1.954_499_7]),
+            (&GeluTanh, [-0.158_808, 1.954_597_7]),
+            (&Silu, [-0.268_941_43, 1.761_594_2]),
+            (&Sigmoid, [0.268_941_43, 0.880_797]),
+            (&Tanh, [-0.761_594_2, 0.964_027_6]),
+            (&Softplus, [0.313_261_7, 2.126_928]),
+            (&LeakyRelu { slope: 0.25 }, [-0.25, 2.0]),
+            (&Elu { alpha: 2.0 }, [-1.264_241_1, 2.0]),
+        ];
+        for (index, (layer, expected)) in layers.iter().enumerate() {
+            let y = layer.forward(&x).to_vec().unwrap();
+            // A few roundings of f32.
+            assert!(y.iter().zip(expected).all(|(y, e)| (y - e).abs() <= 4e-7), "layer {index}: {y:?}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The 2-D convolution layer.
+
+use meganeura_derive::Module;
+
+use super::IntoPair;
+use crate::error::bail;
+use crate::init::Initializer;
+use crate::module::{Init, Layer, Seed};
+use crate::ops::Conv2dOptions;
+use crate::{Device, Param, Result, Shape, Var};
+
+/// 2-D convolution: `y[n,o,p,q] = b[o] + Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
+///
+/// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]`, `bias [O]` → `y [N, O, P, Q]` with
+/// `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let conv = Conv2d::new(3, 8, 3).stride(2).padding(1).init(&device, Seed::new(42))?;
+///
+/// let tape = Tape::new(&device);
+/// let x = tape.input(&Tensor::zeros(&device, [4, 3, 16, 16])?);
+/// assert_eq!(conv.forward(&x).shape(), Shape::from([4, 8, 8, 8]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone)]
+pub struct Conv2d {
+    /// The kernels, `[O, C/groups, KH, KW]`.
+    pub weight: Param,
+    /// What is added to each output channel, `[O]`.
+    pub bias: Option<Param>,
+    /// Stride, padding, dilation and groups.
+    #[module(skip)]
+    pub options: Conv2dOptions,
+}
+
+impl Conv2d {
+    /// A convolution from `inputs` to `outputs` channels, with a kernel of this extent or of these two.
+    #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+    pub fn new(inputs: usize, outputs: usize, kernel: impl IntoPair) -> Conv2dConfig {
+        Conv2dConfig {
+            inputs,
+            outputs,
+            kernel: kernel.into_pair(),
+            options: Conv2dOptions::default(),
+            bias: true,
+            weight_init: Initializer::default(),
+        }
+    }
+}
+
+impl Layer for Conv2d {
+    fn forward(&self, x: &Var) -> Var {
+        let y = x.conv2d(&x.param(&self.weight), self.options);
+        match &self.bias {
+            Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1, 1]),
+            None => y,
+        }
+    }
+}
+
+/// Describes a [`Conv2d`]; [`Init::init`] builds it.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Conv2dConfig {
+    inputs: usize,
+    outputs: usize,
+    kernel: [usize; 2],
+    options: Conv2dOptions,
+    bias: bool,
+    weight_init: Initializer,
+}
+
+impl Conv2dConfig {
+    /// How far the kernel moves from one output to the next; 1 by default.
+    pub fn stride(mut self, stride: impl IntoPair) -> Self {
+        self.options.stride = stride.into_pair();
+        self
+    }
+
+    /// Rows and columns of zeros on each side of the input; none by default.
+    pub fn padding(mut self, padding: impl IntoPair) -> Self {
+        self.options.padding = padding.into_pair();
+        self
+    }
+
+    /// How far apart in the input the kernel's neighbours are; 1 by default.
+    pub fn dilation(mut self, dilation: impl IntoPair) -> Self {
+        self.options.dilation = dilation.into_pair();
+        self
+    }
+
+    /// Into how many groups the channels fall, each convolved on its own; 1 by default.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.options.groups = groups;
+        self
+    }
+
+    /// Whether there is a bias; there is by default.
+    pub fn bias(self, bias: bool) -> Self {
+        Self { bias, ..self }
+    }
+
+    /// How the weight is drawn; by default uniform in ±1/√(C/groups·KH·KW), as the bias always is.
+    pub fn weight_init(self, weight_init: Initializer) -> Self {
+        Self { weight_init, ..self }
+    }
+
+    fn check(&self) -> Result<()> {
+        let Self { inputs, outputs, kernel, options: Conv2dOptions { stride, dilation, groups, .. }, .. } = *self;
+        if inputs == 0 || outputs == 0 {
+            bail!(Argument, "conv2d: from {inputs} to {outputs} channels; both must be at least 1");
+        }
+        for (name, pair) in [("kernel", kernel), ("stride", stride), ("dilation", dilation)] {
+            if pair.contains(&0) {
+                bail!(Argument, "conv2d: {name} {pair:?}; both must be at least 1");
+            }
+        }
+        if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
+            bail!(Argument, "conv2d: {groups} groups must divide the {inputs} input and {outputs} output channels");
+        }
+        Ok(())
+    }
+}
+
+impl Init for Conv2dConfig {
+    type Output = Conv2d;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Conv2d> {
+        self.check()?;
+        let Self { inputs, outputs, kernel: [height, width], options, bias, weight_init } = self;
+        let shape = Shape::from([outputs, inputs / options.groups, height, width]);
+        let weight = Param::new(weight_init.sample(device, shape, seed.field("weight"))?);
+        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
+        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        Ok(Conv2d { weight, bias, options })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, Tape, Tensor};
+
+    fn init(config: Conv2dConfig) -> Result<Conv2d> {
+        config.init(&Device::cpu(), Seed::new(42))
+    }
+
+    fn apply(conv: &Conv2d, shape: [usize; 4]) -> Var {
+        let (weight, numbers) = (conv.weight.value(), 0..Shape::from(shape).elements());
+        let x: Vec<_> = numbers.map(|i| i as f32).collect();
+        let x = Tensor::from_slice(weight.device(), shape, &x).unwrap();
+        conv.forward(&Tape::new(weight.device()).input(&x))
+    }
+
+    #[test]
+    fn computes_the_formula() {
+        let mut conv = init(Conv2d::new(1, 2, (2, 1)).stride((1, 2)).padding((0, 1))).unwrap();
+        let device = conv.weight.value().device().clone();
+        conv.weight.set(Tensor::from_slice(&device, [2, 1, 2, 1], &[1.0, 10.0, -1.0, 0.0]).unwrap()).unwrap();
+        conv.bias.as_mut().unwrap().set(Tensor::from_slice(&device, [2], &[0.5, 0.25]).unwrap()).unwrap();
+        // x = [[0, 1, 2], [3, 4, 5]], padded to [[0, 0, 1, 2, 0], [0, 3, 4, 5, 0]]; columns 0, 2 and 4 are read.
+        let y = apply(&conv, [1, 1, 2, 3]);
+        assert_eq!(y.shape(), Shape::from([1, 2, 1, 3]));
+        assert_eq!(y.to_vec().unwrap(), [0.5, 41.5, 0.5, 0.25, -0.75, 0.25]);
+    }
+
+    #[test]
+    fn settings_reach_the_operation() {
+        let conv = init(Conv2d::new(4, 6, 3).stride(2).padding([2, 1]).dilation(2).groups(2).bias(false)).unwrap();
+        assert_eq!(conv.weight.shape(), Shape::from([6, 2, 3, 3]));
+        assert!(conv.bias.is_none());
+        // (9 + 2·2 − 2·2 − 1)/2 + 1 = 5 and (8 + 2·1 − 2·2 − 1)/2 + 1 = 3.
+        assert_eq!(apply(&conv, [2, 4, 9, 8]).shape(), Shape::from([2, 6, 5, 3]));
+    }
+
+    #[test]
+    fn initial_values_lie_within_the_bound() {
+        let conv = init(Conv2d::new(4, 8, 2)).unwrap();
+        for param in [&conv.weight, conv.bias.as_ref().unwrap()] {
+            assert!(param.value().to_vec().unwrap().iter().all(|x| x.abs() <= 0.25 && *x != 0.0));
+        }
+    }
+
+    #[test]
+    fn senseless_settings_are_errors() {
+        let fails = |config| {
+            let error = init(config).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            error.to_string()
+        };
+        assert!(fails(Conv2d::new(0, 1, 1)).contains("channels"));
+        assert!(fails(Conv2d::new(1, 1, (3, 0))).contains("kernel [3, 0]"));
+        assert!(fails(Conv2d::new(1, 1, 1).stride(0)).contains("stride"));
+        assert!(fails(Conv2d::new(1, 1, 1).dilation(0)).contains("dilation"));
+        assert!(fails(Conv2d::new(4, 4, 1).groups(0)).contains("groups"));
+        assert!(fails(Conv2d::new(4, 6, 1).groups(4)).contains("4 groups must divide the 4 input and 6 output"));
+    }
+
+    #[test]
+    fn a_misfit_names_the_parameter_and_the_callers_line() {
+        let conv = init(Conv2d::new(3, 4, 3)).unwrap();
+        conv.weight.set_path("stem.weight");
+        let weight = conv.weight.value();
+        for shape in [[1, 2, 8, 8], [1, 3, 2, 8]] {
+            let x = Tensor::zeros(weight.device(), shape).unwrap();
+            let (y, line) = (conv.forward(&Tape::new(weight.device()).input(&x)), line!());
+            let error = y.error().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Shape);
+            assert!(error.to_string().contains("(parameter stem.weight)"), "{error}");
+            assert_eq!(error.location().unwrap().line(), line, "{error}");
+        }
+    }
+}

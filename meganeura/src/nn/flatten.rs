@@ -1,0 +1,35 @@
+//! From images to vectors.
+
+use meganeura_derive::Module;
+
+use crate::module::{Init, Layer, Seed};
+use crate::{Device, Result, Var};
+
+/// Joins all axes but the first: from images to vectors, without moving anything.
+///
+/// Shapes: `[N, C, H, W]` → `[N, C·H·W]`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let x = Tape::new(&device).input(&Tensor::zeros(&device, [4, 8, 2, 2])?);
+/// assert_eq!(Flatten.forward(&x).shape(), Shape::from([4, 32]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flatten;
+
+impl Init for Flatten {
+    type Output = Self;
+
+    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+        Ok(self)
+    }
+}
+
+impl Layer for Flatten {
+    fn forward(&self, x: &Var) -> Var {
+        x.flatten()
+    }
+}

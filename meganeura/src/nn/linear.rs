@@ -1,0 +1,174 @@
+//! The fully connected layer.
+
+use std::panic::Location;
+
+use meganeura_derive::Module;
+
+use crate::error::bail;
+use crate::init::Initializer;
+use crate::module::{Init, Layer, Seed};
+use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
+
+/// Fully connected layer: `y = x·Wᵀ + b`
+///
+/// Shapes: `x [.., in]`, `weight [out, in]`, `bias [out]` → `y [.., out]`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let linear = Linear::new(3, 2).init(&device, Seed::new(42))?;
+///
+/// let tape = Tape::new(&device);
+/// let x = tape.input(&Tensor::zeros(&device, [4, 3])?);
+/// assert_eq!(linear.forward(&x).shape(), Shape::from([4, 2]));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone)]
+pub struct Linear {
+    /// The matrix, `[out, in]`.
+    pub weight: Param,
+    /// What is added to each output, `[out]`.
+    pub bias: Option<Param>,
+}
+
+impl Linear {
+    /// A layer from vectors of `inputs` numbers to vectors of `outputs`.
+    #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+    pub fn new(inputs: usize, outputs: usize) -> LinearConfig {
+        LinearConfig { inputs, outputs, bias: true, weight_init: Initializer::default() }
+    }
+}
+
+impl Layer for Linear {
+    fn forward(&self, x: &Var) -> Var {
+        let [outputs, inputs] = *self.weight.shape().dims() else { unreachable!("a matrix since it was built") };
+        let Some(&extent) = x.shape().dims().last().filter(|&&extent| extent == inputs) else {
+            let message = match x.shape().dims() {
+                [] => format!("takes vectors of {inputs} numbers, this is a single number"),
+                [.., extent] => {
+                    format!("takes vectors of {inputs} numbers, these have {extent}; is a `flatten` missing?")
+                }
+            };
+            let error = Error::new(ErrorKind::Shape, message).in_op("linear").at(Location::caller());
+            return x.fail(error.operand(x.ty(), x.path()).operand(self.weight.ty(), self.weight.path()));
+        };
+        let rows = x.shape().elements() / extent;
+        let y_shape = x.shape().with(x.shape().rank() - 1, outputs);
+        let y = x.reshape([rows, inputs]).matmul(&x.param(&self.weight).t());
+        let y = match &self.bias {
+            Some(bias) => y + x.param(bias),
+            None => y,
+        };
+        y.reshape(y_shape)
+    }
+}
+
+/// Describes a [`Linear`] layer; [`Init::init`] builds it.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct LinearConfig {
+    inputs: usize,
+    outputs: usize,
+    bias: bool,
+    weight_init: Initializer,
+}
+
+impl LinearConfig {
+    /// Whether there is a bias; there is by default.
+    pub fn bias(self, bias: bool) -> Self {
+        Self { bias, ..self }
+    }
+
+    /// How the weight is drawn; by default uniform in ±1/√in, as the bias always is.
+    pub fn weight_init(self, weight_init: Initializer) -> Self {
+        Self { weight_init, ..self }
+    }
+}
+
+impl Init for LinearConfig {
+    type Output = Linear;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Linear> {
+        let Self { inputs, outputs, bias, weight_init } = self;
+        if inputs == 0 || outputs == 0 {
+            bail!(Argument, "linear: from {inputs} to {outputs} numbers; both must be at least 1");
+        }
+        let shape = Shape::from([outputs, inputs]);
+        let weight = Param::new(weight_init.sample(device, shape, seed.field("weight"))?);
+        let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
+        let bias = bias.then(draw_bias).transpose()?.map(Param::new);
+        Ok(Linear { weight, bias })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tape, Tensor};
+
+    /// `W = [[1, 2, 3], [4, 5, 6]]`, `b = [10, 20]`.
+    fn linear(device: &Device) -> Linear {
+        Linear {
+            weight: Param::new(Tensor::from_slice(device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap()),
+            bias: Some(Param::new(Tensor::from_slice(device, [2], &[10.0, 20.0]).unwrap())),
+        }
+    }
+
+    fn apply(linear: &Linear, shape: &[usize], x: &[f32]) -> Var {
+        let weight = linear.weight.value();
+        let x = Tensor::from_slice(weight.device(), Shape::new(shape), x).unwrap();
+        linear.forward(&Tape::new(weight.device()).input(&x))
+    }
+
+    #[test]
+    fn computes_the_formula_over_any_leading_axes() {
+        let linear = linear(&Device::cpu());
+        let y = apply(&linear, &[2, 3], &[1.0, 0.0, -1.0, 0.5, 1.0, 2.0]);
+        assert_eq!(y.to_vec().unwrap(), [8.0, 18.0, 18.5, 39.0]);
+        let y = apply(&linear, &[3], &[1.0, 0.0, -1.0]);
+        assert_eq!((y.shape(), y.to_vec().unwrap()), (Shape::from([2]), vec![8.0, 18.0]));
+        let y = apply(&linear, &[1, 2, 3], &[1.0, 0.0, -1.0, 0.5, 1.0, 2.0]);
+        assert_eq!((y.shape(), y.to_vec().unwrap()), (Shape::from([1, 2, 2]), vec![8.0, 18.0, 18.5, 39.0]));
+    }
+
+    #[test]
+    fn a_misfit_names_both_shapes_and_the_parameter() {
+        let linear = linear(&Device::cpu());
+        linear.weight.set_path("head.weight");
+        let error = apply(&linear, &[1, 4], &[0.0; 4]).error().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Shape);
+        let message = error.to_string();
+        for part in
+            ["linear: takes vectors of 3 numbers, these have 4", "f32[1, 4]", "f32[2, 3] (parameter head.weight)"]
+        {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(apply(&linear, &[], &[0.0]).error().unwrap().to_string().contains("single number"));
+    }
+
+    #[test]
+    fn a_misfit_names_the_callers_line() {
+        let linear = linear(&Device::cpu());
+        let weight = linear.weight.value();
+        let x = Tape::new(weight.device()).input(&weight.reshape([3, 2]).unwrap());
+        let (y, line) = (linear.forward(&x), line!());
+        assert_eq!(y.error().unwrap().location().unwrap().line(), line);
+    }
+
+    #[test]
+    fn initial_values_lie_within_the_bound() {
+        let linear = Linear::new(16, 8).init(&Device::cpu(), Seed::new(1)).unwrap();
+        for param in [&linear.weight, linear.bias.as_ref().unwrap()] {
+            assert!(param.value().to_vec().unwrap().iter().all(|x| x.abs() <= 0.25 && *x != 0.0));
+        }
+        assert!(Linear::new(16, 8).bias(false).init(&Device::cpu(), Seed::new(1)).unwrap().bias.is_none());
+    }
+
+    #[test]
+    fn empty_sizes_are_an_error() {
+        for config in [Linear::new(0, 1), Linear::new(1, 0)] {
+            assert_eq!(config.init(&Device::cpu(), Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
+        }
+    }
+}

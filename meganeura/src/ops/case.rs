@@ -1,0 +1,208 @@
+//! Cases: the operands that tests hold each operation to, with the tolerance and its reason beside them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Op, Pointwise, Primitive, View};
+use crate::tape::Var;
+use crate::{Error, Shape};
+
+/// Numbers with a shape, in double precision.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Array {
+    /// The extents.
+    pub shape: Shape,
+    /// The numbers, row by row.
+    pub data: Vec<f64>,
+}
+
+/// One operand of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    /// Random normal numbers times a scale, moved into a range where that is given, rounded to `f32`.
+    Floats {
+        /// The extents.
+        shape: Shape,
+    },
+    /// Random labels below a bound.
+    Labels {
+        /// The extents.
+        shape: Shape,
+        /// One past the largest.
+        classes: usize,
+    },
+}
+
+type Build = Arc<dyn Fn(&[Var]) -> Vec<Var> + Send + Sync>;
+type Naive = Arc<dyn Fn(&[Array]) -> Vec<Array> + Send + Sync>;
+
+/// One operation on operands of certain shapes.
+#[derive(Clone)]
+pub struct Case {
+    /// Operation and shapes.
+    pub name: String,
+    /// The operands.
+    pub operands: Vec<Operand>,
+    /// Records the operation.
+    pub build: Build,
+    /// The largest error of an `f32` result, relative to the largest magnitude of the reference.
+    pub tolerance: f64,
+    /// Operands are normal numbers times this …
+    pub scale: f64,
+    /// … or lie in this range.
+    pub range: Option<(f64, f64)>,
+    /// An obvious way to compute the results.
+    pub naive: Option<Naive>,
+    /// Whether recording must fail.
+    pub fails: bool,
+}
+
+impl Case {
+    /// An operation as it is.
+    pub fn new(op: impl Into<Op>) -> Self {
+        let op: Op = op.into();
+        let name = op.to_string();
+        let build = move |x: &[Var]| {
+            let tape = x[0].tape();
+            tape.record(op.clone(), &x.iter().collect::<Vec<_>>(), std::panic::Location::caller())
+        };
+        Self {
+            name,
+            operands: Vec::new(),
+            build: Arc::new(build),
+            tolerance: 1e-6,
+            scale: 1.0,
+            range: None,
+            naive: None,
+            fails: false,
+        }
+    }
+
+    /// Something recorded through the public methods, on operands of these shapes.
+    pub fn recorded(name: &str, shapes: &[&[usize]], f: impl Fn(&[Var]) -> Var + Send + Sync + 'static) -> Self {
+        let case = Self {
+            name: format!("{name} recorded"),
+            operands: Vec::new(),
+            build: Arc::new(move |x| vec![f(x)]),
+            tolerance: 1e-5,
+            scale: 1.0,
+            range: None,
+            naive: None,
+            fails: false,
+        };
+        shapes.iter().fold(case, |case, shape| case.input(shape))
+    }
+
+    /// With one more operand of floats.
+    #[must_use]
+    pub fn input(mut self, shape: &[usize]) -> Self {
+        let shape = Shape::new(shape);
+        self.name = format!("{} {shape}", self.name);
+        self.operands.push(Operand::Floats { shape });
+        self
+    }
+
+    /// With one more operand of labels.
+    #[must_use]
+    pub fn labels(mut self, shape: &[usize], classes: usize) -> Self {
+        self.operands.push(Operand::Labels { shape: Shape::new(shape), classes });
+        self
+    }
+
+    /// With another tolerance.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: f64) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
+
+    /// With larger or smaller operands.
+    #[must_use]
+    pub fn scale(mut self, scale: f64) -> Self {
+        self.scale = scale;
+        self
+    }
+
+    /// With operands in a range.
+    #[must_use]
+    pub fn range(mut self, lo: f64, hi: f64) -> Self {
+        self.range = Some((lo, hi));
+        self
+    }
+
+    /// With an obvious way to compute the results.
+    #[must_use]
+    pub fn naive(mut self, f: impl Fn(&[Array]) -> Vec<Array> + Send + Sync + 'static) -> Self {
+        self.naive = Some(Arc::new(f));
+        self
+    }
+
+    /// Recording must fail.
+    #[must_use]
+    pub fn expect_error(mut self) -> Self {
+        self.fails = true;
+        self
+    }
+
+    /// The error of a poisoned result.
+    #[must_use]
+    pub fn error(results: &[Var]) -> Option<Error> {
+        results.iter().find_map(Var::error)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Every row of the elementwise table, over a domain in which it is defined and smooth at almost every point.
+pub(super) fn pointwise() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &op in Pointwise::ALL {
+        let case = || {
+            let case = (0..op.arity()).fold(Case::new(op), |case, _| case.input(&[5, 67]));
+            // Functions of a few operations each; shaders' exp, sin and pow may be several units off.
+            case.tolerance(2e-6)
+        };
+        let case = match op {
+            Pointwise::Log | Pointwise::Sqrt | Pointwise::Rsqrt | Pointwise::Recip | Pointwise::Pow => case().range(0.2, 3.0),
+            Pointwise::Div => case().range(0.5, 2.0),
+            _ => case(),
+        };
+        cases.push(case.tolerance(match op {
+            Pointwise::Pow => 1e-5,
+            _ => 4e-6,
+        }));
+    }
+    let compare = |name, f: fn(&[Var]) -> Var| Case::recorded(name, &[&[4, 1, 3], &[2, 1]], f);
+    cases.push(compare("add", |x| &x[0] + &x[1]));
+    cases.push(compare("mul", |x| &x[0] * &x[1]));
+    cases.push(compare("minimum", |x| x[0].minimum(&x[1])));
+    cases.push(compare("select", |x| x[0].gt(&x[1]).select(&x[0], &x[1])));
+    cases.push(Case::recorded("scalars", &[&[3, 3]], |x| (1.0 - &x[0] * 2.0).leaky_relu(0.1).elu(0.5).clamp(-0.4, 1.5)));
+    cases.push(Case::recorded("fused", &[&[7, 9], &[9]], |x| {
+        let y = (&x[0] * &x[1]).tanh();
+        (&y + x[0].t().t()).gelu() * y.square() + &x[1]
+    }));
+    cases
+}
+
+/// Every view, alone and as an operand of something that must undo it.
+pub(super) fn views() -> Vec<Case> {
+    let mut cases = vec![
+        Case::new(View::Reshape(Shape::from([4, 3]))).input(&[2, 6]),
+        Case::new(View::Permute(vec![2, 0, 1])).input(&[2, 3, 4]),
+        Case::new(View::Expand(Shape::from([2, 3, 4]))).input(&[3, 1]),
+        Case::new(View::Slice { axis: 1, start: 1, len: 2 }).input(&[2, 4, 3]),
+        Case::recorded("reshape", &[&[3, 4]], |x| x[0].t().reshape([2, 6]).exp()),
+        Case::recorded("slice", &[&[5, 4]], |x| x[0].slice(0, 1..4).t().slice(0, 0..2).reshape([6]).square()),
+        Case::recorded("expand", &[&[4]], |x| x[0].expand([3, 4]).t().reshape([2, 6]).sin()),
+        Case::recorded("reshape", &[&[3, 4]], |x| x[0].reshape([5])).expect_error(),
+    ];
+    for case in &mut cases {
+        case.tolerance = 2e-6;
+    }
+    cases
+}

@@ -1,0 +1,120 @@
+//! Concatenation along an axis.
+
+use std::panic::Location;
+
+use super::{Kernel, Primitive};
+use crate::cpu::{OutView, Real, View};
+use crate::plan::{Argument, Binding, Launch, Variant, define, offset};
+use crate::tape::Var;
+use crate::{Layout, Result, Shape, TensorType};
+
+/// The operands one after the other along an axis.
+///
+/// Shapes: equal but for the axis, whose extents add up. Gradient: each operand's part of `dy`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Concat {
+    axis: usize,
+}
+
+impl Concat {
+    /// Where each operand's elements lie in a result of this shape.
+    fn parts<'a>(&self, x: impl Iterator<Item = Shape> + 'a, y: Shape) -> impl Iterator<Item = Layout> + 'a {
+        let axis = self.axis;
+        x.scan(0, move |start, shape| {
+            let part = Layout::contiguous(y).slice(axis, *start, shape[axis]);
+            *start += shape[axis];
+            Some(part)
+        })
+    }
+}
+
+impl Primitive for Concat {
+    fn name(&self) -> &'static str {
+        "concat"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let axis = self.axis;
+        let Some(first) = x.first() else { return Err("needs at least one operand".into()) };
+        if axis >= first.shape.rank() {
+            return Err(format!("axis {axis} of shapes of {} axes", first.shape.rank()));
+        }
+        let mut extent = 0;
+        for ty in x {
+            if !ty.dtype.is_float() || ty.dtype != first.dtype {
+                return Err(format!("needs floats of one type, not {} and {}", first.dtype, ty.dtype));
+            }
+            if ty.shape.rank() != first.shape.rank() || ty.shape.with(axis, 1) != first.shape.with(axis, 1) {
+                return Err(format!("{} and {} differ outside axis {axis}", first.shape, ty.shape));
+            }
+            extent += ty.shape[axis];
+        }
+        Ok(vec![first.with_shape(first.shape.with(axis, extent))])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None; x.len()]) };
+        let mut start = 0;
+        let part = |x: &Var| {
+            let range = start..start + x.shape()[self.axis];
+            start = range.end;
+            Some(dy.slice(self.axis, range))
+        };
+        Ok(x.iter().map(part).collect())
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        vec![
+            Case::new(Self { axis: 0 }).input(&[3]).input(&[1]).input(&[4]),
+            Case::new(Self { axis: 1 }).input(&[2, 3, 4]).input(&[2, 5, 4]),
+            Case::new(Self { axis: 2 }).input(&[2, 1, 4]).input(&[2, 1, 1]).input(&[2, 1, 7]),
+            Case::recorded("concat", &[&[3, 4], &[2, 3]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1).slice(0, 0..3))
+                .expect_error(),
+            Case::recorded("concat", &[&[3, 4], &[2, 4]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1)),
+        ]
+    }
+}
+
+impl Kernel for Concat {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let extent = x.iter().map(|x| x.dims()[self.axis]).sum();
+        let shape = x[0].layout().shape().with(self.axis, extent);
+        let y = y[0].floats();
+        for (x, part) in x.iter().zip(self.parts(x.iter().map(|x| x.layout().shape()), shape)) {
+            crate::cpu::copy_strided(x, y, &part);
+        }
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let parts = self.parts(x.iter().map(|x| x.ty.shape), y[0].shape);
+        let launch = |(k, (x, part)): (usize, (&Argument, Layout))| {
+            let elements = x.ty.shape.elements();
+            let mut defines = define![WG: 64, N: elements, ELEM: "f32"];
+            defines.extend([("IN_OFFSET", offset(&x.layout, "i")), ("OUT_OFFSET", offset(&part, "i"))]);
+            let bindings = vec![Binding::Input(k), Binding::Output(0)];
+            Launch { kernel: "copy", defines, bindings, workgroups: elements.div_ceil(64) }
+        };
+        let launches = x.iter().zip(parts).enumerate().map(launch).collect();
+        vec![Variant { name: "copy", launches, scratch: Vec::new() }]
+    }
+}
+
+impl Var {
+    /// The values one after the other along an axis.
+    ///
+    /// # Panics
+    ///
+    /// If there are none: there is no tape to record on then.
+    #[must_use]
+    #[track_caller]
+    pub fn concat(values: &[&Self], axis: usize) -> Self {
+        let first = values.first().expect("`Var::concat` needs at least one value");
+        first.tape().record(Concat { axis }.into(), values, Location::caller()).swap_remove(0)
+    }
+}

@@ -1,0 +1,232 @@
+//! What the three convolution kernels share: the extents, and patches as columns.
+
+use crate::Shape;
+use crate::cpu::Real;
+use crate::plan::define;
+
+/// How a convolution steps over its input, per axis `[vertical, horizontal]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Conv2dOptions {
+    /// Input pixels between neighbouring output pixels; at least 1.
+    pub stride: [usize; 2],
+    /// Zeros around the input.
+    pub padding: [usize; 2],
+    /// Input pixels between neighbouring weights; at least 1.
+    pub dilation: [usize; 2],
+    /// Parts that the channels are split into, each convolved by itself; divides both numbers of channels.
+    pub groups: usize,
+}
+
+impl Default for Conv2dOptions {
+    fn default() -> Self {
+        Self { stride: [1, 1], padding: [0, 0], dilation: [1, 1], groups: 1 }
+    }
+}
+
+/// All extents of one convolution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) n: usize,
+    pub(crate) c: usize,
+    pub(crate) h: usize,
+    pub(crate) w: usize,
+    pub(crate) o: usize,
+    pub(crate) kernel: [usize; 2],
+    pub(crate) p: usize,
+    pub(crate) q: usize,
+    pub(crate) groups: usize,
+    options: Conv2dOptions,
+}
+
+/// Output pixels along one axis, or why there are none.
+pub(crate) fn output_extent(
+    axis: &str,
+    extent: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+) -> Result<usize, String> {
+    if stride == 0 || dilation == 0 || kernel == 0 {
+        return Err(format!("{axis}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
+    }
+    let (padded, reach) = (extent + 2 * padding, dilation * (kernel - 1) + 1);
+    if padded < reach {
+        return Err(format!("{axis}: the kernel reaches over {reach} pixels, the padded input has {padded}"));
+    }
+    Ok((padded - reach) / stride + 1)
+}
+
+impl Geometry {
+    pub(crate) fn new(x: Shape, weight: Shape, options: Conv2dOptions) -> Result<Self, String> {
+        let &[n, c, h, w] = x.dims() else {
+            return Err(format!("the input must be [N, C, H, W], it is {x}"));
+        };
+        let &[o, per_group, kh, kw] = weight.dims() else {
+            return Err(format!("the weight must be [O, C/groups, KH, KW], it is {weight}"));
+        };
+        let Conv2dOptions { stride, padding, dilation, groups } = options;
+        if groups == 0 || c % groups != 0 || o % groups != 0 {
+            return Err(format!("{groups} groups do not divide {c} input channels and {o} output channels"));
+        }
+        if per_group * groups != c {
+            return Err(format!("the input has {c} channels, the weight expects {}", per_group * groups));
+        }
+        let p = output_extent("height", h, kh, stride[0], padding[0], dilation[0])?;
+        let q = output_extent("width", w, kw, stride[1], padding[1], dilation[1])?;
+        Ok(Self { n, c, h, w, o, kernel: [kh, kw], p, q, groups, options })
+    }
+
+    pub(crate) fn output(&self) -> Shape {
+        Shape::from([self.n, self.o, self.p, self.q])
+    }
+
+    /// Elements of one output pixel's patch, within a group.
+    pub(crate) fn patch(&self) -> usize {
+        self.c / self.groups * self.kernel[0] * self.kernel[1]
+    }
+
+    /// Whether the patches of an image are the image.
+    fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1] && self.options.stride == [1, 1] && self.options.padding == [0, 0]
+    }
+
+    /// Elements that [`Geometry::columns`] needs to write.
+    pub(crate) fn scratch(&self) -> usize {
+        if self.is_pointwise() { 0 } else { self.patch() * self.p * self.q }
+    }
+
+    /// The patches of one group of an image: row `(c, i, j)` holds that element of each output pixel's patch.
+    pub(super) fn columns<'a, T: Real>(&self, image: &'a [T], scratch: &'a mut [T]) -> &'a [T] {
+        if self.is_pointwise() {
+            return image;
+        }
+        for (row, out) in scratch.chunks_exact_mut(self.p * self.q).enumerate() {
+            let plane = &image[row / (self.kernel[0] * self.kernel[1]) * self.h * self.w..][..self.h * self.w];
+            for (p, out) in out.chunks_exact_mut(self.q).enumerate() {
+                let Some(y) = self.input_row(row, p) else {
+                    out.fill(T::ZERO);
+                    continue;
+                };
+                let line = &plane[y * self.w..][..self.w];
+                let (inside, first) = self.input_columns(row);
+                out[..inside.start].fill(T::ZERO);
+                out[inside.end..].fill(T::ZERO);
+                let out = &mut out[inside];
+                match self.options.stride[1] {
+                    1 => out.copy_from_slice(&line[first..][..out.len()]),
+                    stride => out.iter_mut().zip(line[first..].iter().step_by(stride)).for_each(|(y, &x)| *y = x),
+                }
+            }
+        }
+        scratch
+    }
+
+    /// The other way: adds each patch element to the pixel that it came from.
+    pub(super) fn add_columns<T: Real>(&self, columns: &[T], image: &mut [T]) {
+        for (row, from) in columns.chunks_exact(self.p * self.q).enumerate() {
+            let plane = &mut image[row / (self.kernel[0] * self.kernel[1]) * self.h * self.w..][..self.h * self.w];
+            for (p, from) in from.chunks_exact(self.q).enumerate() {
+                let Some(y) = self.input_row(row, p) else { continue };
+                let line = &mut plane[y * self.w..][..self.w];
+                let (inside, first) = self.input_columns(row);
+                let line = line[first.min(self.w)..].iter_mut().step_by(self.options.stride[1]);
+                line.zip(&from[inside]).for_each(|(y, &x)| *y += x);
+            }
+        }
+    }
+
+    /// The input row that patch row `row` reads for output row `p`, unless that is padding.
+    fn input_row(&self, row: usize, p: usize) -> Option<usize> {
+        let i = row / self.kernel[1] % self.kernel[0];
+        let y = p * self.options.stride[0] + i * self.options.dilation[0];
+        y.checked_sub(self.options.padding[0]).filter(|&y| y < self.h)
+    }
+
+    /// The output columns for which patch row `row` reads inside the input, and the input column of the first.
+    fn input_columns(&self, row: usize) -> (std::ops::Range<usize>, usize) {
+        let (stride, padding) = (self.options.stride[1], self.options.padding[1]);
+        let shift = row % self.kernel[1] * self.options.dilation[1];
+        let first = padding.saturating_sub(shift).div_ceil(stride).min(self.q);
+        let end = (self.w + padding).saturating_sub(shift).div_ceil(stride).min(self.q).max(first);
+        (first..end, (first * stride + shift).saturating_sub(padding))
+    }
+
+    /// The shader's constants.
+    pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        define![
+            N: self.n, C: self.c, H: self.h, W: self.w, O: self.o, KH: self.kernel[0], KW: self.kernel[1],
+            P: self.p, Q: self.q, SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1],
+            DH: dilation[0], DW: dilation[1], G: groups,
+        ]
+    }
+}
+
+/// The shapes that all three kernels are held to: everything that was ever got wrong.
+#[cfg(feature = "testing")]
+pub(super) fn cases(case: impl Fn(Conv2dOptions, Shape, Shape) -> super::super::case::Case) -> Vec<super::super::case::Case> {
+    let of = |stride, padding, dilation, groups| Conv2dOptions { stride, padding, dilation, groups };
+    let plain = Conv2dOptions::default();
+    [
+        (plain, [1, 1, 1, 1], [1, 1, 1, 1]),
+        (plain, [2, 3, 5, 4], [4, 3, 1, 1]),
+        (of([1, 1], [1, 1], [1, 1], 1), [2, 3, 6, 5], [4, 3, 3, 3]),
+        // padding other than (k − 1)/2
+        (of([1, 1], [2, 0], [1, 1], 1), [1, 2, 4, 5], [3, 2, 3, 2]),
+        // stride with a remainder, even sizes
+        (of([2, 2], [1, 1], [1, 1], 1), [2, 2, 8, 8], [3, 2, 3, 3]),
+        (of([3, 2], [0, 1], [1, 1], 1), [2, 1, 9, 8], [2, 1, 2, 4]),
+        // 1×1 with a stride, as in residual shortcuts
+        (of([2, 2], [0, 0], [1, 1], 1), [2, 3, 5, 5], [2, 3, 1, 1]),
+        (of([1, 1], [2, 2], [2, 2], 1), [1, 2, 6, 6], [2, 2, 3, 3]),
+        (of([2, 1], [1, 2], [1, 3], 1), [1, 2, 5, 9], [2, 2, 3, 2]),
+        // grouped, depthwise
+        (of([1, 1], [1, 1], [1, 1], 2), [2, 4, 5, 5], [6, 2, 3, 3]),
+        (of([1, 1], [1, 1], [1, 1], 3), [1, 3, 4, 6], [3, 1, 3, 3]),
+        // the kernel covers the whole padded input
+        (of([1, 1], [1, 0], [1, 1], 1), [2, 2, 2, 4], [2, 2, 4, 4]),
+        // widths at which reciprocal arithmetic goes wrong
+        (of([1, 1], [1, 1], [1, 1], 1), [1, 1, 3, 41], [2, 1, 3, 3]),
+        (of([1, 2], [1, 1], [1, 1], 1), [1, 1, 2, 55], [1, 1, 3, 3]),
+    ]
+    .map(|(options, x, w)| case(options, Shape::from(x), Shape::from(w)))
+    .into()
+}
+
+/// Seven loops: `y`, and for a given `dy` the gradients `dx` and `dw`.
+#[cfg(feature = "testing")]
+pub(super) fn naive(
+    arrays: &[super::super::case::Array],
+    options: Conv2dOptions,
+    x_shape: Shape,
+    w_shape: Shape,
+) -> Vec<super::super::case::Array> {
+    use super::super::case::Array;
+    let g = Geometry::new(x_shape, w_shape, options).expect("cases fit");
+    let (x, w) = (&arrays[0].data, &arrays[1].data);
+    let dy = arrays.get(2).map_or_else(|| vec![0.0; g.output().elements()], |dy| dy.data.clone());
+    let mut y = vec![0.0; g.output().elements()];
+    let (mut dx, mut dw) = (vec![0.0; x_shape.elements()], vec![0.0; w_shape.elements()]);
+    let per_group = g.c / g.groups;
+    for out in 0..y.len() {
+        let (q, p, o, n) = (out % g.q, out / g.q % g.p, out / (g.q * g.p) % g.o, out / (g.q * g.p * g.o));
+        let group = o / (g.o / g.groups);
+        for tap in 0..per_group * g.kernel[0] * g.kernel[1] {
+            let (j, i, c) = (tap % g.kernel[1], tap / g.kernel[1] % g.kernel[0], tap / (g.kernel[0] * g.kernel[1]));
+            let at = |k: usize, o: usize, axis: usize| {
+                (o * options.stride[axis] + k * options.dilation[axis]).checked_sub(options.padding[axis])
+            };
+            let (Some(row), Some(column)) = (at(i, p, 0), at(j, q, 1)) else { continue };
+            if row < g.h && column < g.w {
+                let xi = ((n * g.c + group * per_group + c) * g.h + row) * g.w + column;
+                let wi = (o * per_group + c) * g.kernel[0] * g.kernel[1] + i * g.kernel[1] + j;
+                y[out] += x[xi] * w[wi];
+                dx[xi] += dy[out] * w[wi];
+                dw[wi] += dy[out] * x[xi];
+            }
+        }
+    }
+    let array = |shape, data| Array { shape, data };
+    vec![array(g.output(), y), array(x_shape, dx), array(w_shape, dw)]
+}

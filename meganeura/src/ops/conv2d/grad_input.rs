@@ -1,0 +1,81 @@
+//! The gradient of a convolution with respect to its input: the transposed convolution.
+
+use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape};
+use crate::cpu::{self, OutView, Real, View};
+use crate::ops::{Conv2dOptions, Kernel, Primitive};
+use crate::plan::{Argument, Launch, Variant};
+use crate::tape::Var;
+use crate::{Result, Shape, TensorType};
+
+/// `dx[n,c,h,w] = Σ dy[n,o,p,q] · w[o,c,i,j]` over all `p·s + i·d − pad = h`, `q·s + j·d − pad = w`
+///
+/// Shapes: `dy [N,O,P,Q]`, `w [O,C/g,KH,KW]` → `dx [N,C,H,W]`; H and W are given, as several inputs share an output shape.
+/// Gradient: with respect to `dy` a convolution, with respect to `w` the weight gradient.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Conv2dGradInput {
+    pub(crate) options: Conv2dOptions,
+    pub(crate) input: Shape,
+}
+
+impl Primitive for Conv2dGradInput {
+    fn name(&self) -> &'static str {
+        "conv2d_grad_input"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [dy, w] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        let geometry = Geometry::new(self.input, w.shape, self.options)?;
+        expect_shape("the cotangent", dy.shape, geometry.output())?;
+        Ok(vec![dy.with_shape(self.input)])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ([cotangent, w], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
+        let d_cotangent = d.record(Conv2d(self.options), &[d, w]);
+        let dw = d.record(Conv2dGradWeight { options: self.options, weight: w.shape() }, &[d, cotangent]);
+        Ok(vec![Some(d_cotangent), Some(dw)])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<crate::ops::case::Case> {
+        use crate::ops::case::{Array, Case};
+        super::geometry::cases(|options, x, w| {
+            let y = Geometry::new(x, w, options).expect("cases fit").output();
+            let naive = move |a: &[Array]| {
+                let zeros = Array { shape: x, data: vec![0.0; x.elements()] };
+                vec![super::geometry::naive(&[zeros, a[1].clone(), a[0].clone()], options, x, w).swap_remove(1)]
+            };
+            Case::new(Self { options, input: x }).input(y.dims()).input(w.dims()).tolerance(1e-5).naive(naive)
+        })
+    }
+}
+
+impl Kernel for Conv2dGradInput {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    /// One product a group and image, of the transposed weights with `dy`, whose columns are then added into place.
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
+        let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
+        let (depth, rows, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
+        let chunk = g.c / g.groups * g.h * g.w;
+        cpu::parallel_scratch(dx, chunk, rows * columns, |at, dx, patches| {
+            let (n, group) = (at / g.groups, at % g.groups);
+            let a = cpu::Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
+            let b = cpu::Matrix::new(&dy[(n * g.o + group * depth) * columns..], (depth, columns), (columns, 1));
+            cpu::gemm(a, b, patches, cpu::Accumulate::No, cpu::Threads::One);
+            dx.fill(T::ZERO);
+            g.add_columns(patches, dx);
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let geometry = Geometry::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
+        let mut defines = geometry.defines();
+        defines.push(("WG", "64".into()));
+        let groups = self.input.elements().div_ceil(64);
+        vec![Variant::simple("gather", Launch::new("conv2d_grad_input", defines, (2, 1), groups))]
+    }
+}

@@ -1,0 +1,84 @@
+//! The gradient of a convolution with respect to its weight.
+
+use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape};
+use crate::cpu::{self, OutView, Real, View};
+use crate::ops::{Conv2dOptions, Kernel, Primitive};
+use crate::plan::{Argument, Launch, Variant};
+use crate::tape::Var;
+use crate::{Result, Shape, TensorType};
+
+/// `dw[o,c,i,j] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · dy[n,o,p,q]` over `n, p, q`
+///
+/// Shapes: `x [N,C,H,W]`, `dy [N,O,P,Q]` → `dw [O,C/g,KH,KW]`; the kernel's extents are given.
+/// Gradient: with respect to `x` the input gradient, with respect to `dy` a convolution.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Conv2dGradWeight {
+    pub(crate) options: Conv2dOptions,
+    pub(crate) weight: Shape,
+}
+
+impl Primitive for Conv2dGradWeight {
+    fn name(&self) -> &'static str {
+        "conv2d_grad_weight"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [x, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        let geometry = Geometry::new(x.shape, self.weight, self.options)?;
+        expect_shape("the cotangent", dy.shape, geometry.output())?;
+        Ok(vec![x.with_shape(self.weight)])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ([x, cotangent], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
+        let dx = d.record(Conv2dGradInput { options: self.options, input: x.shape() }, &[cotangent, d]);
+        let d_cotangent = d.record(Conv2d(self.options), &[x, d]);
+        Ok(vec![Some(dx), Some(d_cotangent)])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<crate::ops::case::Case> {
+        use crate::ops::case::{Array, Case};
+        super::geometry::cases(|options, x, w| {
+            let y = Geometry::new(x, w, options).expect("cases fit").output();
+            let naive = move |a: &[Array]| {
+                let zeros = Array { shape: w, data: vec![0.0; w.elements()] };
+                vec![super::geometry::naive(&[a[0].clone(), zeros, a[1].clone()], options, x, w).swap_remove(2)]
+            };
+            Case::new(Self { options, weight: w }).input(x.dims()).input(y.dims()).tolerance(1e-5).naive(naive)
+        })
+    }
+}
+
+impl Kernel for Conv2dGradWeight {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    /// `dw = Σₙ dy·patchesᵀ`, one product an image, summed in the order of the images. Threads share the output channels,
+    /// so that each sum is made by one thread and two runs give the same bits.
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
+        let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
+        let (rows, depth, columns) = (g.o / g.groups, g.p * g.q, g.patch());
+        let per_group = g.c / g.groups * g.h * g.w;
+        let mut patches = vec![T::ZERO; g.scratch()];
+        for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {
+            for n in 0..g.n {
+                let patches = g.columns(&x[(n * g.groups + group) * per_group..], &mut patches);
+                let a = cpu::Matrix::new(&dy[(n * g.o + group * rows) * depth..], (rows, depth), (depth, 1));
+                let b = cpu::Matrix::new(patches, (depth, columns), (1, depth));
+                let accumulate = if n == 0 { cpu::Accumulate::No } else { cpu::Accumulate::Yes };
+                cpu::gemm(a, b, dw, accumulate, cpu::Threads::All);
+            }
+        }
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let geometry = Geometry::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
+        let mut defines = geometry.defines();
+        defines.push(("WG", "64".into()));
+        let groups = self.weight.elements();
+        vec![Variant::simple("tree", Launch::new("conv2d_grad_weight", defines, (2, 1), groups))]
+    }
+}

@@ -1,0 +1,98 @@
+//! 2-D convolution and its two gradients. Each is linear in both operands and the three are closed under differentiation,
+//! so second derivatives come for free.
+
+pub(crate) mod geometry;
+mod grad_input;
+mod grad_weight;
+
+pub use geometry::Conv2dOptions;
+pub(crate) use geometry::Geometry;
+pub use grad_input::Conv2dGradInput;
+pub use grad_weight::Conv2dGradWeight;
+
+use super::{Kernel, Primitive};
+use crate::cpu::{self, OutView, Real, View};
+use crate::plan::{Argument, Launch, Variant};
+use crate::tape::Var;
+use crate::{Result, Shape, TensorType};
+
+/// 2-D convolution: `y[n,o,p,q] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
+///
+/// Shapes: `x [N,C,H,W]`, `w [O,C/g,KH,KW]` → `y [N,O,P,Q]`, `P = (H + 2·pad − d·(KH−1) − 1)/s + 1`.
+/// Gradient: `dx` is the transposed convolution of `dy` with `w`; `dw` correlates `x` with `dy`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Conv2d(pub(crate) Conv2dOptions);
+
+impl Primitive for Conv2d {
+    fn name(&self) -> &'static str {
+        "conv2d"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [x, w] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        if x.dtype != w.dtype || !x.dtype.is_float() {
+            return Err(format!("needs floats of one type, not {} and {}", x.dtype, w.dtype));
+        }
+        let geometry = Geometry::new(x.shape, w.shape, self.0)?;
+        Ok(vec![x.with_shape(geometry.output())])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ([x, w], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
+        let dx = dy.record(Conv2dGradInput { options: self.0, input: x.shape() }, &[dy, w]);
+        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
+        Ok(vec![Some(dx), Some(dw)])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        geometry::cases(|options, x, w| {
+            let naive = move |a: &[super::case::Array]| geometry::naive(a, options, x, w).swap_remove(0);
+            super::case::Case::new(Self(options)).input(x.dims()).input(w.dims()).tolerance(1e-5).naive(move |a| vec![naive(a)])
+        })
+    }
+}
+
+impl Kernel for Conv2d {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    /// One product a group and image: the weights as they lie, times the image's patches as columns (im2col). A 1×1
+    /// convolution without stride or padding multiplies the image itself.
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
+        let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
+        let (rows, depth, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
+        cpu::parallel_scratch(y, rows * columns, g.scratch(), |at, y, patches| {
+            let (n, group) = (at / g.groups, at % g.groups);
+            let image = &x[(n * g.c + group * g.c / g.groups) * g.h * g.w..];
+            let patches = g.columns(image, patches);
+            let a = cpu::Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
+            let b = cpu::Matrix::new(patches, (depth, columns), (columns, 1));
+            cpu::gemm(a, b, y, cpu::Accumulate::No, cpu::Threads::One);
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
+        let groups = y[0].shape.elements().div_ceil(64);
+        let mut defines = geometry.defines();
+        defines.push(("WG", "64".into()));
+        vec![Variant::simple("direct", Launch::new("conv2d", defines, (2, 1), groups))]
+    }
+}
+
+impl Var {
+    /// 2-D convolution with a weight `[O, C/groups, KH, KW]`.
+    #[must_use]
+    #[track_caller]
+    pub fn conv2d(&self, weight: &Self, options: Conv2dOptions) -> Self {
+        self.record(Conv2d(options), &[self, weight])
+    }
+}
+
+/// The shape that gradients of these shapes must have, or why they do not fit.
+fn expect_shape(what: &str, found: Shape, expected: Shape) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("{what} must be {expected}, it is {found}")) }
+}

@@ -1,0 +1,179 @@
+//! Cross-entropy of logits against integer labels.
+
+use std::panic::Location;
+
+use super::softmax::{around, row_group};
+use super::{Kernel, Primitive};
+use crate::cpu::{self, OutView, Real, View};
+use crate::graph::Exact;
+use crate::plan::{Argument, Launch, Variant, define, literal};
+use crate::tape::Var;
+use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
+
+/// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`.
+///
+/// Shapes: `x [N,C,…]`, `labels u32 [N,…]` → `ℓ [N,…]` and `ln Σ eˣ [N,…]`, which the gradient needs.
+/// Gradient: `dx = dℓ·(softmax(x) − (1−s)·onehot − s/C)`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CrossEntropy {
+    smoothing: Exact,
+}
+
+/// `dx` of [`CrossEntropy`]. Shapes: `x [N,C,…]`, `labels u32 [N,…]`, `lse [N,…]`, `dℓ [N,…]` → `dx [N,C,…]`.
+/// Has no gradient of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CrossEntropyGrad {
+    smoothing: Exact,
+}
+
+/// The shape of the labels for these logits.
+fn rows(x: Shape) -> Result<Shape, String> {
+    match x.dims() {
+        [n, _, rest @ ..] => Ok(Shape::new(&[&[*n], rest].concat())),
+        _ => Err(format!("the logits must be [N, classes, …], they are {x}")),
+    }
+}
+
+fn expect_labels(x: &TensorType, labels: &TensorType) -> Result<Shape, String> {
+    let rows = rows(x.shape)?;
+    if labels.dtype != DType::U32 || labels.shape != rows {
+        return Err(format!("the labels must be u32{rows} for logits {}, they are {labels}", x.shape));
+    }
+    if !x.dtype.is_float() {
+        return Err(format!("the logits must be floats, they are {}", x.dtype));
+    }
+    Ok(rows)
+}
+
+impl Primitive for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let rows = expect_labels(&x[0], &x[1])?;
+        if !(0.0..=1.0).contains(&self.smoothing.0) {
+            return Err(format!("label smoothing must be between 0 and 1, it is {}", self.smoothing.0));
+        }
+        Ok(vec![x[0].with_shape(rows); 2])
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
+        let grad = CrossEntropyGrad { smoothing: self.smoothing };
+        Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &y[1], dy])), None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        let case = |x: &[usize], smoothing| {
+            let labels = rows(Shape::new(x)).expect("cases fit");
+            let case = super::case::Case::new(Self { smoothing: Exact(smoothing) }).input(x);
+            case.labels(labels.dims(), x[1]).tolerance(1e-5).scale(3.0)
+        };
+        vec![case(&[1, 2], 0.0), case(&[5, 3], 0.0), case(&[4, 10], 0.1), case(&[2, 7, 3, 2], 0.3), case(&[3, 300], 0.0)]
+    }
+}
+
+impl Kernel for CrossEntropy {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (_, classes, inner) = around(x[0].layout().shape(), 1);
+        let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
+        let [loss, lse] = y else { unreachable!("two results") };
+        let smoothing = T::from_f64(self.smoothing.0);
+        cpu::parallel_zip(loss.floats(), lse.floats(), 1, |at, loss, lse| {
+            let base = at / inner * classes * inner + at % inner;
+            let row = || (0..classes).map(|c| x[base + c * inner]);
+            lse[0] = cpu::log_sum_exp(row());
+            let label = labels[at] as usize;
+            let target = if label < classes { x[base + label * inner] } else { T::NAN };
+            // On differences from the logarithm, where nothing large cancels.
+            let mean = row().map(|x| lse[0] - x).sum::<T>() / cpu::real(classes);
+            loss[0] = (T::ONE - smoothing) * (lse[0] - target) + smoothing * mean;
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let (rows, classes, inner) = around(x[0].ty.shape, 1);
+        let mut defines = define![WG: row_group(classes), ROWS: rows, CLASSES: classes, INNER: inner];
+        defines.push(("SMOOTH", literal(self.smoothing.0)));
+        vec![Variant::simple("tree", Launch::new("cross_entropy", defines, (2, 2), rows * inner))]
+    }
+}
+
+impl Primitive for CrossEntropyGrad {
+    fn name(&self) -> &'static str {
+        "cross_entropy_grad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let rows = expect_labels(&x[0], &x[1])?;
+        if x[2].shape != rows || x[3].shape != rows {
+            return Err(format!("logarithms and cotangents must be {rows}, they are {} and {}", x[2], x[3]));
+        }
+        Ok(vec![x[0]])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let message = "has no gradient rule of its own (a second derivative); `log_softmax` has";
+        Err(Error::new(ErrorKind::NotDifferentiable, message).in_op("cross_entropy_grad"))
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        // Reached, on every device, through the gradients of `cross_entropy`'s cases.
+        Vec::new()
+    }
+}
+
+impl Kernel for CrossEntropyGrad {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (_, classes, inner) = around(x[0].layout().shape(), 1);
+        let labels = &x[1].indices()[x[1].layout().offset()..];
+        let (x, lse, d_loss) = (x[0].floats(), x[2].floats(), x[3].floats());
+        let smoothing = T::from_f64(self.smoothing.0);
+        let share = smoothing / cpu::real(classes);
+        cpu::parallel(y[0].floats(), classes * inner, |first, dx| {
+            for (i, dx) in dx.iter_mut().enumerate() {
+                let (c, row) = (i / inner, first / classes + i % inner);
+                let hit = if labels[row] as usize == c { T::ONE - smoothing } else { T::ZERO };
+                *dx = d_loss[row] * ((x[first + i] - lse[row]).exp() - hit - share);
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let (rows, classes, inner) = around(x[0].ty.shape, 1);
+        let mut defines = define![WG: 64, ROWS: rows, CLASSES: classes, INNER: inner];
+        defines.push(("SMOOTH", literal(self.smoothing.0)));
+        let groups = y[0].shape.elements().div_ceil(64);
+        vec![Variant::simple("element", Launch::new("cross_entropy_grad", defines, (4, 1), groups))]
+    }
+}
+
+impl Var {
+    /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`, with label smoothing.
+    ///
+    /// The mean over the rows is [`Var::cross_entropy`].
+    #[must_use]
+    #[track_caller]
+    pub fn cross_entropy_rows(&self, labels: &Tensor, smoothing: f64) -> Self {
+        let classes = self.shape().dims().get(1).copied().unwrap_or(0);
+        if let Some(bound) = labels.bound().filter(|&bound| bound as usize > classes) {
+            let message = format!("label {} is out of range, the logits have {classes} classes", bound - 1);
+            let error = Error::new(ErrorKind::Argument, message).in_op("cross_entropy").operand(self.ty(), self.path());
+            return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
+        }
+        let labels = self.tape().input(labels);
+        let [loss, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing) }, &[self, &labels]);
+        loss
+    }
+}

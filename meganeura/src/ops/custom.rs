@@ -1,0 +1,180 @@
+//! Operations that users bring: rule, native kernel and WGSL included.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::{Kernel, Primitive};
+use crate::cpu::{OutView, Real, View};
+use crate::plan::{Argument, Binding, Launch, Variant};
+use crate::tape::Var;
+use crate::{DType, Result, TensorType};
+
+/// An operation that a user brings. Operands are contiguous, results must be written completely.
+///
+/// ```
+/// use meganeura::ops::CustomOp;
+/// use meganeura::prelude::*;
+///
+/// /// `y = x³`
+/// #[derive(Debug)]
+/// struct Cube;
+///
+/// impl CustomOp for Cube {
+///     fn name(&self) -> &'static str {
+///         "cube"
+///     }
+///     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+///         Ok(vec![x[0]])
+///     }
+///     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> meganeura::Result<Vec<Option<Var>>> {
+///         Ok(vec![dy[0].as_ref().map(|dy| dy * x[0].square() * 3.0)])
+///     }
+///     fn cpu(&self, x: &[&[f64]], y: &mut [&mut [f64]]) {
+///         y[0].iter_mut().zip(x[0]).for_each(|(y, x)| *y = x * x * x);
+///     }
+///     fn wgsl(&self, types: &[TensorType]) -> (String, usize) {
+///         let n = types[0].shape.elements();
+///         let source = format!(
+///             "@group(0) @binding(0) var<storage, read> x: array<f32>;
+///              @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+///              @compute @workgroup_size(64)
+///              fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>,
+///                      @builtin(local_invocation_index) lane: u32) {{
+///                  let i = (id.x + id.y * n.x) * 64u + lane;
+///                  if (i < {n}u) {{ y[i] = x[i] * x[i] * x[i]; }}
+///              }}"
+///         );
+///         (source, n.div_ceil(64))
+///     }
+/// }
+///
+/// let device = Device::cpu();
+/// let tape = Tape::new(&device);
+/// let x = tape.input(&Tensor::from_slice(&device, [2], &[2.0, -1.0])?);
+/// let y = x.custom(Cube, &[]);
+/// assert_eq!(y.to_vec()?, [8.0, -1.0]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
+    /// The operation's name, in error messages and dumps.
+    fn name(&self) -> &'static str;
+
+    /// Every attribute that changes what is computed, as text: two operations of one name and key share a plan.
+    fn key(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// The types of the results.
+    ///
+    /// # Errors
+    ///
+    /// A message that says what was expected, if the operands do not fit.
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
+
+    /// The gradient rule; see [`Primitive::vjp`].
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
+
+    /// The native kernel, on floats row by row.
+    fn cpu(&self, x: &[&[f64]], y: &mut [&mut [f64]]);
+
+    /// A WGSL module with entry point `main` and the number of workgroups for operands of these types. Binding `i` is
+    /// operand `i`, results follow. The grid may be folded: take `x + y·num_workgroups.x` for the workgroup's number and
+    /// expect some past the end.
+    fn wgsl(&self, types: &[TensorType]) -> (String, usize);
+}
+
+/// A [`CustomOp`] as the framework carries it.
+#[derive(Clone)]
+pub struct Custom(Arc<dyn CustomOp>);
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.name() == other.0.name() && self.0.key() == other.0.key())
+    }
+}
+
+impl Eq for Custom {}
+
+impl Hash for Custom {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name().hash(state);
+        self.0.key().hash(state);
+    }
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Primitive for Custom {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        if x.iter().any(|ty| !ty.dtype.is_float()) {
+            return Err("custom operations take floats".into());
+        }
+        let outputs = self.0.outputs(x)?;
+        match outputs.iter().find(|ty| !ty.dtype.is_float()) {
+            Some(odd) => Err(format!("custom operations give floats, not {odd}")),
+            None if outputs.is_empty() => Err("custom operations give at least one result".into()),
+            None => Ok(outputs),
+        }
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        self.0.vjp(x, y, dy)
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        // Whoever brings an operation brings its cases: `check::gradcheck` takes any.
+        Vec::new()
+    }
+}
+
+impl Kernel for Custom {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    /// Through `f64`, so that an operation is written once.
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
+        let x: Vec<_> = x.iter().map(|x| wide(&x.floats()[..x.layout().shape().elements()])).collect();
+        let mut results: Vec<_> = y.iter_mut().map(|y| vec![f64::NAN; y.floats().len()]).collect();
+        let x: Vec<&[f64]> = x.iter().map(Vec::as_slice).collect();
+        self.0.cpu(&x, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        for (y, result) in y.iter_mut().zip(results) {
+            y.floats().iter_mut().zip(result).for_each(|(y, x)| *y = T::from_f64(x));
+        }
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let types: Vec<_> = x.iter().map(|x| x.ty).collect();
+        debug_assert!(types.iter().all(|ty| ty.dtype == DType::F32), "GPUs compute in f32");
+        let (source, workgroups) = self.0.wgsl(&types);
+        let bindings = (0..x.len()).map(Binding::Input).chain((0..y.len()).map(Binding::Output)).collect();
+        let launch = Launch { kernel: "custom", defines: vec![("SOURCE", source)], bindings, workgroups };
+        vec![Variant::simple("custom", launch)]
+    }
+}
+
+impl Var {
+    /// Appends an operation that you bring; its first result. Further operands come after `self`.
+    #[must_use]
+    #[track_caller]
+    pub fn custom(&self, op: impl CustomOp, others: &[&Self]) -> Self {
+        let x: Vec<&Self> = std::iter::once(self).chain(others.iter().copied()).collect();
+        self.tape().record(Custom(Arc::new(op)).into(), &x, Location::caller()).swap_remove(0)
+    }
+}

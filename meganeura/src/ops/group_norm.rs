@@ -1,0 +1,307 @@
+//! Group normalisation and its gradients.
+
+use super::{Kernel, Primitive};
+use crate::cpu::{self, OutView, Real, View};
+use crate::graph::Exact;
+use crate::plan::{Argument, Launch, Variant, define, literal};
+use crate::tape::Var;
+use crate::{Error, ErrorKind, Result, Shape, TensorType};
+
+/// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
+///
+/// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `μ [N,G]`, `r [N,G]`; the statistics are kept for the gradient.
+/// Gradient: with `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`.
+/// Source: [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GroupNorm {
+    groups: usize,
+    eps: Exact,
+}
+
+/// `dx` of [`GroupNorm`]. Shapes: `x [N,C,…]`, `γ [C]`, `μ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`. Has no gradient
+/// of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GroupNormGrad {
+    groups: usize,
+}
+
+/// `dγ` and `dβ` of [`GroupNorm`]. Shapes: `x [N,C,…]`, `μ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dγ [C]`, `dβ [C]`. Has no
+/// gradient of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GroupNormGradParams {
+    groups: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Geometry {
+    n: usize,
+    c: usize,
+    /// Pixels of one channel.
+    s: usize,
+    groups: usize,
+}
+
+impl Geometry {
+    fn new(x: Shape, groups: usize) -> Result<Self, String> {
+        let [n, c, rest @ ..] = x.dims() else { return Err(format!("the input must be [N, C, …], it is {x}")) };
+        if groups == 0 || c % groups != 0 {
+            return Err(format!("{groups} groups do not divide {c} channels"));
+        }
+        Ok(Self { n: *n, c: *c, s: rest.iter().product(), groups })
+    }
+
+    fn of(x: Shape, groups: usize) -> Self {
+        Self::new(x, groups).expect("checked when recorded")
+    }
+
+    /// Elements of one group of one image; they follow each other.
+    fn group(&self) -> usize {
+        self.c / self.groups * self.s
+    }
+
+    fn statistics(&self) -> Shape {
+        Shape::from([self.n, self.groups])
+    }
+
+    /// The channel of element `i` of group number `at`.
+    fn channel(&self, at: usize, i: usize) -> usize {
+        at % self.groups * (self.c / self.groups) + i / self.s
+    }
+
+    fn defines(&self) -> Vec<(&'static str, String)> {
+        define![N: self.n, C: self.c, S: self.s, G: self.groups, WG: if self.group() > 512 { 256 } else { 64 }]
+    }
+}
+
+fn expect(x: &[TensorType], shapes: &[(&str, Shape)]) -> Result<(), String> {
+    for (ty, (what, shape)) in x.iter().zip(shapes) {
+        if ty.shape != *shape || ty.dtype != x[0].dtype || !ty.dtype.is_float() {
+            return Err(format!("the {what} must be {}{shape}, it is {ty}", x[0].dtype));
+        }
+    }
+    Ok(())
+}
+
+fn second_derivative(op: &'static str) -> Error {
+    Error::new(ErrorKind::NotDifferentiable, "has no gradient rule of its own (a second derivative)").in_op(op)
+}
+
+impl Primitive for GroupNorm {
+    fn name(&self) -> &'static str {
+        "group_norm"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let geometry = Geometry::new(x[0].shape, self.groups)?;
+        let channels = Shape::from([geometry.c]);
+        expect(x, &[("input", x[0].shape), ("weight", channels), ("bias", channels)])?;
+        let statistics = x[0].with_shape(geometry.statistics());
+        Ok(vec![x[0], statistics, statistics])
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        if dy[1..].iter().any(Option::is_some) {
+            return Err(second_derivative("group_norm"));
+        }
+        let ([x, weight, _], [_, mean, rstd], Some(dy)) = (x, y, &dy[0]) else { return Ok(vec![None; 3]) };
+        let dx = dy.record(GroupNormGrad { groups: self.groups }, &[x, weight, mean, rstd, dy]);
+        let [dw, db] = dy.record_many(GroupNormGradParams { groups: self.groups }, &[x, mean, rstd, dy]);
+        Ok(vec![Some(dx), Some(dw), Some(db)])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |shape: &[usize], groups| {
+            let c = [shape[1]];
+            Case::new(Self { groups, eps: Exact(1e-5) }).input(shape).input(&c).input(&c).tolerance(2e-5).naive(move |a| naive(a, groups))
+        };
+        vec![
+            case(&[1, 1, 2, 2], 1),
+            case(&[2, 6, 3, 5], 3),
+            case(&[3, 4, 5], 4),
+            case(&[2, 4, 7, 9], 1),
+            case(&[2, 8, 1, 1], 2),
+            case(&[1, 32, 5, 5], 32),
+            case(&[3, 10], 5),
+            case(&[1, 2, 33, 31], 1),
+            // A mean far above the spread: E[x²] − E[x]² would keep no digit.
+            Case::recorded("group_norm", &[&[2, 4, 4, 4], &[4], &[4]], |x| {
+                (x[0].scale(0.1) + x[0].constant(1000.0)).group_norm(2, 1e-5, &x[1], &x[2])
+            })
+            .tolerance(2e-2),
+        ]
+    }
+}
+
+#[cfg(feature = "testing")]
+fn naive(a: &[super::case::Array], groups: usize) -> Vec<super::case::Array> {
+    use super::case::Array;
+    let g = Geometry::of(a[0].shape, groups);
+    let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, x) in a[0].data.chunks_exact(g.group()).enumerate() {
+        let n = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / n;
+        let rstd = 1.0 / (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + 1e-5).sqrt();
+        y.extend(x.iter().enumerate().map(|(i, x)| {
+            let c = g.channel(at, i);
+            (x - mean) * rstd * a[1].data[c] + a[2].data[c]
+        }));
+        means.push(mean);
+        rstds.push(rstd);
+    }
+    let array = |shape, data| Array { shape, data };
+    vec![array(a[0].shape, y), array(g.statistics(), means), array(g.statistics(), rstds)]
+}
+
+impl Kernel for GroupNorm {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(x[0].layout().shape(), self.groups);
+        let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
+        let [y, mean, rstd] = y else { unreachable!("three results") };
+        let (mean, rstd) = (mean.floats(), rstd.floats());
+        let count = cpu::real::<T>(g.group());
+        cpu::parallel_zip(mean, rstd, 1, |at, mean, rstd| {
+            let x = &x[at * g.group()..][..g.group()];
+            mean[0] = cpu::sum(x) / count;
+            rstd[0] = T::ONE / (cpu::sum_by(x, |x| (x - mean[0]) * (x - mean[0])) / count + T::from_f64(self.eps.0)).sqrt();
+        });
+        let (mean, rstd) = (&*mean, &*rstd);
+        cpu::parallel(y.floats(), g.s, |first, y| {
+            let (plane, at) = (first / g.s, first / g.group());
+            let c = plane % g.c;
+            let scale = rstd[at] * weight[c];
+            for (y, &x) in y.iter_mut().zip(&x[first..]) {
+                *y = (x - mean[at]) * scale + bias[c];
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let g = Geometry::of(x[0].ty.shape, self.groups);
+        let mut defines = g.defines();
+        defines.push(("EPS", literal(self.eps.0)));
+        vec![Variant::simple("group", Launch::new("group_norm", defines, (3, 3), g.n * g.groups))]
+    }
+}
+
+impl Primitive for GroupNormGrad {
+    fn name(&self) -> &'static str {
+        "group_norm_grad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let geometry = Geometry::new(x[0].shape, self.groups)?;
+        let (c, s) = (Shape::from([geometry.c]), geometry.statistics());
+        expect(x, &[("input", x[0].shape), ("weight", c), ("mean", s), ("1/σ", s), ("cotangent", x[0].shape)])?;
+        Ok(vec![x[0]])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Err(second_derivative("group_norm_grad"))
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        // Reached, on every device, through the gradients of `group_norm`'s cases.
+        Vec::new()
+    }
+}
+
+impl Kernel for GroupNormGrad {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(x[0].layout().shape(), self.groups);
+        let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
+        let count = cpu::real::<T>(g.group());
+        cpu::parallel(y[0].floats(), g.group(), |first, dx| {
+            let at = first / g.group();
+            let (mean, rstd) = (mean[at], rstd[at]);
+            let (mut sum, mut dot) = (T::ZERO, T::ZERO);
+            for (k, (x, dy)) in x[first..][..g.group()].chunks_exact(g.s).zip(dy[first..].chunks_exact(g.s)).enumerate() {
+                let weight = weight[g.channel(at, k * g.s)];
+                sum += weight * cpu::sum(dy);
+                dot += weight * cpu::dot_by(x, dy, |x, dy| dy * (x - mean) * rstd);
+            }
+            let (sum, dot) = (sum / count, dot / count);
+            for (k, dx) in dx.chunks_exact_mut(g.s).enumerate() {
+                let weight = weight[g.channel(at, k * g.s)];
+                let place = first + k * g.s;
+                for ((dx, &x), &dy) in dx.iter_mut().zip(&x[place..]).zip(&dy[place..]) {
+                    *dx = rstd * (dy * weight - sum - (x - mean) * rstd * dot);
+                }
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let g = Geometry::of(x[0].ty.shape, self.groups);
+        vec![Variant::simple("group", Launch::new("group_norm_grad", g.defines(), (5, 1), g.n * g.groups))]
+    }
+}
+
+impl Primitive for GroupNormGradParams {
+    fn name(&self) -> &'static str {
+        "group_norm_grad_params"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let geometry = Geometry::new(x[0].shape, self.groups)?;
+        let s = geometry.statistics();
+        expect(x, &[("input", x[0].shape), ("mean", s), ("1/σ", s), ("cotangent", x[0].shape)])?;
+        Ok(vec![x[0].with_shape([geometry.c]); 2])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Err(second_derivative("group_norm_grad_params"))
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        // As `group_norm_grad`.
+        Vec::new()
+    }
+}
+
+impl Kernel for GroupNormGradParams {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(x[0].layout().shape(), self.groups);
+        let [x, mean, rstd, dy] = [0, 1, 2, 3].map(|k| x[k].floats());
+        let [dw, db] = y else { unreachable!("two results") };
+        cpu::parallel_zip(dw.floats(), db.floats(), 1, |c, dw, db| {
+            (dw[0], db[0]) = (T::ZERO, T::ZERO);
+            for n in 0..g.n {
+                let (place, at) = ((n * g.c + c) * g.s, n * g.groups + c / (g.c / g.groups));
+                let (x, dy) = (&x[place..][..g.s], &dy[place..][..g.s]);
+                dw[0] += rstd[at] * cpu::dot_by(x, dy, |x, dy| dy * (x - mean[at]));
+                db[0] += cpu::sum(dy);
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let g = Geometry::of(x[0].ty.shape, self.groups);
+        vec![Variant::simple("channel", Launch::new("group_norm_grad_params", g.defines(), (4, 2), g.c))]
+    }
+}
+
+impl Var {
+    /// Group normalisation of `[N, C, …]` over `groups` groups of channels, with a scale and a shift for each channel.
+    #[must_use]
+    #[track_caller]
+    pub fn group_norm(&self, groups: usize, eps: f64, weight: &Self, bias: &Self) -> Self {
+        let [y, _, _] = self.record_many(GroupNorm { groups, eps: Exact(eps) }, &[self, weight, bias]);
+        y
+    }
+}

@@ -1,0 +1,197 @@
+//! Matrix multiplication, batched.
+
+use super::{Kernel, Primitive};
+use crate::cpu::{self, OutView, Real, View};
+use crate::plan::{Argument, Launch, Variant, define, offset};
+use crate::tape::Var;
+use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+
+/// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
+///
+/// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast operand
+/// costs no copy.
+/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Matmul;
+
+/// `(M, K, N)` and the strides that the kernels need of one product.
+struct Geometry {
+    batch: usize,
+    m: usize,
+    k: usize,
+    n: usize,
+}
+
+impl Geometry {
+    fn new(a: &[usize], b: &[usize]) -> Self {
+        let rank = a.len();
+        let batch = a[..rank - 2].iter().product();
+        Self { batch, m: a[rank - 2], k: a[rank - 1], n: b[rank - 1] }
+    }
+}
+
+/// The batch axes of an operand, and the strides of its rows and columns.
+fn strides(layout: &Layout) -> (Layout, usize, usize) {
+    let rank = layout.shape().rank();
+    let (batch, matrix) = layout.split(&[rank - 2, rank - 1]);
+    (batch, matrix.strides()[0], matrix.strides()[1])
+}
+
+impl Primitive for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [a, b] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        if a.dtype != b.dtype || !a.dtype.is_float() {
+            return Err(format!("needs floats of one type, not {} and {}", a.dtype, b.dtype));
+        }
+        let rank = a.shape.rank();
+        if rank < 2 || b.shape.rank() < 2 {
+            return Err("needs operands of at least 2 axes".into());
+        }
+        let (a_dims, b_dims) = (a.shape.dims(), b.shape.dims());
+        let (a_inner, b_inner) = (a_dims[rank - 1], b_dims[b_dims.len() - 2]);
+        if a_inner != b_inner {
+            return Err(format!("the inner extents differ: the rows have {a_inner} elements, the columns {b_inner}"));
+        }
+        if a_dims[..rank - 2] != b_dims[..b_dims.len() - 2] {
+            return Err("the batch extents do not broadcast".into());
+        }
+        Ok(vec![a.with_shape(a.shape.with(rank - 1, b_dims[rank - 1]))])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
+        Ok(vec![Some(dy.matmul(&x[1].t())), Some(x[0].t().matmul(dy))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |a: &[usize], b: &[usize]| Case::new(Self).input(a).input(b).tolerance(1e-5).naive(naive);
+        vec![
+            case(&[1, 1], &[1, 1]),
+            case(&[2, 3], &[3, 4]),
+            case(&[17, 33], &[33, 65]),
+            case(&[64, 16], &[16, 64]),
+            case(&[1, 300], &[300, 2]),
+            case(&[3, 5, 7], &[3, 7, 2]),
+            case(&[2, 3, 4, 5], &[2, 3, 5, 6]),
+            Case::recorded("matmul", &[&[5, 7], &[6, 7]], |x| x[0].matmul(&x[1].t())),
+            Case::recorded("matmul", &[&[7, 5], &[7, 6]], |x| x[0].t().matmul(&x[1])),
+            Case::recorded("matmul", &[&[3, 2, 4], &[4, 5]], |x| x[0].matmul(&x[1])),
+            Case::recorded("matmul", &[&[2, 1, 3, 4], &[3, 4, 2]], |x| x[0].matmul(&x[1])),
+            Case::recorded("matmul", &[&[4, 4]], |x| x[0].slice(0, 1..3).matmul(&x[0].slice(1, 0..3))),
+        ]
+    }
+}
+
+/// Three loops.
+#[cfg(feature = "testing")]
+fn naive(x: &[super::case::Array]) -> Vec<super::case::Array> {
+    let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
+    let mut y = Vec::with_capacity(batch * m * n);
+    for (b, i, j) in triples(batch, m, n) {
+        y.push((0..k).map(|l| x[0].data[(b * m + i) * k + l] * x[1].data[(b * k + l) * n + j]).sum());
+    }
+    let rank = x[0].shape.rank();
+    vec![super::case::Array { shape: x[0].shape.with(rank - 1, n), data: y }]
+}
+
+/// All triples below the bounds, the last index fastest.
+#[cfg(feature = "testing")]
+fn triples(a: usize, b: usize, c: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..a * b * c).map(move |i| (i / (b * c), i / c % b, i % c))
+}
+
+impl Kernel for Matmul {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (a, b) = (x[0], x[1]);
+        let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
+        let (a_batch, a_row, a_col) = strides(a.layout());
+        let (b_batch, b_row, b_col) = strides(b.layout());
+        let y = y[0].floats();
+        let product = |i: usize, y: &mut [T], threads| {
+            let a = cpu::Matrix::new(&a.floats()[a_batch.at(i)..], (m, k), (a_row, a_col));
+            let b = cpu::Matrix::new(&b.floats()[b_batch.at(i)..], (k, n), (b_row, b_col));
+            cpu::gemm(a, b, y, cpu::Accumulate::No, threads);
+        };
+        if batch == 1 {
+            product(0, y, cpu::Threads::All);
+        } else {
+            cpu::parallel(y, cpu::grain(k).div_ceil(m * n) * m * n, |first, part| {
+                for (i, y) in part.chunks_exact_mut(m * n).enumerate() {
+                    product(first / (m * n) + i, y, cpu::Threads::One);
+                }
+            });
+        }
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+        let (a, b) = (x[0].layout, x[1].layout);
+        let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
+        let (a_batch, a_row, a_col) = strides(&a);
+        let (b_batch, b_row, b_col) = strides(&b);
+        let launch = |extra: Vec<(&'static str, String)>, workgroups| {
+            let mut defines = define![
+                BATCH: batch, M: m, N: n, K: k,
+                A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col,
+            ];
+            defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
+            defines.extend(extra);
+            Launch::new("matmul", defines, (2, 1), workgroups)
+        };
+        let tile = |name, micro: usize| {
+            let side = 16 * micro;
+            let groups = batch * m.div_ceil(side) * n.div_ceil(side);
+            Variant::simple(name, launch(define![FORM: "tile", MICRO: micro], groups))
+        };
+        let dot = Variant::simple("dot", launch(define![FORM: "dot", WG: 64], batch * m * n));
+        let mut tiles = vec![tile("tile 64", 4), tile("tile 32", 2), tile("tile 16", 1)];
+        match m.min(n) {
+            0..32 => tiles.reverse(),
+            32..64 => tiles.rotate_left(1),
+            _ => {}
+        }
+        if m * n <= 256 && k >= 256 {
+            tiles.insert(0, dot);
+        } else {
+            tiles.push(dot);
+        }
+        tiles
+    }
+}
+
+impl Var {
+    /// The matrix product of the last two axes; leading axes broadcast as NumPy does.
+    ///
+    /// Transposing an operand with [`Var::t`] costs nothing.
+    #[must_use]
+    #[track_caller]
+    pub fn matmul(&self, other: &Self) -> Self {
+        let (a, b) = (self.shape(), other.shape());
+        if a.rank() < 2 || b.rank() < 2 || (a.rank() == 2 && b.rank() == 2) {
+            return self.record(Matmul, &[self, other]);
+        }
+        let (a_batch, b_batch) = (&a.dims()[..a.rank() - 2], &b.dims()[..b.rank() - 2]);
+        let Some(batch) = Shape::new(a_batch).broadcast(&Shape::new(b_batch)) else {
+            let message = format!("the batch extents {a_batch:?} and {b_batch:?} do not broadcast");
+            let error = Error::new(ErrorKind::Shape, message).in_op("matmul");
+            let error = error.operand(self.ty(), self.path()).operand(other.ty(), other.path());
+            return self.fail(error.at(std::panic::Location::caller()));
+        };
+        let with_batch = |var: &Self| {
+            let shape = var.shape();
+            let dims = [batch.dims(), &shape.dims()[shape.rank() - 2..]].concat();
+            let shape = Shape::new(&dims);
+            if var.shape() == shape { var.clone() } else { var.expand(shape) }
+        };
+        self.record(Matmul, &[&with_batch(self), &with_batch(other)])
+    }
+}

@@ -1,0 +1,230 @@
+//! The primitive operations: everything the framework knows about each, in one place.
+//!
+//! An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which appends
+//! operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device and no values.
+//! Engines know operations only through the families below and never name one.
+//!
+//! | family | what it is | examples |
+//! |---|---|---|
+//! | [`Pointwise`] | a row of a table; fused freely | add, exp, gelu |
+//! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
+//! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
+
+mod concat;
+mod conv2d;
+mod cross_entropy;
+mod custom;
+mod group_norm;
+mod matmul;
+mod pad;
+mod pointwise;
+mod pool;
+mod random;
+mod reduce;
+mod softmax;
+mod view;
+
+#[cfg(feature = "testing")]
+pub mod case;
+
+use std::fmt;
+
+pub use custom::{Custom, CustomOp};
+pub use pointwise::Pointwise;
+pub use random::philox;
+pub use view::View;
+
+pub use self::conv2d::Conv2dOptions;
+
+use crate::cpu::{OutView, Real, View as Operand};
+use crate::plan::{Argument, Variant};
+use crate::tape::Var;
+use crate::{Result, TensorType};
+
+/// What every operation says of itself, whatever its family.
+pub trait Primitive {
+    /// The operation's name, as in error messages, dumps and the names of kernels.
+    fn name(&self) -> &'static str;
+
+    /// The types of the results. The error says what was expected and what was found; the tape adds the operands.
+    ///
+    /// # Errors
+    ///
+    /// If the operands' shapes or element types, or the attributes, do not fit.
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
+
+    /// The gradient rule: from the operands `x`, the results `y` and the cotangents `dy` of the results (those that
+    /// matter), the cotangent of each operand, or `None` where it has none. Appends operations to the operands' tape.
+    ///
+    /// # Errors
+    ///
+    /// If the operation has no derivative although one of its operands could have one.
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
+
+    /// Examples that tests hold every part of the operation to.
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<case::Case>
+    where
+        Self: Sized;
+}
+
+/// An operation with kernels of its own.
+pub trait Kernel: Primitive {
+    /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
+    fn reads_strided(&self, index: usize) -> bool;
+
+    /// The native kernel. Results are contiguous and must be written completely.
+    fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]);
+
+    /// Ways to compute this on a GPU, best first. Never empty.
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant>;
+}
+
+macro_rules! ops {
+    ($($module:ident::$name:ident),+ $(,)?) => {
+        /// Any operation with kernels of its own.
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub enum KernelOp {
+            $(#[doc = concat!("See `ops/", stringify!($module), ".rs`.")] $name($module::$name),)+
+        }
+
+        $(impl From<$module::$name> for Op {
+            fn from(op: $module::$name) -> Self {
+                Self::Kernel(KernelOp::$name(op))
+            }
+        })+
+
+        impl KernelOp {
+            fn primitive(&self) -> &dyn ErasedPrimitive {
+                match self { $(Self::$name(op) => op,)+ }
+            }
+
+            pub(crate) fn reads_strided(&self, index: usize) -> bool {
+                match self { $(Self::$name(op) => op.reads_strided(index),)+ }
+            }
+
+            pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]) {
+                match self { $(Self::$name(op) => op.cpu(x, y),)+ }
+            }
+
+            pub(crate) fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+                match self { $(Self::$name(op) => op.variants(x, y),)+ }
+            }
+        }
+
+        /// The cases of every operation, with the operation's name.
+        #[cfg(feature = "testing")]
+        #[must_use]
+        pub fn all_cases() -> Vec<case::Case> {
+            let mut cases = Pointwise::cases();
+            cases.extend(View::cases());
+            $(cases.extend($module::$name::cases());)+
+            cases
+        }
+    };
+}
+
+ops! {
+    reduce::Reduce,
+    matmul::Matmul,
+    conv2d::Conv2d,
+    conv2d::Conv2dGradInput,
+    conv2d::Conv2dGradWeight,
+    group_norm::GroupNorm,
+    group_norm::GroupNormGrad,
+    group_norm::GroupNormGradParams,
+    pool::MaxPool2d,
+    pool::MaxPool2dGrad,
+    pool::AvgPool2d,
+    pool::AvgPool2dGrad,
+    concat::Concat,
+    pad::Pad,
+    softmax::Softmax,
+    cross_entropy::CrossEntropy,
+    cross_entropy::CrossEntropyGrad,
+    random::RandomUniform,
+    custom::Custom,
+}
+
+/// Any operation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// A row of the elementwise table.
+    Pointwise(Pointwise),
+    /// Another way to look at the operand's memory.
+    View(View),
+    /// An operation with kernels of its own.
+    Kernel(KernelOp),
+}
+
+impl From<Pointwise> for Op {
+    fn from(op: Pointwise) -> Self {
+        Self::Pointwise(op)
+    }
+}
+
+impl From<View> for Op {
+    fn from(op: View) -> Self {
+        Self::View(op)
+    }
+}
+
+/// [`Primitive`] without what needs `Self: Sized`.
+trait ErasedPrimitive: fmt::Debug {
+    fn name(&self) -> &'static str;
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
+}
+
+impl<P: Primitive + fmt::Debug> ErasedPrimitive for P {
+    fn name(&self) -> &'static str {
+        Primitive::name(self)
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        Primitive::outputs(self, x)
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Primitive::vjp(self, x, y, dy)
+    }
+}
+
+impl Op {
+    fn primitive(&self) -> &dyn ErasedPrimitive {
+        match self {
+            Self::Pointwise(op) => op,
+            Self::View(op) => op,
+            Self::Kernel(op) => op.primitive(),
+        }
+    }
+
+    /// The operation's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.primitive().name()
+    }
+
+    pub(crate) fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        self.primitive().outputs(x)
+    }
+
+    pub(crate) fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        self.primitive().vjp(x, y, dy)
+    }
+}
+
+/// The name, and the attributes where there are any: `conv2d{stride: [2, 2], …}`.
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        if let Self::Pointwise(_) = self {
+            return Ok(());
+        }
+        let debug = format!("{:?}", self.primitive());
+        match debug.split_once(['{', '(']) {
+            Some((_, attributes)) => write!(f, "{{{}}}", attributes.trim_end_matches(['}', ')']).trim()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Padding with a constant.
+
+use super::{Kernel, Primitive};
+use crate::cpu::{self, OutView, Real, View};
+use crate::graph::Exact;
+use crate::plan::{Argument, Launch, Variant, define, literal};
+use crate::tape::Var;
+use crate::{Layout, Result, Shape, TensorType};
+
+/// The operand surrounded by a constant.
+///
+/// Shapes: each axis grows by its two widths. Gradient: `dy` without the margins.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Pad {
+    /// Elements before and after, for each axis.
+    widths: Vec<(usize, usize)>,
+    value: Exact,
+}
+
+impl Pad {
+    fn output(&self, x: Shape) -> Shape {
+        self.widths.iter().enumerate().fold(x, |shape, (axis, (lo, hi))| shape.with(axis, shape[axis] + lo + hi))
+    }
+
+    /// Where the operand's elements lie in the result.
+    fn inside(&self, x: Shape) -> Layout {
+        let whole = Layout::contiguous(self.output(x));
+        self.widths.iter().enumerate().fold(whole, |layout, (axis, (lo, _))| layout.slice(axis, *lo, x[axis]))
+    }
+}
+
+impl Primitive for Pad {
+    fn name(&self) -> &'static str {
+        "pad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        if self.widths.len() != x[0].shape.rank() {
+            return Err(format!("{} pairs of widths for {} axes", self.widths.len(), x[0].shape.rank()));
+        }
+        if !x[0].dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x[0].dtype));
+        }
+        if !self.value.0.is_finite() {
+            return Err(format!("the value must be finite, it is {}", self.value.0));
+        }
+        Ok(vec![x[0].with_shape(self.output(x[0].shape))])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None]) };
+        let shape = x[0].shape();
+        let cut = |dy: Var, (axis, (lo, _)): (usize, &(usize, usize))| dy.slice(axis, *lo..lo + shape[axis]);
+        Ok(vec![Some(self.widths.iter().enumerate().fold(dy.clone(), cut))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        let case = |x: &[usize], widths: &[(usize, usize)], value| {
+            super::case::Case::new(Self { widths: widths.to_vec(), value: Exact(value) }).input(x)
+        };
+        vec![
+            case(&[3], &[(2, 1)], 0.5),
+            case(&[2, 3], &[(0, 0), (1, 2)], 0.0),
+            case(&[2, 1, 3], &[(1, 0), (3, 1), (0, 2)], -1.5),
+        ]
+    }
+}
+
+impl Kernel for Pad {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let y = y[0].floats();
+        y.fill(T::from_f64(self.value.0));
+        cpu::copy_strided(&x[0], y, &self.inside(x[0].layout().shape()));
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let (shape, out) = (x[0].ty.shape, y[0].shape);
+        let (mut inside, mut at) = (Vec::new(), vec![format!("{}u", x[0].layout.offset())]);
+        let mut below = out.elements();
+        for (axis, (lo, _)) in self.widths.iter().enumerate() {
+            below /= out[axis];
+            // Below `lo` the difference wraps around, past every extent.
+            let index = format!("((i / {below}u) % {}u - {lo}u)", out[axis]);
+            inside.push(format!("{index} < {}u", shape[axis]));
+            at.push(format!("{index} * {}u", x[0].layout.strides()[axis]));
+        }
+        let mut defines = define![WG: 64, N: out.elements(), INSIDE: inside.join(" && ")];
+        defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal(self.value.0))]);
+        vec![Variant::simple("gather", Launch::new("pad", defines, (1, 1), out.elements().div_ceil(64)))]
+    }
+}
+
+impl Var {
+    /// The value surrounded by a constant: `widths` says how many elements come before and after, for each axis.
+    #[must_use]
+    #[track_caller]
+    pub fn pad(&self, widths: &[(usize, usize)], value: f64) -> Self {
+        self.record(Pad { widths: widths.to_vec(), value: Exact(value) }, &[self])
+    }
+}

@@ -1,0 +1,171 @@
+//! Average pooling.
+
+use super::{Geometry, Pool2d};
+use crate::cpu::{self, OutView, Real, View};
+use crate::ops::{Kernel, Primitive};
+use crate::plan::{Argument, Launch, Variant};
+use crate::tape::Var;
+use crate::{Result, Shape, TensorType};
+
+/// Mean of each window: `y[n,c,p,q] = Σ x[n,c,p·s+i−pad,q·s+j−pad] / count`
+///
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`. `count` is the window's size, or what of it lies inside the input.
+/// Gradient: `dy/count` to each element of the window.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AvgPool2d {
+    pool: Pool2d,
+    count_padding: bool,
+}
+
+/// `dx` of [`AvgPool2d`]. Shapes: `dy [N,C,P,Q]` → `dx [N,C,H,W]`. Gradient: the average pooling itself.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AvgPool2dGrad {
+    forward: AvgPool2d,
+    input: Shape,
+}
+
+impl AvgPool2d {
+    /// What the sum over window `(p, q)` is divided by.
+    fn count(&self, g: &Geometry, p: usize, q: usize) -> usize {
+        if self.count_padding { self.pool.kernel[0] * self.pool.kernel[1] } else { g.window(p, q).count() }
+    }
+
+    fn defines(&self, x: Shape) -> Vec<(&'static str, String)> {
+        let mut defines = Geometry::of(x, self.pool).defines();
+        defines.push(("INCLUDE_PAD", u32::from(self.count_padding).to_string()));
+        defines
+    }
+}
+
+impl Primitive for AvgPool2d {
+    fn name(&self) -> &'static str {
+        "avg_pool2d"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        Ok(vec![x[0].with_shape(Geometry::new(&x[0], self.pool)?.output(x[0].shape))])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None]) };
+        Ok(vec![Some(dy.record(AvgPool2dGrad { forward: self.clone(), input: x[0].shape() }, &[dy]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<crate::ops::case::Case> {
+        use crate::ops::case::Case;
+        let both = [true, false].map(|count_padding| {
+            super::cases().into_iter().map(move |(pool, x)| {
+                let op = Self { pool, count_padding };
+                let reference = op.clone();
+                Case::new(op).input(&x).tolerance(1e-6).naive(move |a| vec![reference.naive(&a[0])])
+            })
+        });
+        both.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(feature = "testing")]
+impl AvgPool2d {
+    fn naive(&self, x: &crate::ops::case::Array) -> crate::ops::case::Array {
+        let g = Geometry::of(x.shape, self.pool);
+        let mut data = Vec::new();
+        for plane in x.data.chunks_exact(g.h * g.w) {
+            for at in 0..g.p * g.q {
+                let (p, q) = (at / g.q, at % g.q);
+                let sum: f64 = g.window(p, q).map(|place| plane[place]).sum();
+                data.push(sum / self.count(&g, p, q) as f64);
+            }
+        }
+        crate::ops::case::Array { shape: g.output(x.shape), data }
+    }
+}
+
+impl Kernel for AvgPool2d {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(x[0].layout().shape(), self.pool);
+        let x = x[0].floats();
+        cpu::parallel(y[0].floats(), g.p * g.q, |first, y| {
+            let x = &x[first / (g.p * g.q) * g.h * g.w..][..g.h * g.w];
+            for (at, y) in y.iter_mut().enumerate() {
+                let (p, q) = (at / g.q, at % g.q);
+                let sum: T = g.window(p, q).map(|place| x[place]).sum();
+                *y = sum / cpu::real(self.count(&g, p, q));
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let groups = y[0].shape.elements().div_ceil(64);
+        vec![Variant::simple("window", Launch::new("avg_pool2d", self.defines(x[0].ty.shape), (1, 1), groups))]
+    }
+}
+
+impl Primitive for AvgPool2dGrad {
+    fn name(&self) -> &'static str {
+        "avg_pool2d_grad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let shape = Geometry::new(&x[0].with_shape(self.input), self.forward.pool)?.output(self.input);
+        if x[0].shape != shape {
+            return Err(format!("the cotangent must be {shape}, it is {}", x[0].shape));
+        }
+        Ok(vec![x[0].with_shape(self.input)])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![dy[0].as_ref().map(|d| d.record(self.forward.clone(), &[d]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<crate::ops::case::Case> {
+        super::cases()
+            .into_iter()
+            .map(|(pool, x)| {
+                let input = Shape::from(x);
+                let op = Self { forward: AvgPool2d { pool, count_padding: false }, input };
+                crate::ops::case::Case::new(op).input(Geometry::of(input, pool).output(input).dims()).tolerance(1e-6)
+            })
+            .collect()
+    }
+}
+
+impl Kernel for AvgPool2dGrad {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(self.input, self.forward.pool);
+        let dy = x[0].floats();
+        cpu::parallel(y[0].floats(), g.h * g.w, |first, dx| {
+            dx.fill(T::ZERO);
+            let dy = &dy[first / (g.h * g.w) * g.p * g.q..][..g.p * g.q];
+            for (at, &dy) in dy.iter().enumerate() {
+                let (p, q) = (at / g.q, at % g.q);
+                let share = dy / cpu::real(self.forward.count(&g, p, q));
+                g.window(p, q).for_each(|place| dx[place] += share);
+            }
+        });
+    }
+
+    fn variants(&self, _: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let groups = y[0].shape.elements().div_ceil(64);
+        vec![Variant::simple("gather", Launch::new("avg_pool2d_grad", self.forward.defines(self.input), (1, 1), groups))]
+    }
+}
+
+impl Var {
+    /// The mean of each window of `[N, C, H, W]`; `count_padding` says whether padding counts as zeros or not at all.
+    #[must_use]
+    #[track_caller]
+    pub fn avg_pool2d(&self, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_padding: bool) -> Self {
+        let pool = Pool2d { kernel, stride, padding, dilation: [1, 1] };
+        self.record(AvgPool2d { pool, count_padding }, &[self])
+    }
+}

@@ -1,0 +1,140 @@
+//! Maximum pooling.
+
+use super::{Geometry, Pool2d};
+use crate::cpu::{self, OutView, Real, View};
+use crate::ops::{Kernel, Primitive};
+use crate::plan::{Argument, Launch, Variant};
+use crate::tape::Var;
+use crate::{DType, Result, Shape, TensorType};
+
+/// Maximum of each window: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
+///
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's place `h·W + w` as `u32 [N,C,P,Q]`. The first of several maxima
+/// wins; NaN wins over everything.
+/// Gradient: `dy` goes to the winner alone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MaxPool2d(pub(crate) Pool2d);
+
+/// `dx` of [`MaxPool2d`]. Shapes: `index u32 [N,C,P,Q]`, `dy [N,C,P,Q]` → `dx [N,C,H,W]`.
+/// Gradient: `dy` picked at the winners, which is not needed by first derivatives and not offered.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MaxPool2dGrad {
+    pool: Pool2d,
+    input: Shape,
+}
+
+impl Primitive for MaxPool2d {
+    fn name(&self) -> &'static str {
+        "max_pool2d"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let shape = Geometry::new(&x[0], self.0)?.output(x[0].shape);
+        Ok(vec![x[0].with_shape(shape), TensorType::new(DType::U32, shape)])
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None]) };
+        Ok(vec![Some(dy.record(MaxPool2dGrad { pool: self.0, input: x[0].shape() }, &[&y[1], dy]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<crate::ops::case::Case> {
+        let mut cases = super::cases();
+        let dilated = Pool2d { kernel: [2, 3], stride: [1, 2], padding: [1, 1], dilation: [2, 2] };
+        cases.push((dilated, [2, 2, 7, 9]));
+        cases.into_iter().map(|(pool, x)| crate::ops::case::Case::new(Self(pool)).input(&x).tolerance(1e-6)).collect()
+    }
+}
+
+impl Kernel for MaxPool2d {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(x[0].layout().shape(), self.0);
+        let x = x[0].floats();
+        let [y, index] = y else { unreachable!("two results") };
+        cpu::parallel_zip(y.floats(), index.indices(), g.p * g.q, |plane, y, index| {
+            let x = &x[plane * g.h * g.w..][..g.h * g.w];
+            for (at, (y, index)) in y.iter_mut().zip(index).enumerate() {
+                let mut best = (T::NEG_INFINITY, usize::MAX);
+                for place in g.window(at / g.q, at % g.q) {
+                    let x = x[place];
+                    if best.1 == usize::MAX || x > best.0 || (x.is_nan() && !best.0.is_nan()) {
+                        best = (x, place);
+                    }
+                }
+                *y = best.0;
+                *index = u32::try_from(best.1).unwrap_or(u32::MAX);
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let defines = Geometry::of(x[0].ty.shape, self.0).defines();
+        let groups = y[0].shape.elements().div_ceil(64);
+        vec![Variant::simple("window", Launch::new("max_pool2d", defines, (1, 2), groups))]
+    }
+}
+
+impl Primitive for MaxPool2dGrad {
+    fn name(&self) -> &'static str {
+        "max_pool2d_grad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [index, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        let shape = Geometry::new(&dy.with_shape(self.input), self.pool)?.output(self.input);
+        if index.shape != shape || dy.shape != shape || index.dtype != DType::U32 {
+            return Err(format!("index and cotangent must be {shape}, they are {index} and {dy}"));
+        }
+        Ok(vec![dy.with_shape(self.input)])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let message = "has no gradient rule of its own (a second derivative)";
+        Err(crate::Error::new(crate::ErrorKind::NotDifferentiable, message).in_op("max_pool2d_grad"))
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<crate::ops::case::Case> {
+        // Reached, on every device, through the gradients of `max_pool2d`'s cases.
+        Vec::new()
+    }
+}
+
+impl Kernel for MaxPool2dGrad {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let g = Geometry::of(self.input, self.pool);
+        let (index, dy) = (x[0].indices(), x[1].floats());
+        cpu::parallel(y[0].floats(), g.h * g.w, |first, dx| {
+            dx.fill(T::ZERO);
+            let from = first / (g.h * g.w) * g.p * g.q;
+            for (&place, &dy) in index[from..][..g.p * g.q].iter().zip(&dy[from..]) {
+                dx[place as usize] += dy;
+            }
+        });
+    }
+
+    fn variants(&self, _: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let defines = Geometry::of(self.input, self.pool).defines();
+        let groups = y[0].shape.elements().div_ceil(64);
+        vec![Variant::simple("gather", Launch::new("max_pool2d_grad", defines, (2, 1), groups))]
+    }
+}
+
+impl Var {
+    /// The maximum of each window of `[N, C, H, W]`. Padding counts as −∞.
+    #[must_use]
+    #[track_caller]
+    pub fn max_pool2d(&self, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2]) -> Self {
+        let [y, _] = self.record_many(MaxPool2d(Pool2d { kernel, stride, padding, dilation }), &[self]);
+        y
+    }
+}

@@ -1,0 +1,91 @@
+//! Maximum and average pooling over the last two axes of images.
+
+mod avg;
+mod max;
+
+pub use avg::{AvgPool2d, AvgPool2dGrad};
+pub use max::{MaxPool2d, MaxPool2dGrad};
+
+use super::conv2d::geometry::output_extent;
+use crate::plan::define;
+use crate::{Shape, TensorType};
+
+/// A window and how it steps, per axis `[vertical, horizontal]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Pool2d {
+    pub(crate) kernel: [usize; 2],
+    pub(crate) stride: [usize; 2],
+    pub(crate) padding: [usize; 2],
+    pub(crate) dilation: [usize; 2],
+}
+
+/// All extents of one pooling. `planes` counts images times channels.
+#[derive(Clone, Copy)]
+struct Geometry {
+    planes: usize,
+    h: usize,
+    w: usize,
+    p: usize,
+    q: usize,
+    pool: Pool2d,
+}
+
+impl Geometry {
+    fn new(x: &TensorType, pool: Pool2d) -> Result<Self, String> {
+        let &[n, c, h, w] = x.shape.dims() else {
+            return Err(format!("the input must be [N, C, H, W], it is {}", x.shape));
+        };
+        if !x.dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        }
+        let Pool2d { kernel, stride, padding, dilation } = pool;
+        if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
+            return Err(format!("padding {padding:?} is more than half of the window {kernel:?}"));
+        }
+        let p = output_extent("height", h, kernel[0], stride[0], padding[0], dilation[0])?;
+        let q = output_extent("width", w, kernel[1], stride[1], padding[1], dilation[1])?;
+        Ok(Self { planes: n * c, h, w, p, q, pool })
+    }
+
+    fn of(x: Shape, pool: Pool2d) -> Self {
+        Self::new(&TensorType::new(crate::DType::F32, x), pool).expect("checked when recorded")
+    }
+
+    fn output(&self, x: Shape) -> Shape {
+        x.with(2, self.p).with(3, self.q)
+    }
+
+    /// The pixels of the input that window `(p, q)` covers, as places inside a plane.
+    fn window(&self, p: usize, q: usize) -> impl Iterator<Item = usize> {
+        let Pool2d { kernel, stride, padding, dilation } = self.pool;
+        let (h, w) = (self.h, self.w);
+        let along = move |axis: usize, o: usize, extent: usize| {
+            (0..kernel[axis])
+                .filter_map(move |i| (o * stride[axis] + i * dilation[axis]).checked_sub(padding[axis]))
+                .filter(move |&place| place < extent)
+        };
+        along(0, p, h).flat_map(move |row| along(1, q, w).map(move |column| row * w + column))
+    }
+
+    fn defines(&self) -> Vec<(&'static str, String)> {
+        let Pool2d { kernel, stride, padding, dilation } = self.pool;
+        define![
+            N: self.planes, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
+            SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1], DH: dilation[0], DW: dilation[1], WG: 64,
+        ]
+    }
+}
+
+/// Windows that overlap, leave remainders, and reach into the padding.
+#[cfg(feature = "testing")]
+fn cases() -> Vec<(Pool2d, [usize; 4])> {
+    let of = |kernel, stride, padding, dilation| Pool2d { kernel, stride, padding, dilation };
+    vec![
+        (of([1, 1], [1, 1], [0, 0], [1, 1]), [1, 1, 1, 1]),
+        (of([2, 2], [2, 2], [0, 0], [1, 1]), [2, 3, 6, 8]),
+        (of([2, 2], [2, 2], [0, 0], [1, 1]), [1, 2, 7, 5]),
+        (of([3, 3], [2, 2], [1, 1], [1, 1]), [2, 2, 8, 7]),
+        (of([3, 2], [1, 3], [1, 0], [1, 1]), [1, 3, 5, 11]),
+        (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
+    ]
+}

@@ -1,0 +1,295 @@
+//! Reductions over any axes: sum, maximum, minimum; and what is made of them: mean and variance.
+
+use rayon::prelude::*;
+
+use super::{Kernel, Primitive};
+use crate::cpu::{self, OutView, Real, View};
+use crate::plan::{Argument, Launch, Variant, define, offset};
+use crate::tape::Var;
+use crate::{Result, Shape, TensorType};
+
+/// `y[kept] = fold over the reduced axes of x`
+///
+/// Shapes: the reduced axes keep extent 1; [`Var::sum_over`] and its like drop them.
+/// Gradient: of a sum, `dy` repeated; of a maximum or minimum, `dy` shared equally among the elements that attain it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Reduce {
+    fold: Fold,
+    /// In ascending order, each once.
+    axes: Vec<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Fold {
+    Sum,
+    Max,
+    Min,
+}
+
+impl Fold {
+    fn start<T: Real>(self) -> T {
+        match self {
+            Self::Sum => T::ZERO,
+            Self::Max => T::NEG_INFINITY,
+            Self::Min => -T::NEG_INFINITY,
+        }
+    }
+
+    #[inline]
+    fn join<T: Real>(self, a: T, b: T) -> T {
+        match self {
+            Self::Sum => a + b,
+            Self::Max if b > a || b.is_nan() => b,
+            Self::Min if b < a || b.is_nan() => b,
+            Self::Max | Self::Min => a,
+        }
+    }
+}
+
+impl Primitive for Reduce {
+    fn name(&self) -> &'static str {
+        match self.fold {
+            Fold::Sum => "sum",
+            Fold::Max => "max",
+            Fold::Min => "min",
+        }
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
+        if !x.dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        }
+        let mut shape = x.shape;
+        for (at, &axis) in self.axes.iter().enumerate() {
+            if axis >= shape.rank() {
+                return Err(format!("axis {axis} of a shape of {} axes", shape.rank()));
+            }
+            if self.axes[..at].contains(&axis) {
+                return Err(format!("axis {axis} is named twice"));
+            }
+            shape = shape.with(axis, 1);
+        }
+        Ok(vec![x.with_shape(shape)])
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None]) };
+        let shape = x[0].shape();
+        Ok(vec![Some(match self.fold {
+            Fold::Sum => dy.expand(shape),
+            Fold::Max | Fold::Min => {
+                let attains = x[0].eq(&y[0].expand(shape));
+                let count = attains.record(Self { fold: Fold::Sum, ..self.clone() }, &[&attains]);
+                attains * (dy / count).expand(shape)
+            }
+        })])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |fold, axes: &[usize], shape: &[usize]| {
+            // Sums of K terms of size 1 lose about √K units in the last place.
+            Case::new(Self { fold, axes: axes.to_vec() }).input(shape).tolerance(1e-5)
+        };
+        let mut cases = Vec::new();
+        for fold in [Fold::Sum, Fold::Max, Fold::Min] {
+            cases.push(case(fold, &[0], &[7]));
+            cases.push(case(fold, &[1], &[3, 5]));
+            cases.push(case(fold, &[0], &[130, 3]));
+            cases.push(case(fold, &[0, 2, 3], &[3, 5, 4, 7]));
+            cases.push(case(fold, &[1, 3], &[2, 3, 1, 5]));
+            cases.push(case(fold, &[0, 1], &[1, 1]));
+            cases.push(case(fold, &[1], &[2, 1030]));
+        }
+        cases.push(case(Fold::Sum, &[], &[2, 3]));
+        cases.push(Case::recorded("sum", &[&[4, 6, 5]], |x| x[0].permute(&[2, 0, 1]).sum_over(&[0, 2])));
+        cases.push(Case::recorded("sum", &[&[4, 6]], |x| x[0].slice(1, 1..4).expand([3, 4, 3]).sum_over(&[1])));
+        cases
+    }
+}
+
+impl Kernel for Reduce {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (x, y) = (x[0], y[0].floats());
+        let (kept, reduced) = x.layout().split(&self.axes);
+        let (kept, reduced) = (kept.collapse(), reduced.collapse());
+        let data = x.floats();
+        let columns = kept.strides().last().is_some_and(|&stride| stride == 1);
+        let rows = reduced.strides().last().is_some_and(|&stride| stride == 1);
+        if columns && !rows {
+            self.columns(data, &kept, &reduced, y);
+        } else {
+            let work = reduced.shape().elements();
+            cpu::parallel(y, cpu::grain(work), |first, part| {
+                for (i, y) in part.iter_mut().enumerate() {
+                    *y = self.row(data, kept.at(first + i), &reduced);
+                }
+            });
+        }
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+        let (kept, reduced) = x[0].layout.split(&self.axes);
+        let outs = y[0].shape.elements();
+        let len = reduced.shape().elements();
+        let defines = |form: &str, group: usize| {
+            let mut defines = define![FORM: form, OP: self.name(), OUTS: outs, LEN: len, WG: group];
+            defines.extend([("BASE", offset(&kept, "o")), ("STEP", offset(&reduced, "r"))]);
+            defines
+        };
+        let tree = Variant::simple("tree", Launch::new("reduce", defines("tree", 128), (1, 1), outs));
+        let serial = Variant::simple("serial", Launch::new("reduce", defines("serial", 64), (1, 1), outs.div_ceil(64)));
+        if len >= 64 { vec![tree, serial] } else { vec![serial, tree] }
+    }
+}
+
+impl Reduce {
+    /// Folds the elements of one result: runs of the innermost reduced axis, each in eight interleaved partials so that
+    /// the loop is SIMD and rounding errors grow with the eighth of its length.
+    fn row<T: Real>(&self, data: &[T], base: usize, reduced: &crate::Layout) -> T {
+        let fold = self.fold;
+        let inner = reduced.shape().dims().last().copied().unwrap_or(1);
+        let stride = reduced.strides().last().copied().unwrap_or(1);
+        let mut total = fold.start();
+        for run in 0..reduced.shape().elements() / inner {
+            let start = base + reduced.at(run * inner);
+            let mut lanes = [fold.start::<T>(); 8];
+            if stride == 1 {
+                let run = &data[start..start + inner];
+                let (chunks, rest) = run.as_chunks::<8>();
+                for chunk in chunks {
+                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                        *lane = fold.join(*lane, x);
+                    }
+                }
+                for (lane, &x) in lanes.iter_mut().zip(rest) {
+                    *lane = fold.join(*lane, x);
+                }
+            } else {
+                for i in 0..inner {
+                    lanes[i % 8] = fold.join(lanes[i % 8], data[start + i * stride]);
+                }
+            }
+            let run = lanes.into_iter().reduce(|a, b| fold.join(a, b)).expect("eight lanes");
+            total = fold.join(total, run);
+        }
+        total
+    }
+
+    /// Folds rows of consecutive results at once, where those lie side by side and the reduced elements do not.
+    fn columns<T: Real>(&self, data: &[T], kept: &crate::Layout, reduced: &crate::Layout, y: &mut [T]) {
+        let width = *kept.shape().dims().last().expect("columns are an axis");
+        let block = width.min(256);
+        y.par_chunks_mut(width).enumerate().for_each(|(row, y)| {
+            let base = kept.at(row * width);
+            y.par_chunks_mut(block).enumerate().for_each(|(part, y)| {
+                y.fill(self.fold.start());
+                for r in 0..reduced.shape().elements() {
+                    let start = base + part * block + reduced.at(r);
+                    let len = y.len();
+                    for (y, &x) in y.iter_mut().zip(&data[start..start + len]) {
+                        *y = self.fold.join(*y, x);
+                    }
+                }
+            });
+        });
+    }
+}
+
+impl Var {
+    #[track_caller]
+    fn reduce(&self, fold: Fold, axes: &[usize]) -> Self {
+        let mut axes = axes.to_vec();
+        axes.sort_unstable();
+        self.record(Reduce { fold, axes }, &[self])
+    }
+
+    #[track_caller]
+    fn drop_axes(&self, axes: &[usize]) -> Self {
+        let shape = self.shape();
+        let dims: Vec<_> = (0..shape.rank()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
+        self.reshape(Shape::new(&dims))
+    }
+
+    fn all_axes(&self) -> Vec<usize> {
+        (0..self.shape().rank()).collect()
+    }
+
+    fn count(&self, axes: &[usize]) -> usize {
+        axes.iter().map(|&axis| self.shape().dims().get(axis).copied().unwrap_or(1)).product()
+    }
+}
+
+macro_rules! reductions {
+    ($($what:literal $all:ident $over:ident $keep:ident |$x:ident, $axes:ident| $e:expr;)+) => {
+        impl Var {
+            $(
+                #[doc = concat!("The ", $what, " of all elements: a scalar.")]
+                #[must_use]
+                #[track_caller]
+                pub fn $all(&self) -> Self {
+                    self.$over(&self.all_axes())
+                }
+
+                #[doc = concat!("The ", $what, " over some axes, which the result has no longer.")]
+                #[must_use]
+                #[track_caller]
+                pub fn $over(&self, axes: &[usize]) -> Self {
+                    self.$keep(axes).drop_axes(axes)
+                }
+
+                #[doc = concat!("The ", $what, " over some axes, which keep extent 1.")]
+                #[must_use]
+                #[track_caller]
+                pub fn $keep(&self, $axes: &[usize]) -> Self {
+                    let $x = self;
+                    $e
+                }
+            )+
+        }
+    };
+}
+
+#[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+const fn as_f64(n: usize) -> f64 {
+    n as f64
+}
+
+reductions! {
+    "sum" sum sum_over sum_keep |x, axes| x.reduce(Fold::Sum, axes);
+    "maximum" max max_over max_keep |x, axes| x.reduce(Fold::Max, axes);
+    "minimum" min min_over min_keep |x, axes| x.reduce(Fold::Min, axes);
+    "mean" mean mean_over mean_keep |x, axes| x.sum_keep(axes).scale(1.0 / as_f64(x.count(axes)));
+}
+
+impl Var {
+    /// The variance of all elements; `correction` 1 gives the unbiased estimate, 0 that of the population.
+    #[must_use]
+    #[track_caller]
+    pub fn variance(&self, correction: usize) -> Self {
+        self.variance_over(&self.all_axes(), correction)
+    }
+
+    /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0 costs
+    /// no digits.
+    #[must_use]
+    #[track_caller]
+    pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
+        self.variance_keep(axes, correction).drop_axes(axes)
+    }
+
+    /// The variance over some axes, which keep extent 1.
+    #[must_use]
+    #[track_caller]
+    pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {
+        let freedom = as_f64(self.count(axes)) - as_f64(correction);
+        let centred = self - self.mean_keep(axes);
+        centred.square().sum_keep(axes).scale(1.0 / freedom)
+    }
+}

@@ -1,0 +1,174 @@
+//! Views: other ways to look at the same memory. They cost nothing; a plan turns them into layouts.
+
+use std::ops::Range;
+
+use super::Primitive;
+use crate::tape::Var;
+use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+
+/// Another way to look at an operand's memory.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum View {
+    /// The same elements in the same order under another shape. Gradient: the reshape back.
+    Reshape(Shape),
+    /// Axis `a` of the result is axis `.0[a]` of the operand. Gradient: the permutation back.
+    Permute(Vec<usize>),
+    /// NumPy's broadcasting to this shape. Gradient: the sum over the repeated axes.
+    Expand(Shape),
+    /// Elements `start..start + len` of an axis. Gradient: padded with zeros.
+    Slice {
+        /// The axis to take from.
+        axis: usize,
+        /// The first element taken.
+        start: usize,
+        /// How many are taken.
+        len: usize,
+    },
+    /// The same values, where gradients stop.
+    Detach,
+}
+
+impl View {
+    /// How the result lies in the operand's memory, or `None` if the operand must be made contiguous first.
+    pub(crate) fn layout(&self, x: &Layout) -> Option<Layout> {
+        match self {
+            Self::Reshape(shape) => x.reshape(*shape),
+            Self::Permute(axes) => Some(x.permute(axes)),
+            Self::Expand(shape) => Some(x.expand(*shape)),
+            Self::Slice { axis, start, len } => Some(x.slice(*axis, *start, *len)),
+            Self::Detach => Some(*x),
+        }
+    }
+}
+
+impl Primitive for View {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Reshape(_) => "reshape",
+            Self::Permute(_) => "permute",
+            Self::Expand(_) => "expand",
+            Self::Slice { .. } => "slice",
+            Self::Detach => "detach",
+        }
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let from = x[0].shape;
+        let shape = match self {
+            Self::Reshape(to) if to.elements() == from.elements() => *to,
+            Self::Reshape(to) => {
+                return Err(format!("{from} has {} elements, {to} has {}", from.elements(), to.elements()));
+            }
+            Self::Permute(axes) => {
+                let mut sorted = axes.clone();
+                sorted.sort_unstable();
+                if !sorted.iter().copied().eq(0..from.rank()) {
+                    return Err(format!("{axes:?} does not name each of the {} axes once", from.rank()));
+                }
+                Layout::contiguous(from).permute(axes).shape()
+            }
+            Self::Expand(to) if from.broadcast(to) == Some(*to) => *to,
+            Self::Expand(to) => return Err(format!("{from} does not broadcast to {to}")),
+            Self::Slice { axis, start, len } => {
+                let extent = *from.dims().get(*axis).ok_or(format!("axis {axis} of a shape of {} axes", from.rank()))?;
+                if *len == 0 || start + len > extent {
+                    return Err(format!("elements {start}..{} of axis {axis}, whose extent is {extent}", start + len));
+                }
+                from.with(*axis, *len)
+            }
+            Self::Detach => from,
+        };
+        Ok(vec![x[0].with_shape(shape)])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let (Some(dy), shape) = (&dy[0], x[0].shape()) else { return Ok(vec![None]) };
+        Ok(vec![match self {
+            Self::Reshape(_) => Some(dy.reshape(shape)),
+            Self::Permute(axes) => {
+                let mut back = vec![0; axes.len()];
+                axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
+                Some(dy.permute(&back))
+            }
+            Self::Expand(to) => {
+                let lead = to.rank() - shape.rank();
+                let repeated = |axis: &usize| *axis < lead || shape[axis - lead] != to[*axis];
+                let axes: Vec<_> = (0..to.rank()).filter(repeated).collect();
+                Some(dy.sum_over(&axes).reshape(shape))
+            }
+            Self::Slice { axis, start, len } => {
+                let mut widths = vec![(0, 0); shape.rank()];
+                widths[*axis] = (*start, shape[*axis] - start - len);
+                Some(dy.pad(&widths, 0.0))
+            }
+            Self::Detach => None,
+        }])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        super::case::views()
+    }
+}
+
+impl Var {
+    /// The same elements, in order, under another shape.
+    #[must_use]
+    #[track_caller]
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Self {
+        self.record(View::Reshape(shape.into()), &[self])
+    }
+
+    /// All axes from the second on as one: `[N, C, H, W]` becomes `[N, C·H·W]`.
+    #[must_use]
+    #[track_caller]
+    pub fn flatten(&self) -> Self {
+        let dims = self.shape();
+        let Some((&batch, rest)) = dims.dims().split_first() else { return self.reshape([1, 1]) };
+        self.reshape([batch, rest.iter().product()])
+    }
+
+    /// Axis `a` of the result is axis `axes[a]` of this value.
+    #[must_use]
+    #[track_caller]
+    pub fn permute(&self, axes: &[usize]) -> Self {
+        self.record(View::Permute(axes.to_vec()), &[self])
+    }
+
+    /// The last two axes exchanged: a matrix transposed. Costs nothing, also as an operand of [`Var::matmul`].
+    #[must_use]
+    #[track_caller]
+    pub fn t(&self) -> Self {
+        let rank = self.shape().rank();
+        let mut axes: Vec<_> = (0..rank).collect();
+        if rank < 2 {
+            let message = format!("a transposition needs at least 2 axes, the shape is {}", self.shape());
+            let error = Error::new(ErrorKind::Shape, message).in_op("t").operand(self.ty(), self.path());
+            return self.fail(error.at(std::panic::Location::caller()));
+        }
+        axes.swap(rank - 2, rank - 1);
+        self.permute(&axes)
+    }
+
+    /// NumPy's broadcasting to a shape.
+    #[must_use]
+    #[track_caller]
+    pub fn expand(&self, shape: impl Into<Shape>) -> Self {
+        self.record(View::Expand(shape.into()), &[self])
+    }
+
+    /// The elements of an axis in a range.
+    #[must_use]
+    #[track_caller]
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Self {
+        let len = range.end.saturating_sub(range.start);
+        self.record(View::Slice { axis, start: range.start, len }, &[self])
+    }
+
+    /// The same values, where gradients stop.
+    #[must_use]
+    #[track_caller]
+    pub fn detach(&self) -> Self {
+        self.record(View::Detach, &[self])
+    }
+}

@@ -1,0 +1,139 @@
+//! Clipping by the global norm.
+
+use super::step::{Trained, trained};
+use crate::error::bail;
+use crate::module::Module;
+use crate::{Grads, Result, Var};
+
+impl Grads {
+    /// The norm of a model's gradients taken as one vector: `√Σ dw²`, over every element of every parameter that is not
+    /// frozen.
+    ///
+    /// A value on the gradients' tape. Hold it across the step and read it afterwards: it is computed along.
+    #[must_use]
+    #[track_caller]
+    pub fn norm(&self, module: &dyn Module) -> Var {
+        self.norm_of(&trained(module, self).0)
+    }
+
+    /// The gradients, with those of a model scaled down by one factor so that their [`norm`](Self::norm) is at most
+    /// `max_norm`: `dw·min(1, max_norm/(norm + 1e-6))`
+    ///
+    /// One factor for all keeps the direction of the step; it is not each tensor's own norm that is clipped.
+    /// [Pascanu et al., 2013](https://arxiv.org/abs/1211.5063).
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let weight = Param::new(Tensor::from_slice(&device, [2], &[3.0, 4.0])?);
+    /// let tape = Tape::new(&device);
+    /// let loss = tape.param(&weight).square().sum() * 0.5;
+    /// let grads = tape.backward(&loss)?.clip_norm(&weight, 1.0)?;
+    /// let clipped = grads.get(&weight).unwrap().to_vec()?;
+    /// assert!((clipped[0] - 0.6).abs() < 1e-6 && (clipped[1] - 0.8).abs() < 1e-6);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `max_norm` is not above 0.
+    #[track_caller]
+    pub fn clip_norm(self, module: &dyn Module, max_norm: f64) -> Result<Self> {
+        if max_norm.is_nan() || max_norm <= 0.0 {
+            bail!(Argument, "gradients cannot be clipped to the norm {max_norm}; it must be above 0");
+        }
+        let (trained, _) = trained(module, &self);
+        let tape = self.tape();
+        let norm = self.norm_of(&trained) + tape.constant(1e-6);
+        let factor = (tape.scalar(max_norm) / norm).minimum(&tape.constant(1.0));
+        let clipped = trained.into_iter().map(|Trained { cell, dw, .. }| (cell, &factor * dw)).collect();
+        Ok(self.with_entries(clipped))
+    }
+
+    fn norm_of(&self, trained: &[Trained]) -> Var {
+        let mut squares = self.tape().constant(0.0);
+        for Trained { dw, .. } in trained {
+            squares = squares + dw.square().sum();
+        }
+        squares.sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meganeura_derive::Module;
+
+    use super::*;
+    use crate::optim::{Optimizer, Sgd};
+    use crate::{Buffer, Device, ErrorKind, Param, Tape, Tensor};
+
+    /// On the sum of halved squares, gradients are the values: `(3, 0)` and `(0, 4)`, of norm 5, are to be trained.
+    #[derive(Module)]
+    struct Net {
+        a: Param,
+        b: Param,
+        #[module(frozen)]
+        frozen: Param,
+        buffer: Buffer,
+    }
+
+    fn net_and_grads() -> (Net, Grads) {
+        let device = Device::cpu();
+        let tensor = |data: [f32; 2]| Tensor::from_slice(&device, [2], &data).unwrap();
+        let (a, b) = (Param::new(tensor([3.0, 0.0])), Param::new(tensor([0.0, 4.0])));
+        let net = Net { a, b, frozen: Param::new(tensor([7.0; 2])), buffer: Buffer::new(tensor([8.0; 2])) };
+        let tape = Tape::new(&device);
+        let values = [tape.param(&net.a), tape.param(&net.b), tape.param(&net.frozen), tape.buffer(&net.buffer)];
+        let loss = Var::concat(&values.each_ref(), 0).square().sum() * 0.5;
+        let grads = tape.backward(&loss).unwrap();
+        (net, grads)
+    }
+
+    fn gradient(grads: &Grads, param: &Param) -> Vec<f32> {
+        grads.get(param).unwrap().to_vec().unwrap()
+    }
+
+    #[test]
+    fn the_norm_is_that_of_all_that_is_trained() {
+        let (net, grads) = net_and_grads();
+        assert_eq!(grads.norm(&net).item().unwrap(), 5.0);
+        let grads = grads.clip_norm(&net, 2.5).unwrap();
+        let (da, db) = (gradient(&grads, &net.a), gradient(&grads, &net.b));
+        // Clipped one by one they would be (2.5, 0) and (0, 2.5).
+        assert!((da[0] - 1.5).abs() < 1e-6 && (db[1] - 2.0).abs() < 1e-6, "{da:?} {db:?}");
+        assert!((grads.norm(&net).item().unwrap() - 2.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn small_gradients_are_kept() {
+        for max_norm in [100.0, f64::INFINITY] {
+            let (net, grads) = net_and_grads();
+            assert_eq!(gradient(&grads.clip_norm(&net, max_norm).unwrap(), &net.a), [3.0, 0.0]);
+        }
+    }
+
+    #[test]
+    fn parts_are_clipped_on_their_own() {
+        let (net, grads) = net_and_grads();
+        let grads = grads.clip_norm(&net.a, 1.0).unwrap();
+        assert!((gradient(&grads, &net.a)[0] - 1.0).abs() < 1e-6);
+        assert_eq!(gradient(&grads, &net.b), [0.0, 4.0]);
+    }
+
+    #[test]
+    fn a_step_follows_the_clipped_gradients() {
+        let (mut net, grads) = net_and_grads();
+        let grads = grads.clip_norm(&net, 2.5).unwrap();
+        Sgd::new(1.0).step(&mut net, &grads).unwrap();
+        assert!((net.a.value().to_vec().unwrap()[0] - 1.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_norm_that_is_not_positive_is_an_error() {
+        for max_norm in [0.0, -1.0, f64::NAN] {
+            let (net, grads) = net_and_grads();
+            assert_eq!(grads.clip_norm(&net, max_norm).unwrap_err().kind(), ErrorKind::Argument);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Steps that are not taken where a gradient, or the loss, is not finite.
+
+use super::step::{Trained, listed};
+use crate::error::bail;
+use crate::{DType, Result, Tape, Var};
+
+/// Whether the gradients of a step are finite, computed in the same run as the update, which it holds back if they are not.
+pub(super) struct FiniteCheck {
+    /// For each value, what it is called, and 1 if all of it is finite, else 0.
+    each: Vec<(String, Var)>,
+    /// 1 if all of them are.
+    all: Var,
+}
+
+impl FiniteCheck {
+    pub(super) fn new(tape: &Tape, trained: &[Trained], loss: Option<&Var>) -> Self {
+        let loss = loss.map(|loss| ("the loss".to_owned(), is_finite(loss)));
+        let gradient = |parameter: &Trained| (parameter.path.clone(), is_finite(&parameter.dw));
+        let each: Vec<_> = loss.into_iter().chain(trained.iter().map(gradient)).collect();
+        let all = each.iter().fold(tape.constant(1.0), |all, (_, finite)| all * finite);
+        Self { each, all }
+    }
+
+    /// The new value, or where the step is held back, the old one, bit for bit.
+    pub(super) fn gate(&self, new: &Var, old: &Var) -> Var {
+        self.all.select(new, old)
+    }
+
+    /// Reads the verdict of the run that was. Waits for the device.
+    pub(super) fn verify(self) -> Result<()> {
+        if self.all.item()? == 1.0 {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        for (name, finite) in self.each {
+            if finite.item()? != 1.0 {
+                names.push(name);
+            }
+        }
+        bail!(
+            NotFinite,
+            "NaN or infinity in the loss or a gradient, namely {}; nothing was updated (clipping by the norm of all \
+             gradients spreads it from one to all)",
+            listed(&names)
+        );
+    }
+}
+
+/// 1 if all elements are finite, else 0. By comparison with the largest number, false for NaN: drivers may fold the likes
+/// of `x − x = 0` and `x = x`.
+fn is_finite(x: &Var) -> Var {
+    let largest = match x.ty().dtype {
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    };
+    x.abs().le(&x.constant(largest)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optim::{AdamW, Optimizer, Sgd};
+    use crate::{Device, ErrorKind, Param, Tensor};
+
+    type Net = (Param, Param);
+
+    fn net() -> Net {
+        let device = Device::cpu();
+        let param = |data: &[f32]| Param::new(Tensor::from_slice(&device, [2], data).unwrap());
+        // Among them a number whose update by 0 would lose its sign.
+        (param(&[1.0, -0.0]), param(&[0.1, 3.0]))
+    }
+
+    fn bits(net: &Net) -> Vec<u32> {
+        [&net.0, &net.1].iter().flat_map(|p| p.value().to_vec().unwrap()).map(f32::to_bits).collect()
+    }
+
+    /// A step along the gradient `factor` for the second parameter and 1 for the first.
+    fn step(net: &mut Net, optimizer: &mut dyn Optimizer, factor: f32, offset: f32) -> Result<()> {
+        let tape = Tape::new(net.0.value().device());
+        let factor = tape.input(&Tensor::from_slice(&tape.device(), [2], &[1.0, factor])?);
+        let offset = tape.input(&Tensor::full(&tape.device(), [], offset)?);
+        let loss = tape.param(&net.0).sum() + (factor * tape.param(&net.1)).sum() + offset;
+        let grads = tape.backward(&loss)?;
+        optimizer.step_with_loss(net, &grads, &loss)
+    }
+
+    #[test]
+    fn a_step_that_is_not_finite_changes_nothing() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (mut net, mut untouched) = (net(), net());
+            let mut optimizer = AdamW::new(0.1).check_finite(true);
+            let mut reference = AdamW::new(0.1);
+            step(&mut net, &mut optimizer, 1.0, 0.0).unwrap();
+            let before = bits(&net);
+            let error = step(&mut net, &mut optimizer, bad, 0.0).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFinite);
+            assert!(error.to_string().contains("namely `the loss`, `1`;"), "{error}");
+            assert_eq!(bits(&net), before);
+            // Neither the moments nor the count of steps have changed.
+            step(&mut net, &mut optimizer, 2.0, 0.0).unwrap();
+            step(&mut untouched, &mut reference, 1.0, 0.0).unwrap();
+            step(&mut untouched, &mut reference, 2.0, 0.0).unwrap();
+            assert_eq!(bits(&net), bits(&untouched));
+        }
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_named() {
+        let mut net = net();
+        let before = bits(&net);
+        let error = step(&mut net, &mut Sgd::new(0.1).check_finite(true), 1.0, f32::INFINITY).unwrap_err();
+        assert!(error.to_string().contains("namely `the loss`;"), "{error}");
+        assert_eq!(bits(&net), before);
+    }
+
+    #[test]
+    fn huge_gradients_are_finite() {
+        // The sum of their squares is not.
+        step(&mut net(), &mut Sgd::new(0.1).check_finite(true), 1e30, 0.0).unwrap();
+    }
+}

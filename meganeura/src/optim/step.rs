@@ -1,0 +1,271 @@
+//! What a step is, whatever the rule: find the trained parameters, their gradients and their state; apply the rule; run.
+
+use std::array;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::finite::FiniteCheck;
+use crate::error::bail;
+use crate::module::{At, Module, Slot};
+use crate::param::Cell;
+use crate::{Grads, Result, Tensor, Var};
+
+/// The state that an optimizer keeps for each parameter, and how it steps.
+#[derive(Default)]
+pub(super) struct Stepper {
+    /// By the identity of the parameter.
+    states: HashMap<u64, State>,
+    pub(super) check_finite: bool,
+}
+
+/// What is kept for one parameter.
+#[derive(Default)]
+struct State {
+    /// Tensors of the parameter's shape: momentum, second moment.
+    cells: Vec<Arc<Cell>>,
+    /// How often the parameter was updated.
+    steps: u64,
+}
+
+/// What a rule is given: a parameter, its gradient, `N` tensors of state, zeros at first, and the number of this update,
+/// from 1 on.
+pub(super) struct Given<const N: usize> {
+    pub(super) w: Var,
+    pub(super) dw: Var,
+    pub(super) state: [Var; N],
+    pub(super) t: u64,
+}
+
+/// A parameter to be updated.
+pub(super) struct Trained {
+    pub(super) cell: Arc<Cell>,
+    pub(super) path: String,
+    pub(super) dw: Var,
+}
+
+impl Stepper {
+    /// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients.
+    pub(super) fn step<const N: usize>(
+        &mut self,
+        module: &dyn Module,
+        grads: &Grads,
+        loss: Option<&Var>,
+        mut rule: impl FnMut(Given<N>) -> (Var, [Var; N]),
+    ) -> Result<()> {
+        let (trained, missing) = trained(module, grads);
+        if !missing.is_empty() {
+            bail!(
+                NoGradient,
+                "the loss does not depend on {}, so nothing would train there; use what `forward` left out, or mark the \
+                 field `#[module(frozen)]`",
+                listed(&missing)
+            );
+        }
+        for parameter in &trained {
+            self.states.entry(parameter.cell.id()).or_default().prepare(&parameter.cell, N)?;
+        }
+        let tape = grads.tape();
+        let check = self.check_finite.then(|| FiniteCheck::new(tape, &trained, loss));
+        let mut stepped = Vec::with_capacity(trained.len());
+        let mut updates = Vec::with_capacity(trained.len() * (N + 1));
+        // Takes the gradients: those that nobody holds are not kept by the run.
+        for Trained { cell, dw, .. } in trained {
+            let State { cells, steps } = &self.states[&cell.id()];
+            let w = tape.cell(&cell);
+            let state: [Var; N] = array::from_fn(|k| tape.cell(&cells[k]));
+            let (new_w, new_state) = rule(Given { w: w.clone(), dw, state: state.clone(), t: steps + 1 });
+            let gate = |new: Var, old: &Var| check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
+            let new_state = new_state.into_iter().zip(&state).map(|(new, old)| gate(new, old));
+            stepped.push(cell.id());
+            updates.extend(cells.iter().cloned().zip(new_state));
+            updates.push((cell, gate(new_w, &w)));
+        }
+        tape.update(&updates)?;
+        if let Some(check) = check {
+            check.verify()?;
+        }
+        for id in stepped {
+            self.states.entry(id).or_default().steps += 1;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Makes the state of a parameter that is new, and moves that of one that went to another device.
+    fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
+        let tensor = parameter.lock().tensor.clone();
+        while self.cells.len() < count {
+            self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?));
+        }
+        for cell in &self.cells {
+            let state = cell.lock().tensor.clone();
+            if !state.device().same(tensor.device()) {
+                cell.set(state.to_device(tensor.device())?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The parameters that are not frozen, each once: those with a gradient, and the paths of those without. Tells all of them
+/// their paths.
+pub(super) fn trained(module: &dyn Module, grads: &Grads) -> (Vec<Trained>, Vec<String>) {
+    let (mut trained, mut seen, mut missing) = (Vec::new(), HashSet::new(), Vec::new());
+    module.visit(At::root(), &mut |at, slot| {
+        let Slot::Param(param) = slot else { return };
+        let is_new = !at.is_frozen() && seen.insert(param.cell().id());
+        if !is_new {
+            return;
+        }
+        let path = at.path();
+        param.set_path(&path);
+        match grads.get(param) {
+            Some(dw) => trained.push(Trained { cell: Arc::clone(param.cell()), path, dw }),
+            None => missing.push(path),
+        }
+    });
+    (trained, missing)
+}
+
+/// Paths for a message, the first few if there are many.
+pub(super) fn listed<P: AsRef<str>>(paths: &[P]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<_> = paths.iter().take(SHOWN).map(|path| format!("`{}`", path.as_ref())).collect();
+    match paths.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meganeura_derive::Module;
+
+    use super::*;
+    use crate::module::ModuleExt;
+    use crate::optim::{AdamW, Optimizer, Sgd};
+    use crate::{Device, ErrorKind, Param, Tape};
+
+    #[derive(Module)]
+    struct Net {
+        used: Param,
+        #[module(frozen)]
+        fixed: Param,
+        unused: Option<Param>,
+    }
+
+    fn net(unused: Option<f32>) -> Net {
+        let device = Device::cpu();
+        let param = |value: f32| Param::new(Tensor::full(&device, [1], value).unwrap());
+        Net { used: param(1.0), fixed: param(2.0), unused: unused.map(param) }
+    }
+
+    fn value(param: &Param) -> f32 {
+        param.value().item().unwrap()
+    }
+
+    fn tape(param: &Param) -> Tape {
+        Tape::new(param.value().device())
+    }
+
+    /// The loss `used·fixed` and its gradients.
+    fn loss(net: &Net) -> (Var, Grads) {
+        let tape = tape(&net.used);
+        let loss = (tape.param(&net.used) * tape.param(&net.fixed)).sum();
+        let grads = tape.backward(&loss).unwrap();
+        (loss, grads)
+    }
+
+    #[test]
+    fn frozen_parameters_stay() {
+        let mut net = net(None);
+        let (_, grads) = loss(&net);
+        Sgd::new(0.5).step(&mut net, &grads).unwrap();
+        assert_eq!((value(&net.used), value(&net.fixed)), (0.0, 2.0));
+        assert_eq!(net.used.path().as_deref(), Some("used"));
+    }
+
+    #[test]
+    fn a_missing_gradient_is_named_before_anything_changes() {
+        let mut net = net(Some(3.0));
+        let (_, grads) = loss(&net);
+        let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient);
+        assert!(error.to_string().contains("does not depend on `unused`"), "{error}");
+        assert_eq!(value(&net.used), 1.0);
+    }
+
+    #[test]
+    fn stepping_twice_along_the_same_gradients_is_an_error() {
+        let mut net = net(None);
+        let (_, grads) = loss(&net);
+        Sgd::new(0.5).step(&mut net, &grads).unwrap();
+        assert_eq!(Sgd::new(0.5).step(&mut net, &grads).unwrap_err().kind(), ErrorKind::StaleTape);
+        assert_eq!(value(&net.used), 0.0);
+    }
+
+    #[test]
+    fn values_held_are_computed_along() {
+        let mut net = net(None);
+        let (loss, grads) = loss(&net);
+        let norm = grads.norm(&net);
+        Sgd::new(0.5).step(&mut net, &grads).unwrap();
+        assert_eq!((loss.item().unwrap(), norm.item().unwrap()), (2.0, 2.0));
+    }
+
+    #[test]
+    fn a_schedule_makes_no_new_plan() {
+        let mut net = net(None);
+        let device = net.used.value().device().clone();
+        let mut optimizer = AdamW::new(0.1).check_finite(true);
+        for lr in [0.1, 0.2, 0.3] {
+            optimizer.set_lr(lr);
+            let grads = loss(&net).1.clip_norm(&net, lr).unwrap();
+            optimizer.step(&mut net, &grads).unwrap();
+            assert_eq!(device.stats().plans, 1);
+        }
+    }
+
+    #[test]
+    fn state_follows_the_parameter_to_another_device() {
+        let mut net = net(None);
+        let mut optimizer = Sgd::new(0.5).momentum(0.5);
+        for expected in [0.0, -1.5] {
+            net.to_device(&Device::cpu()).unwrap();
+            let (_, grads) = loss(&net);
+            optimizer.step(&mut net, &grads).unwrap();
+            assert_eq!(value(&net.used), expected);
+        }
+    }
+
+    /// The same parameter under two paths, frozen in one of them.
+    struct Tied(Param);
+
+    impl Module for Tied {
+        fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+            f(at.field("first").frozen(), Slot::Param(&self.0));
+            f(at.field("second"), Slot::Param(&self.0));
+            f(at.field("third"), Slot::Param(&self.0));
+        }
+
+        fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, crate::module::SlotMut<'a>)) {}
+    }
+
+    #[test]
+    fn tied_parameters_are_updated_once() {
+        let mut net = Tied(net(None).used);
+        let tape = tape(&net.0);
+        let w = tape.param(&net.0);
+        let grads = tape.backward(&(&w * &w).sum()).unwrap();
+        Sgd::new(0.25).step(&mut net, &grads).unwrap();
+        assert_eq!(value(&net.0), 0.5);
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let paths: Vec<_> = (0..10).map(|i| i.to_string()).collect();
+        assert_eq!(listed(&paths[..2]), "`0`, `1`");
+        assert_eq!(listed(&paths), "`0`, `1`, `2`, `3`, `4`, `5`, `6`, `7` and 2 more");
+    }
+}

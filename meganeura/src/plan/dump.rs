@@ -1,0 +1,66 @@
+//! Plans as text: what runs, where results live, and what it costs. Golden tests hold plans to it.
+
+use std::fmt;
+
+use super::{Input, Place, Plan, Step, StorageId, Work};
+use crate::graph::Exact;
+use crate::ops::{Op, Primitive};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.steps.iter().enumerate() {
+            write!(f, "{at:>3}  ")?;
+            self.fmt_step(step, f)?;
+        }
+        let outputs: Vec<_> = self.outputs.iter().map(|&s| self.name(s)).collect();
+        writeln!(f, "outputs: {}", outputs.join(", "))?;
+        writeln!(f, "slots: {:?} bytes, {} in all", self.slots, self.slot_bytes())?;
+        writeln!(f, "launches: {}", self.launches())
+    }
+}
+
+impl Plan {
+    fn name(&self, storage: StorageId) -> String {
+        match self.storages[storage].place {
+            Place::Leaf(leaf) => format!("leaf{leaf}"),
+            Place::Host => "host".into(),
+            Place::Output(k) => format!("out{k}"),
+            Place::Slot(slot) => format!("slot{slot}"),
+        }
+    }
+
+    fn fmt_step(&self, step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operand = |k: usize| {
+            let operand = &step.inputs[k];
+            let strided = if operand.argument.layout.is_contiguous() { "" } else { "~" };
+            format!("{}{strided}{}", self.name(operand.storage), operand.argument.ty.shape)
+        };
+        let results: Vec<_> = step.outputs.iter().map(|&(s, ty)| format!("{}: {ty}", self.name(s))).collect();
+        write!(f, "{} = ", results.join(", "))?;
+        match &step.work {
+            Work::Kernel(op) => {
+                let operands: Vec<_> = (0..step.inputs.len()).map(operand).collect();
+                write!(f, "{}({})", Op::Kernel(op.clone()), operands.join(", "))?;
+            }
+            Work::Pointwise(program) => {
+                let spell = |input: &Input| match *input {
+                    Input::Operand(k) => operand(k),
+                    Input::Host(at) => format!("host[{at}]"),
+                    Input::Const(Exact(value)) => value.to_string(),
+                    Input::Result(k) => format!("t{k}"),
+                };
+                let rows = program.instructions.iter().enumerate().map(|(k, (op, inputs))| {
+                    format!("t{k} = {}({})", op.name(), inputs.iter().map(spell).collect::<Vec<_>>().join(", "))
+                });
+                let stores = program.results.iter().map(spell).collect::<Vec<_>>().join(", ");
+                let rows: Vec<_> = rows.chain(std::iter::once(stores)).collect();
+                write!(f, "fused {{ {} }}", rows.join("; "))?;
+            }
+        }
+        if let [first, ..] = &step.launches[..] {
+            let grids: Vec<_> = step.launches.iter().map(|l| format!("{}×{}", l.kernel, l.workgroups)).collect();
+            write!(f, "  [{}]", if first.kernel == "pointwise" { grids[0].clone() } else { grids.join(", ") })?;
+        }
+        writeln!(f)
+    }
+}

@@ -1,0 +1,127 @@
+//! First pass: leaves out what nobody wants, folds constants, drops operations without effect, and merges equal ones.
+
+use std::collections::HashMap;
+
+use crate::graph::{Exact, Graph, Node, Source, ValueId};
+use crate::ops::Op;
+use crate::{Layout, TensorType};
+
+/// The same computation of `roots` in fewer nodes, and the roots' names there.
+pub(super) fn simplify(graph: &Graph, roots: &[ValueId]) -> (Graph, Vec<ValueId>) {
+    let live = live_nodes(graph, roots);
+    let mut out = Graph::default();
+    let mut renamed: Vec<Option<ValueId>> = vec![None; graph.values()];
+    let mut seen: HashMap<(Source, Vec<ValueId>, Vec<TensorType>), ValueId> = HashMap::new();
+    for (node, _) in graph.nodes().iter().zip(&live).filter(|(_, live)| **live) {
+        let inputs: Vec<_> = node.inputs.iter().map(|v| renamed[v.index()].expect("operands come first")).collect();
+        if let Some(same) = without_effect(&out, node, &inputs) {
+            renamed[node.first.index()] = Some(same);
+            continue;
+        }
+        let (source, inputs) = match folded(&out, node, &inputs) {
+            Some(value) => (Source::Const(Exact(value)), Vec::new()),
+            None => (node.source.clone(), inputs),
+        };
+        let first = *seen
+            .entry((source, inputs, node.types.clone()))
+            .or_insert_with_key(|(source, inputs, types)| out.push(source.clone(), inputs.clone(), types.clone()));
+        for (offset, value) in (0..).zip(node.outputs()) {
+            renamed[value.index()] = Some(ValueId(first.0 + offset));
+        }
+    }
+    let roots = roots.iter().map(|v| renamed[v.index()].expect("roots are live")).collect();
+    (out, roots)
+}
+
+fn live_nodes(graph: &Graph, roots: &[ValueId]) -> Vec<bool> {
+    let mut live = vec![false; graph.nodes().len()];
+    for &root in roots {
+        live[graph.maker_index(root)] = true;
+    }
+    for index in (0..live.len()).rev().collect::<Vec<_>>() {
+        if live[index] {
+            for &input in &graph.nodes()[index].inputs {
+                live[graph.maker_index(input)] = true;
+            }
+        }
+    }
+    live
+}
+
+fn constant(graph: &Graph, value: ValueId) -> Option<f64> {
+    match graph.maker(value).source {
+        Source::Const(Exact(value)) => Some(value),
+        _ => None,
+    }
+}
+
+/// The operand that a node's result is identical to.
+fn without_effect(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<ValueId> {
+    match &node.source {
+        Source::Op(Op::View(view)) => {
+            let layout = Layout::contiguous(graph.ty(inputs[0]).shape);
+            (view.layout(&layout) == Some(layout)).then_some(inputs[0])
+        }
+        Source::Op(Op::Pointwise(op)) => {
+            let constants: Vec<_> = inputs.iter().map(|&v| constant(graph, v)).collect();
+            op.neutral(&constants).map(|operand| inputs[operand])
+        }
+        _ => None,
+    }
+}
+
+/// The number that a node's result is everywhere, if that is known now. Infinities stay computed: shaders cannot spell them.
+fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
+    let constants: Vec<_> = inputs.iter().map(|&v| constant(graph, v)).collect::<Option<_>>()?;
+    match &node.source {
+        Source::Op(Op::View(_)) => Some(constants[0]),
+        Source::Op(Op::Pointwise(op)) => {
+            let operands: Vec<_> = constants.iter().map(std::slice::from_ref).collect();
+            let mut result = [0.0];
+            op.eval(&operands, &mut result);
+            result[0].is_finite().then_some(result[0])
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Pointwise, View};
+    use crate::{DType, Shape};
+
+    fn ty(dims: &[usize]) -> TensorType {
+        TensorType::new(DType::F32, Shape::new(dims))
+    }
+
+    #[test]
+    fn folds_drops_and_merges() {
+        let mut graph = Graph::default();
+        let x = graph.push(Source::Leaf(0), vec![], vec![ty(&[2, 3])]);
+        let unused = graph.push(Source::Op(Pointwise::Exp.into()), vec![x], vec![ty(&[2, 3])]);
+        let half = graph.push(Source::Const(Exact(0.5)), vec![], vec![ty(&[])]);
+        let one = graph.push(Source::Op(Pointwise::Add.into()), vec![half, half], vec![ty(&[])]);
+        let ones = graph.push(Source::Op(View::Expand(Shape::from([2, 3])).into()), vec![one], vec![ty(&[2, 3])]);
+        let same = graph.push(Source::Op(Pointwise::Mul.into()), vec![x, ones], vec![ty(&[2, 3])]);
+        let a = graph.push(Source::Op(Pointwise::Tanh.into()), vec![same], vec![ty(&[2, 3])]);
+        let b = graph.push(Source::Op(Pointwise::Tanh.into()), vec![x], vec![ty(&[2, 3])]);
+        let sum = graph.push(Source::Op(Pointwise::Add.into()), vec![a, b], vec![ty(&[2, 3])]);
+        let (out, roots) = simplify(&graph, &[sum]);
+        assert!(unused < half);
+        let names: Vec<_> = out.to_string().lines().map(str::to_owned).collect();
+        assert_eq!(names.len(), 5, "{out}");
+        assert_eq!(names[3], "%3 = tanh(%0) : f32[2, 3]");
+        assert_eq!(names[4], "%4 = add(%3, %3) : f32[2, 3]");
+        assert_eq!(roots, [ValueId(4)]);
+    }
+
+    #[test]
+    fn infinite_results_are_not_folded() {
+        let mut graph = Graph::default();
+        let zero = graph.push(Source::Const(Exact(0.0)), vec![], vec![ty(&[])]);
+        let log = graph.push(Source::Op(Pointwise::Log.into()), vec![zero], vec![ty(&[])]);
+        let (out, roots) = simplify(&graph, &[log]);
+        assert!(matches!(out.maker(roots[0]).source, Source::Op(_)));
+    }
+}

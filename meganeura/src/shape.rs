@@ -1,0 +1,293 @@
+//! Shapes of tensors, and layouts: how the elements of a shape lie in a storage.
+//!
+//! Knows nothing of devices, operations or values.
+
+use std::fmt;
+
+/// The largest number of axes a tensor may have.
+pub const MAX_RANK: usize = 8;
+
+/// The extents of a tensor, outermost axis first. A scalar has rank 0 and one element.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    dims: [usize; MAX_RANK],
+    rank: usize,
+}
+
+impl Shape {
+    /// The shape of a single number.
+    pub const SCALAR: Self = Self { dims: [0; MAX_RANK], rank: 0 };
+
+    /// The shape with these extents.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than [`MAX_RANK`] extents; [`Shape::try_new`] returns `None` instead.
+    #[must_use]
+    #[track_caller]
+    pub fn new(dims: &[usize]) -> Self {
+        Self::try_new(dims).expect("a tensor has at most 8 axes")
+    }
+
+    /// The shape with these extents, or `None` if there are more than [`MAX_RANK`].
+    #[must_use]
+    pub fn try_new(dims: &[usize]) -> Option<Self> {
+        let mut shape = Self::SCALAR;
+        shape.dims.get_mut(..dims.len())?.copy_from_slice(dims);
+        shape.rank = dims.len();
+        Some(shape)
+    }
+
+    /// The extents, outermost first.
+    #[must_use]
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+
+    /// The number of axes.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of elements: the product of the extents, 1 for a scalar. Saturates.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.dims().iter().fold(1, |n, &d| n.saturating_mul(d))
+    }
+
+    /// The same extents, with axis `axis` of extent `extent`.
+    #[must_use]
+    pub(crate) fn with(mut self, axis: usize, extent: usize) -> Self {
+        self.dims[..self.rank][axis] = extent;
+        self
+    }
+
+    /// The shape that NumPy's broadcasting gives two operands: aligned at the last axis, extents equal or 1.
+    #[must_use]
+    pub fn broadcast(&self, other: &Self) -> Option<Self> {
+        let rank = self.rank.max(other.rank);
+        let extent = |shape: &Self, axis: usize| (axis + shape.rank).checked_sub(rank).map_or(1, |a| shape.dims[a]);
+        let mut out = Self { dims: [0; MAX_RANK], rank };
+        for axis in 0..rank {
+            out.dims[axis] = match (extent(self, axis), extent(other, axis)) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                _ => return None,
+            };
+        }
+        Some(out)
+    }
+
+    /// Strides, in elements, of rows that follow each other without gaps.
+    fn contiguous_strides(&self) -> [usize; MAX_RANK] {
+        let mut strides = [0; MAX_RANK];
+        let mut step = 1;
+        for axis in (0..self.rank).rev() {
+            strides[axis] = step;
+            step *= self.dims[axis];
+        }
+        strides
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        const { assert!(N <= MAX_RANK, "a tensor has at most 8 axes") };
+        Self::new(&dims)
+    }
+}
+
+impl std::ops::Index<usize> for Shape {
+    type Output = usize;
+
+    fn index(&self, axis: usize) -> &usize {
+        &self.dims()[axis]
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.dims(), f)
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where the elements of a shape lie in a storage: element `i` is at `offset + Σ i[a]·strides[a]`.
+///
+/// A stride of 0 repeats an element, which is how broadcasting costs nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Layout {
+    shape: Shape,
+    strides: [usize; MAX_RANK],
+    offset: usize,
+}
+
+impl Layout {
+    /// Rows that follow each other from the start of the storage.
+    #[must_use]
+    pub fn contiguous(shape: Shape) -> Self {
+        Self { shape, strides: shape.contiguous_strides(), offset: 0 }
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) fn shape_ref(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Elements between neighbours on each axis.
+    #[must_use]
+    pub fn strides(&self) -> &[usize] {
+        &self.strides[..self.shape.rank]
+    }
+
+    /// The place of the first element.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether the elements are the storage's first, in order. Strides of axes of extent 1 do not matter.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        let dense = self.shape.contiguous_strides();
+        self.offset == 0 && (0..self.shape.rank).all(|a| self.shape.dims[a] == 1 || self.strides[a] == dense[a])
+    }
+
+    /// Axis `a` of the result is axis `axes[a]` of this layout.
+    #[must_use]
+    pub fn permute(&self, axes: &[usize]) -> Self {
+        let mut out = *self;
+        for (to, &from) in axes.iter().enumerate() {
+            out.shape.dims[to] = self.shape.dims[from];
+            out.strides[to] = self.strides[from];
+        }
+        out
+    }
+
+    /// Repeats axes of extent 1 (and new leading ones) to fill `shape`.
+    #[must_use]
+    pub fn expand(&self, shape: Shape) -> Self {
+        let lead = shape.rank - self.shape.rank;
+        let mut out = Self { shape, strides: [0; MAX_RANK], offset: self.offset };
+        for axis in 0..self.shape.rank {
+            if self.shape.dims[axis] == shape.dims[axis + lead] {
+                out.strides[axis + lead] = self.strides[axis];
+            }
+        }
+        out
+    }
+
+    /// Elements `start..start + len` of an axis.
+    #[must_use]
+    pub fn slice(&self, axis: usize, start: usize, len: usize) -> Self {
+        let mut out = *self;
+        out.offset += start * self.strides[axis];
+        out.shape = out.shape.with(axis, len);
+        out
+    }
+
+    /// The same elements under another shape, where no copy is needed for that.
+    #[must_use]
+    pub fn reshape(&self, shape: Shape) -> Option<Self> {
+        let dense = Self::contiguous(shape);
+        let shifted = Self { offset: 0, ..*self };
+        shifted.is_contiguous().then_some(Self { offset: self.offset, ..dense })
+    }
+
+    /// The same elements in the same order over as few axes as the strides allow. Kernels decode fewer indices so.
+    #[must_use]
+    pub fn collapse(&self) -> Self {
+        let mut dims: Vec<(usize, usize)> = Vec::with_capacity(self.shape.rank);
+        for axis in 0..self.shape.rank {
+            let (extent, stride) = (self.shape.dims[axis], self.strides[axis]);
+            match dims.last_mut() {
+                _ if extent == 1 => {}
+                Some((outer, step)) if *step == stride * extent => (*outer, *step) = (*outer * extent, stride),
+                _ => dims.push((extent, stride)),
+            }
+        }
+        let mut out = Self { shape: Shape::SCALAR, strides: [0; MAX_RANK], offset: self.offset };
+        for (axis, (extent, stride)) in dims.into_iter().enumerate() {
+            out.shape.rank = axis + 1;
+            out.shape.dims[axis] = extent;
+            out.strides[axis] = stride;
+        }
+        out
+    }
+
+    /// The place in the storage of the element with row-major number `index`.
+    #[must_use]
+    pub fn at(&self, mut index: usize) -> usize {
+        let mut place = self.offset;
+        for axis in (0..self.shape.rank).rev() {
+            place += index % self.shape.dims[axis] * self.strides[axis];
+            index /= self.shape.dims[axis];
+        }
+        place
+    }
+
+    /// Splits off some axes: the layout of the others and that of `axes`, each in order. Offsets stay with the first.
+    #[must_use]
+    pub(crate) fn split(&self, axes: &[usize]) -> (Self, Self) {
+        let pick = |wanted: bool, offset: usize| {
+            let mut out = Self { shape: Shape::SCALAR, strides: [0; MAX_RANK], offset };
+            for axis in (0..self.shape.rank).filter(|axis| axes.contains(axis) == wanted) {
+                out.shape.dims[out.shape.rank] = self.shape.dims[axis];
+                out.strides[out.shape.rank] = self.strides[axis];
+                out.shape.rank += 1;
+            }
+            out
+        };
+        (pick(false, self.offset), pick(true, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcast_follows_numpy() {
+        let of = |a: &[usize], b: &[usize]| Shape::new(a).broadcast(&Shape::new(b)).map(|s| s.dims().to_vec());
+        assert_eq!(of(&[4, 1, 3], &[2, 1]), Some(vec![4, 2, 3]));
+        assert_eq!(of(&[], &[5]), Some(vec![5]));
+        assert_eq!(of(&[2, 3], &[2]), None);
+    }
+
+    #[test]
+    fn layouts_compose() {
+        let x = Layout::contiguous(Shape::from([2, 3, 4]));
+        let y = x.permute(&[2, 0, 1]).slice(0, 1, 2);
+        assert_eq!(y.shape(), Shape::from([2, 2, 3]));
+        assert_eq!((0..12).map(|i| y.at(i)).collect::<Vec<_>>(), [1, 5, 9, 13, 17, 21, 2, 6, 10, 14, 18, 22]);
+        assert!(!y.is_contiguous());
+        assert!(y.reshape(Shape::from([12])).is_none());
+    }
+
+    #[test]
+    fn collapse_keeps_the_order() {
+        let x = Layout::contiguous(Shape::from([2, 3, 1, 4]));
+        assert_eq!(x.collapse().shape(), Shape::from([24]));
+        let bias = Layout::contiguous(Shape::from([3, 1, 1])).expand(Shape::from([2, 3, 4, 5]));
+        let collapsed = bias.collapse();
+        assert_eq!(collapsed.shape(), Shape::from([2, 3, 20]));
+        assert!((0..120).all(|i| bias.at(i) == collapsed.at(i)));
+    }
+
+    #[test]
+    fn too_many_axes_are_refused() {
+        assert!(Shape::try_new(&[1; 9]).is_none());
+    }
+}

@@ -1,0 +1,498 @@
+//! The tape: records operations as a graph, and runs what was recorded through a plan.
+//!
+//! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then turned
+//! into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as `Op`.
+
+mod var;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::Location;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+pub use var::Var;
+pub(crate) use var::{Handle, VarState};
+
+use crate::error::bail;
+use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::ops::Op;
+use crate::param::Cell;
+use crate::plan::{Bindings, HostWord, Request};
+use crate::tensor::Storage;
+use crate::{Buffer, DType, Device, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
+
+/// Records one step of computation on one device.
+///
+/// Make a new tape for each step: recording is cheap, and a step of the same structure runs the plan of the one before.
+/// Clones are the same tape.
+#[derive(Clone)]
+pub struct Tape {
+    recording: Rc<RefCell<Recording>>,
+}
+
+struct Recording {
+    device: Device,
+    graph: Graph,
+    /// The caller's line behind each node.
+    origins: Vec<&'static Location<'static>>,
+    /// The caller's hold on each value: values that somebody holds are computed, others only where needed.
+    handles: Vec<Weak<Handle>>,
+    leaves: Vec<Leaf>,
+    host: Vec<HostWord>,
+    cells: HashMap<u64, usize>,
+    /// Values already computed.
+    values: HashMap<ValueId, Tensor>,
+    /// While gradient rules run, their operations bear the line of the operation that they differentiate.
+    origin: Option<&'static Location<'static>>,
+    training: bool,
+    seed: u64,
+    /// The number of random operations so far: each draws from a stream of its own.
+    streams: u32,
+    /// The host words that hold the seed, once something drew from it.
+    seed_value: Option<ValueId>,
+    /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
+    substitutes: HashMap<u64, Tensor>,
+}
+
+/// A tensor that the caller brought.
+enum Leaf {
+    Input(Tensor),
+    Cell { cell: Arc<Cell>, version: u64, value: ValueId },
+}
+
+impl Tape {
+    /// A tape for a training step: dropout drops. Each tape of a device gets the next random seed, from
+    /// [`Device::set_seed`]'s on.
+    #[must_use]
+    pub fn new(device: &Device) -> Self {
+        Self::make(device, true, device.next_seed())
+    }
+
+    /// A tape for a training step with random numbers of its own.
+    #[must_use]
+    pub fn with_seed(device: &Device, seed: u64) -> Self {
+        Self::make(device, true, seed)
+    }
+
+    /// A tape for using a model: dropout does nothing.
+    #[must_use]
+    pub fn inference(device: &Device) -> Self {
+        Self::make(device, false, 0)
+    }
+
+    fn make(device: &Device, training: bool, seed: u64) -> Self {
+        let recording = Recording {
+            device: device.clone(),
+            graph: Graph::default(),
+            origins: Vec::new(),
+            handles: Vec::new(),
+            leaves: Vec::new(),
+            host: Vec::new(),
+            cells: HashMap::new(),
+            values: HashMap::new(),
+            origin: None,
+            training,
+            seed,
+            streams: 0,
+            seed_value: None,
+            substitutes: HashMap::new(),
+        };
+        Self { recording: Rc::new(RefCell::new(recording)) }
+    }
+
+    /// The device that values are computed on.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.recording.borrow().device.clone()
+    }
+
+    /// Whether this is a training step, in which dropout drops.
+    #[must_use]
+    pub fn is_training(&self) -> bool {
+        self.recording.borrow().training
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.recording, &other.recording)
+    }
+
+    /// Brings a tensor onto the tape.
+    #[must_use]
+    #[track_caller]
+    pub fn input(&self, tensor: &Tensor) -> Var {
+        let device = self.device();
+        // Labels are the same numbers in every precision.
+        let shared = tensor.ty().dtype == DType::U32 && !device.is_gpu() && !tensor.device().is_gpu();
+        if !shared && !device.same(tensor.device()) {
+            let message = format!("the tensor is on {}, the tape on {device}", tensor.device());
+            let error = Error::new(ErrorKind::Device, message).in_op("input").operand(tensor.ty(), None);
+            return self.poisoned(tensor.ty(), error.at(Location::caller()));
+        }
+        let mut recording = self.recording.borrow_mut();
+        let leaf = recording.leaves.len();
+        recording.leaves.push(Leaf::Input(tensor.clone()));
+        let value = recording.push(Source::Leaf(leaf), Vec::new(), vec![tensor.ty()], Location::caller());
+        drop(recording);
+        self.var(value)
+    }
+
+    /// Brings a parameter onto the tape. The same parameter is the same value however often it is used, so its gradient
+    /// is one sum.
+    #[must_use]
+    #[track_caller]
+    pub fn param(&self, param: &Param) -> Var {
+        self.cell(param.cell())
+    }
+
+    /// Brings a model's buffer onto the tape.
+    #[must_use]
+    #[track_caller]
+    pub fn buffer(&self, buffer: &Buffer) -> Var {
+        self.cell(buffer.cell())
+    }
+
+    #[track_caller]
+    pub(crate) fn cell(&self, cell: &Arc<Cell>) -> Var {
+        if let Some(value) = self.value_of(cell) {
+            return self.var(value);
+        }
+        if let Some(tensor) = self.recording.borrow().substitutes.get(&cell.id()).cloned() {
+            return self.cell_leaf(cell, &tensor);
+        }
+        let tensor = cell.lock().tensor.clone();
+        let device = self.device();
+        if !device.same(tensor.device()) {
+            let message = format!("the parameter is on {}, the tape on {device}", tensor.device());
+            let error = Error::new(ErrorKind::Device, message).in_op("param").operand(tensor.ty(), cell.path());
+            return self.poisoned(tensor.ty(), error.at(Location::caller()));
+        }
+        self.cell_leaf(cell, &tensor)
+    }
+
+    #[track_caller]
+    fn cell_leaf(&self, cell: &Arc<Cell>, tensor: &Tensor) -> Var {
+        let mut recording = self.recording.borrow_mut();
+        let leaf = recording.leaves.len();
+        let value = recording.push(Source::Leaf(leaf), Vec::new(), vec![tensor.ty()], Location::caller());
+        let version = cell.lock().version;
+        recording.leaves.push(Leaf::Cell { cell: Arc::clone(cell), version, value });
+        recording.cells.insert(cell.id(), leaf);
+        drop(recording);
+        self.var(value)
+    }
+
+    /// The value of a parameter on this tape, if it was used.
+    pub(crate) fn value_of(&self, cell: &Cell) -> Option<ValueId> {
+        let recording = self.recording.borrow();
+        match recording.leaves[*recording.cells.get(&cell.id())?] {
+            Leaf::Cell { value, .. } => Some(value),
+            Leaf::Input(_) => unreachable!("cells name cell leaves"),
+        }
+    }
+
+    /// The parameters and buffers that were used, in order.
+    pub(crate) fn cells(&self) -> Vec<Arc<Cell>> {
+        let recording = self.recording.borrow();
+        let cell = |leaf: &Leaf| match leaf {
+            Leaf::Cell { cell, .. } => Some(Arc::clone(cell)),
+            Leaf::Input(_) => None,
+        };
+        recording.leaves.iter().filter_map(cell).collect()
+    }
+
+    pub(crate) fn substitute(&self, cell: &Cell, tensor: Tensor) {
+        self.recording.borrow_mut().substitutes.insert(cell.id(), tensor);
+    }
+
+    /// A number that may change from step to step without making a new plan: a learning rate, a loss weight.
+    #[must_use]
+    #[track_caller]
+    pub fn scalar(&self, value: f64) -> Var {
+        let mut recording = self.recording.borrow_mut();
+        let at = recording.host.len();
+        recording.host.push(HostWord::Float(value));
+        let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
+        let value = recording.push(Source::Host(at), Vec::new(), vec![ty], Location::caller());
+        drop(recording);
+        self.var(value)
+    }
+
+    /// A number that is part of the program: changing it makes a new plan.
+    #[track_caller]
+    pub(crate) fn constant(&self, value: f64) -> Var {
+        let mut recording = self.recording.borrow_mut();
+        let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
+        let value = recording.push(Source::Const(Exact(value)), Vec::new(), vec![ty], Location::caller());
+        drop(recording);
+        self.var(value)
+    }
+
+    /// The tape's random seed as two `u32` words, and the number of a fresh stream.
+    #[track_caller]
+    pub(crate) fn random_stream(&self) -> (Var, u32) {
+        let mut recording = self.recording.borrow_mut();
+        let stream = recording.streams;
+        recording.streams += 1;
+        let value = recording.seed_value.unwrap_or_else(|| {
+            let at = recording.host.len();
+            let seed = recording.seed;
+            #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
+            recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
+            let ty = TensorType::new(DType::U32, Shape::from([2]));
+            recording.push(Source::Host(at), Vec::new(), vec![ty], Location::caller())
+        });
+        recording.seed_value = Some(value);
+        drop(recording);
+        (self.var(value), stream)
+    }
+
+    /// Appends an operation; its results, poisoned if an operand is or the types do not fit.
+    pub(crate) fn record(&self, op: Op, x: &[&Var], location: &'static Location<'static>) -> Vec<Var> {
+        let types: Vec<_> = x.iter().map(|v| v.ty()).collect();
+        let poison = |error: Error| vec![self.poisoned(types.first().copied().unwrap_or_else(|| self.scalar_type()), error)];
+        let mut inputs = Vec::with_capacity(x.len());
+        for var in x {
+            match var.state() {
+                VarState::Poisoned(error) => return poison(error.clone()),
+                VarState::Live(_) if !self.same(var.tape()) => {
+                    let message = "operands belong to different tapes; bring tensors over with `tape.input`";
+                    return poison(Error::new(ErrorKind::Argument, message).in_op(op.name()).at(location));
+                }
+                VarState::Live(handle) => inputs.push(handle.id),
+            }
+        }
+        match op.outputs(&types) {
+            Ok(outputs) => {
+                let mut recording = self.recording.borrow_mut();
+                let origin = recording.origin.unwrap_or(location);
+                let first = recording.push(Source::Op(op), inputs, outputs, origin);
+                let count = recording.graph.maker(first).outputs();
+                drop(recording);
+                count.map(|value| self.var(value)).collect()
+            }
+            Err(message) => {
+                let location = self.recording.borrow().origin.unwrap_or(location);
+                let error = Error::new(ErrorKind::Shape, message).in_op(op.name()).at(location);
+                poison(x.iter().fold(error, |error, var| error.operand(var.ty(), var.path())))
+            }
+        }
+    }
+
+    fn scalar_type(&self) -> TensorType {
+        TensorType::new(self.recording.borrow().device.precision().dtype(), Shape::SCALAR)
+    }
+
+    pub(crate) fn poisoned(&self, ty: TensorType, error: Error) -> Var {
+        Var::new(self.clone(), ty, VarState::Poisoned(error))
+    }
+
+    /// The caller's hold on a value.
+    pub(crate) fn var(&self, value: ValueId) -> Var {
+        let mut recording = self.recording.borrow_mut();
+        let ty = recording.graph.ty(value);
+        let handle = recording.handles[value.index()].upgrade().unwrap_or_else(|| {
+            let handle = Rc::new(Handle { id: value });
+            recording.handles[value.index()] = Rc::downgrade(&handle);
+            handle
+        });
+        drop(recording);
+        Var::new(self.clone(), ty, VarState::Live(handle))
+    }
+
+    /// The path of the parameter that a value is, if it is one.
+    pub(crate) fn path_of(&self, value: ValueId) -> Option<Arc<str>> {
+        let recording = self.recording.borrow();
+        match recording.graph.maker(value).source {
+            Source::Leaf(leaf) => match &recording.leaves[leaf] {
+                Leaf::Cell { cell, .. } => cell.path(),
+                Leaf::Input(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn with_graph<R>(&self, f: impl FnOnce(&Graph) -> R) -> R {
+        f(&self.recording.borrow().graph)
+    }
+
+    /// Runs `f` with every recorded operation bearing the line of node `node`.
+    pub(crate) fn on_behalf_of<R>(&self, node: usize, f: impl FnOnce() -> R) -> R {
+        let origin = self.recording.borrow().origins[node];
+        let outer = self.recording.borrow_mut().origin.replace(origin);
+        let result = f();
+        self.recording.borrow_mut().origin = outer;
+        result
+    }
+
+    /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
+    pub(crate) fn tensor_of(&self, value: ValueId) -> Result<Tensor> {
+        let known = {
+            let recording = self.recording.borrow();
+            match recording.graph.maker(value).source {
+                Source::Leaf(leaf) => Some(match &recording.leaves[leaf] {
+                    Leaf::Input(tensor) => tensor.clone(),
+                    Leaf::Cell { cell, .. } => match recording.substitutes.get(&cell.id()) {
+                        Some(tensor) => tensor.clone(),
+                        None => cell.lock().tensor.clone(),
+                    },
+                }),
+                _ => recording.values.get(&value).cloned(),
+            }
+        };
+        if let Some(tensor) = known {
+            return Ok(tensor);
+        }
+        self.recording.borrow_mut().run(&[value], &[])?;
+        Ok(self.recording.borrow().values[&value].clone())
+    }
+
+    /// Computes everything that the caller holds, and replaces the value of each cell, all in one run.
+    pub(crate) fn update(&self, updates: &[(Arc<Cell>, Var)]) -> Result<()> {
+        let assigns: Vec<_> =
+            updates.iter().map(|(cell, new)| Ok((Arc::clone(cell), new.id()?))).collect::<Result<_>>()?;
+        self.recording.borrow_mut().run(&[], &assigns)
+    }
+
+    /// Computes `value` with other tensors in the place of some leaves, leaving the tape as it is.
+    pub(crate) fn evaluate_with(&self, values: &[ValueId], replaced: &[(ValueId, Tensor)]) -> Result<Vec<Tensor>> {
+        self.recording.borrow().execute(values, &[], replaced)
+    }
+}
+
+impl Recording {
+    fn push(
+        &mut self,
+        source: Source,
+        inputs: Vec<ValueId>,
+        types: Vec<TensorType>,
+        location: &'static Location<'static>,
+    ) -> ValueId {
+        self.origins.push(location);
+        self.handles.extend(types.iter().map(|_| Weak::new()));
+        self.graph.push(source, inputs, types)
+    }
+
+    fn run(&mut self, wanted: &[ValueId], assigns: &[(Arc<Cell>, ValueId)]) -> Result<()> {
+        let held = (0..self.graph.values()).filter(|&v| self.handles[v].strong_count() > 0);
+        #[expect(clippy::cast_possible_truncation, reason = "value numbers are u32")]
+        let held = held.map(|v| ValueId(v as u32));
+        let is_computed = |v: &ValueId| matches!(self.graph.maker(*v).source, Source::Op(_));
+        let mut outputs: Vec<_> = held.filter(is_computed).filter(|v| !self.values.contains_key(v)).collect();
+        outputs.extend(wanted.iter().filter(|v| !outputs.contains(v)).copied().collect::<Vec<_>>());
+        let tensors = self.execute(&outputs, assigns, &[])?;
+        self.values.extend(outputs.into_iter().zip(tensors));
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        outputs: &[ValueId],
+        assigns: &[(Arc<Cell>, ValueId)],
+        replaced: &[(ValueId, Tensor)],
+    ) -> Result<Vec<Tensor>> {
+        let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
+        let request = Request { graph: &self.graph, outputs, assigns: &assigned };
+        let executable = self.device.plan(&request)?;
+        let mut leaves = Vec::with_capacity(self.leaves.len());
+        for leaf in &self.leaves {
+            leaves.push(self.leaf_storage(leaf, replaced)?);
+        }
+        // An updated cell lends out its storage for the run, so that it can be written in place.
+        let mut locks = Vec::with_capacity(assigns.len());
+        for ((cell, _), &(leaf, _)) in assigns.iter().zip(&assigned) {
+            let mut state = cell.lock();
+            drop(std::mem::replace(&mut leaves[leaf], Storage::empty()));
+            let mut storage = std::mem::replace(state.tensor.storage_mut(), Storage::empty());
+            if !storage.is_unique() {
+                match self.device.copy(&storage, state.tensor.ty()) {
+                    Ok(copy) => storage = copy,
+                    Err(error) => {
+                        *state.tensor.storage_mut() = storage;
+                        restore(&mut locks, &mut leaves);
+                        return Err(error);
+                    }
+                }
+            }
+            leaves[leaf] = storage;
+            locks.push((leaf, state));
+        }
+        let mut bindings = Bindings { leaves, host: &self.host };
+        let results = self.device.run(&executable, &mut bindings);
+        if results.is_ok() {
+            locks.iter_mut().for_each(|(_, state)| state.version += 1);
+        }
+        restore(&mut locks, &mut bindings.leaves);
+        Ok(outputs
+            .iter()
+            .zip(results?)
+            .map(|(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage))
+            .collect())
+    }
+
+    fn leaf_storage(&self, leaf: &Leaf, replaced: &[(ValueId, Tensor)]) -> Result<Storage> {
+        match leaf {
+            Leaf::Input(tensor) => {
+                let of_this = |value: &ValueId| match self.graph.maker(*value).source {
+                    Source::Leaf(k) => std::ptr::eq(&raw const self.leaves[k], leaf),
+                    _ => false,
+                };
+                let tensor = replaced.iter().find(|(value, _)| of_this(value)).map_or(tensor, |(_, tensor)| tensor);
+                Ok(tensor.storage().clone())
+            }
+            Leaf::Cell { cell, version, value } => {
+                if let Some((_, tensor)) = replaced.iter().find(|(v, _)| v == value) {
+                    return Ok(tensor.storage().clone());
+                }
+                if let Some(tensor) = self.substitutes.get(&cell.id()) {
+                    return Ok(tensor.storage().clone());
+                }
+                let state = cell.lock();
+                if state.version != *version {
+                    drop(state);
+                    let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
+                    bail!(
+                        StaleTape,
+                        "{name} was updated after this tape recorded it; record the step again on a new tape \
+                         (values wanted from this one must be read, or held in a `Var`, before the update)"
+                    );
+                }
+                Ok(state.tensor.storage().clone())
+            }
+        }
+    }
+}
+
+/// Gives updated storages back to the cells that lent them.
+fn restore(locks: &mut Vec<(usize, std::sync::MutexGuard<'_, crate::param::State>)>, leaves: &mut [Storage]) {
+    for (leaf, mut state) in locks.drain(..) {
+        *state.tensor.storage_mut() = std::mem::replace(&mut leaves[leaf], Storage::empty());
+    }
+}
+
+impl fmt::Debug for Tape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recording = self.recording.borrow();
+        write!(f, "Tape({} nodes on {})", recording.graph.nodes().len(), recording.device)
+    }
+}
+
+/// The recorded graph, one line a node; leaves that are parameters bear their paths.
+impl fmt::Display for Tape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recording = self.recording.borrow();
+        for line in recording.graph.to_string().lines() {
+            let leaf = line.split_once(" = leaf ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<usize>().ok());
+            match leaf.map(|leaf| &recording.leaves[leaf]) {
+                Some(Leaf::Input(_)) => writeln!(f, "{line}  # input")?,
+                Some(Leaf::Cell { cell, .. }) => {
+                    let path = cell.path();
+                    writeln!(f, "{line}  # {}", path.as_deref().unwrap_or("cell"))?;
+                }
+                None => writeln!(f, "{line}")?,
+            }
+        }
+        Ok(())
+    }
+}

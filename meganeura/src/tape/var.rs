@@ -1,0 +1,189 @@
+//! A value on a tape, as the caller holds it.
+
+use std::fmt;
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::Tape;
+use crate::graph::ValueId;
+use crate::ops::{Op, View};
+use crate::{Buffer, Error, Param, Result, Shape, Tensor, TensorType};
+
+/// A value on a [`Tape`]: what layers take and give. Cheap to clone.
+///
+/// Nothing is computed until a value is read ([`Var::to_tensor`], [`Var::item`]) or an optimizer steps. An operation whose
+/// operands do not fit gives a poisoned `Var`; the error, with the caller's line, is returned by the first call that needs
+/// a value.
+#[derive(Clone)]
+pub struct Var {
+    tape: Tape,
+    ty: TensorType,
+    state: VarState,
+}
+
+#[derive(Clone)]
+pub(crate) enum VarState {
+    Live(Rc<Handle>),
+    Poisoned(Error),
+}
+
+/// Lives as long as somebody holds the value.
+pub(crate) struct Handle {
+    pub(crate) id: ValueId,
+}
+
+impl Var {
+    pub(super) fn new(tape: Tape, ty: TensorType, state: VarState) -> Self {
+        Self { tape, ty, state }
+    }
+
+    pub(crate) fn state(&self) -> &VarState {
+        &self.state
+    }
+
+    /// The value's name on its tape, or the error that poisoned it.
+    pub(crate) fn id(&self) -> Result<ValueId> {
+        match &self.state {
+            VarState::Live(handle) => Ok(handle.id),
+            VarState::Poisoned(error) => Err(error.clone()),
+        }
+    }
+
+    pub(crate) fn path(&self) -> Option<Arc<str>> {
+        self.id().ok().and_then(|id| self.tape.path_of(id))
+    }
+
+    /// The tape that this value is on.
+    #[must_use]
+    pub fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    /// Element type and shape.
+    #[must_use]
+    pub fn ty(&self) -> TensorType {
+        self.ty
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.ty.shape
+    }
+
+    /// The error that an operation before this value met, if one did.
+    #[must_use]
+    pub fn error(&self) -> Option<Error> {
+        self.id().err()
+    }
+
+    /// The same value, poisoned.
+    #[must_use]
+    pub(crate) fn fail(&self, error: Error) -> Self {
+        match &self.state {
+            VarState::Poisoned(_) => self.clone(),
+            VarState::Live(_) => self.tape.poisoned(self.ty, error),
+        }
+    }
+
+    /// Brings a parameter onto this value's tape.
+    #[must_use]
+    #[track_caller]
+    pub fn param(&self, param: &Param) -> Self {
+        self.tape.param(param)
+    }
+
+    /// Brings a model's buffer onto this value's tape.
+    #[must_use]
+    #[track_caller]
+    pub fn buffer(&self, buffer: &Buffer) -> Self {
+        self.tape.buffer(buffer)
+    }
+
+    /// A number that is part of the program, on this value's tape.
+    #[track_caller]
+    pub(crate) fn constant(&self, value: f64) -> Self {
+        self.tape.constant(value)
+    }
+
+    /// Appends an operation with one result.
+    #[track_caller]
+    pub(crate) fn record(&self, op: impl Into<Op>, x: &[&Self]) -> Self {
+        self.tape.record(op.into(), x, Location::caller()).swap_remove(0)
+    }
+
+    /// Appends an operation with `N` results; all poisoned if one is.
+    #[track_caller]
+    pub(crate) fn record_many<const N: usize>(&self, op: impl Into<Op>, x: &[&Self]) -> [Self; N] {
+        let mut results = self.tape.record(op.into(), x, Location::caller());
+        let last = results[results.len() - 1].clone();
+        results.resize(N, last);
+        results.try_into().unwrap_or_else(|_| unreachable!("resized to N"))
+    }
+
+    /// Appends an elementwise operation after broadcasting its operands to one shape, as NumPy does.
+    #[track_caller]
+    pub(crate) fn record_broadcast(&self, op: impl Into<Op>, x: &[&Self]) -> Self {
+        let shape = x.iter().try_fold(Shape::SCALAR, |shape, var| shape.broadcast(&var.shape()));
+        let Some(shape) = shape.filter(|shape| x.iter().any(|var| var.shape() != *shape)) else {
+            return self.record(op, x);
+        };
+        let location = Location::caller();
+        let expand = |var: &Self| match var.shape() == shape {
+            true => var.clone(),
+            false => self.tape.record(View::Expand(shape).into(), &[var], location).swap_remove(0),
+        };
+        let x: Vec<_> = x.iter().map(|var| expand(var)).collect();
+        self.record(op, &x.iter().collect::<Vec<_>>())
+    }
+
+    /// The value as a tensor. Computes what is needed, together with all other values that the caller holds.
+    ///
+    /// Read a loss after the optimizer's step: the step computes it along with everything else, while reading before runs
+    /// the forward pass on its own and the step runs it again.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong while recording; [`StaleTape`](crate::ErrorKind::StaleTape) if a parameter changed meanwhile; what the
+    /// device meets.
+    pub fn to_tensor(&self) -> Result<Tensor> {
+        self.tape.tensor_of(self.id()?)
+    }
+
+    /// The value as numbers, row by row. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Var::to_tensor`].
+    pub fn to_vec(&self) -> Result<Vec<f32>> {
+        self.to_tensor()?.to_vec()
+    }
+
+    /// As [`Var::to_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Var::to_tensor`].
+    pub async fn to_vec_async(&self) -> Result<Vec<f32>> {
+        self.to_tensor()?.to_vec_async().await
+    }
+
+    /// The one number of a scalar, a loss for example. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If there are more numbers, or as [`Var::to_tensor`].
+    pub fn item(&self) -> Result<f32> {
+        self.to_tensor()?.item()
+    }
+}
+
+impl fmt::Debug for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            VarState::Live(handle) => write!(f, "Var({:?}: {})", handle.id, self.ty),
+            VarState::Poisoned(error) => write!(f, "Var(poisoned: {error})"),
+        }
+    }
+}

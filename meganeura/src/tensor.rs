@@ -1,0 +1,252 @@
+//! Tensors: values on a device.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cpu::HostBuffer;
+use crate::error::bail;
+use crate::{DType, Device, Result, Shape, TensorType};
+
+/// An array of numbers on a [`Device`]. Cheap to clone; never changes once made.
+///
+/// Elements lie row by row (NCHW for images, OIHW for convolution weights). Floats have the device's precision.
+#[derive(Clone)]
+pub struct Tensor {
+    device: Device,
+    ty: TensorType,
+    storage: Storage,
+    /// One past the largest element of a `u32` tensor, known from when it was made: labels are checked without reading
+    /// them back from the device.
+    bound: Option<u32>,
+}
+
+/// The memory behind a tensor.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    Host(Arc<HostBuffer>),
+    #[cfg(feature = "gpu")]
+    Gpu(Arc<crate::gpu::Buffer>),
+}
+
+impl Storage {
+    /// A storage of nothing, to stand in while the real one is out being updated.
+    pub(crate) fn empty() -> Self {
+        Self::Host(Arc::new(HostBuffer::F32(Vec::new())))
+    }
+
+    /// Whether nobody else can see this memory, so that it may be updated in place.
+    pub(crate) fn is_unique(&self) -> bool {
+        match self {
+            Self::Host(buffer) => Arc::strong_count(buffer) == 1,
+            #[cfg(feature = "gpu")]
+            Self::Gpu(buffer) => Arc::strong_count(buffer) == 1,
+        }
+    }
+}
+
+impl Tensor {
+    /// A tensor of floats, row by row.
+    ///
+    /// # Errors
+    ///
+    /// If `data` has not as many numbers as `shape`, if that is none, or if the device has no room.
+    #[track_caller]
+    pub fn from_slice(device: &Device, shape: impl Into<Shape>, data: &[f32]) -> Result<Self> {
+        let host = match device.precision().dtype() {
+            DType::F64 => HostBuffer::F64(data.iter().map(|&x| f64::from(x)).collect()),
+            _ => HostBuffer::F32(data.to_vec()),
+        };
+        Self::from_host(device, shape.into(), host)
+    }
+
+    /// A tensor of floats from 64-bit numbers, rounded to the device's precision.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::from_slice`].
+    #[track_caller]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding to the device's precision is what is asked for")]
+    pub fn from_f64(device: &Device, shape: impl Into<Shape>, data: &[f64]) -> Result<Self> {
+        let host = match device.precision().dtype() {
+            DType::F64 => HostBuffer::F64(data.to_vec()),
+            _ => HostBuffer::F32(data.iter().map(|&x| x as f32).collect()),
+        };
+        Self::from_host(device, shape.into(), host)
+    }
+
+    /// A tensor of unsigned integers: class labels or indices.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::from_slice`].
+    #[track_caller]
+    pub fn indices(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
+        let bound = data.iter().max().map(|max| max.saturating_add(1));
+        Ok(Self { bound, ..Self::from_host(device, shape.into(), HostBuffer::U32(data.to_vec()))? })
+    }
+
+    /// A tensor with this number everywhere.
+    ///
+    /// # Errors
+    ///
+    /// If the shape has no elements or the device no room for it.
+    #[track_caller]
+    pub fn full(device: &Device, shape: impl Into<Shape>, value: f32) -> Result<Self> {
+        let shape = shape.into();
+        Self::from_slice(device, shape, &vec![value; shape.elements()])
+    }
+
+    /// A tensor of zeros.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::full`].
+    #[track_caller]
+    pub fn zeros(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
+        Self::full(device, shape, 0.0)
+    }
+
+    #[track_caller]
+    pub(crate) fn from_host(device: &Device, shape: Shape, host: HostBuffer) -> Result<Self> {
+        if shape.elements() == 0 {
+            bail!(Shape, "a tensor needs at least one element, {shape} has none (an empty batch?)");
+        }
+        if shape.elements() != host.len() {
+            bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
+        }
+        let ty = TensorType::new(host.dtype(), shape);
+        Ok(Self { device: device.clone(), ty, storage: device.upload(host)?, bound: None })
+    }
+
+    pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Self {
+        Self { device: device.clone(), ty, storage, bound: None }
+    }
+
+    /// The device that holds the numbers.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Element type and shape.
+    #[must_use]
+    pub fn ty(&self) -> TensorType {
+        self.ty
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.ty.shape
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    pub(crate) fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+
+    pub(crate) fn bound(&self) -> Option<u32> {
+        self.bound
+    }
+
+    /// The same numbers under another shape of as many elements.
+    ///
+    /// # Errors
+    ///
+    /// If the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape.elements() != self.shape().elements() {
+            bail!(Shape, "{} does not reshape to {shape}: the numbers of elements differ", self.shape());
+        }
+        Ok(Self { ty: self.ty.with_shape(shape), ..self.clone() })
+    }
+
+    /// The numbers on another device, in that device's precision.
+    ///
+    /// # Errors
+    ///
+    /// If either device fails or the other has no room.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        if self.device.same(device) {
+            return Ok(self.clone());
+        }
+        let host = self.to_host()?;
+        let host = if self.ty.dtype.is_float() { host.cast(device.precision().dtype()) } else { host };
+        Ok(Self { bound: self.bound, ..Self::from_host(device, self.shape(), host)? })
+    }
+
+    pub(crate) fn to_host(&self) -> Result<HostBuffer> {
+        Device::download(self)
+    }
+
+    /// The numbers, row by row. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If the device was lost or the elements are not floats.
+    pub fn to_vec(&self) -> Result<Vec<f32>> {
+        self.as_f32(self.to_host()?)
+    }
+
+    /// As [`Tensor::to_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::to_vec`].
+    pub async fn to_vec_async(&self) -> Result<Vec<f32>> {
+        self.as_f32(Device::download_async(self).await?)
+    }
+
+    fn as_f32(&self, host: HostBuffer) -> Result<Vec<f32>> {
+        match host.cast(DType::F32) {
+            HostBuffer::F32(data) => Ok(data),
+            _ => bail!(Argument, "read as f32, but the tensor is {}", self.ty),
+        }
+    }
+
+    /// The numbers as `f64`, row by row. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::to_vec`].
+    pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
+        match self.to_host()?.cast(DType::F64) {
+            HostBuffer::F64(data) => Ok(data),
+            other => bail!(Argument, "read as f64, but the elements are {}", other.dtype()),
+        }
+    }
+
+    /// The elements of a `u32` tensor, row by row. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If the device was lost or the elements are not `u32`.
+    pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
+        match self.to_host()? {
+            HostBuffer::U32(data) => Ok(data),
+            other => bail!(Argument, "read as u32, but the elements are {}", other.dtype()),
+        }
+    }
+
+    /// The one number of a tensor with one element. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If there are more elements, or as [`Tensor::to_vec`].
+    pub fn item(&self) -> Result<f32> {
+        match self.to_vec()?[..] {
+            [x] => Ok(x),
+            _ => bail!(Shape, "`item` reads a tensor of one element, this one is {}", self.shape()),
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({} on {})", self.ty, self.device)
+    }
+}

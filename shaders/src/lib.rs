@@ -1,0 +1,43 @@
+//! The WGSL kernels of meganeura, and the preprocessor that specialises them.
+//!
+//! A kernel is a text file under `wgsl/`, written for one operation and any shape. [`expand`] turns it into the WGSL of one
+//! launch: shapes, strides and variants are *defines*, and end up as constants that the driver's compiler can fold.
+//!
+//! ```
+//! let wgsl = meganeura_shaders::expand(
+//!     "copy",
+//!     &[("ELEM", "f32"), ("N", "6"), ("WG", "64"), ("IN_OFFSET", "i % 2u * 3u + i / 2u"), ("OUT_OFFSET", "i")],
+//! )?;
+//! assert!(wgsl.contains("y[i] = x[i % 2u * 3u + i / 2u];"));
+//! # Ok::<(), meganeura_shaders::ExpandError>(())
+//! ```
+//!
+//! # What every kernel keeps to
+//!
+//! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
+//!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
+//! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
+//!   end do nothing, so that the fold may round up.
+//! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
+//! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
+//! * A NaN that is read becomes a NaN that is written.
+//! * 16 KB of workgroup memory and 256 invocations a workgroup suffice, and no optional feature is needed.
+//! * An element's index fits `u32`.
+//!
+//! # The preprocessor
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
+//! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
+//! | `#if NAME == value` | the same, by the value of `NAME`, which must be defined |
+//! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
+//!
+//! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define: a misspelt name
+//! never goes unnoticed. A mention in a part that `#if` leaves out counts.
+
+mod preprocess;
+mod sources;
+
+pub use preprocess::{ExpandError, Location};
+pub use sources::{expand, kernels};

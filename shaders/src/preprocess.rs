@@ -1,0 +1,390 @@
+//! Includes, conditions and holes. Knows neither WGSL nor which files there are.
+
+use std::{error::Error, fmt};
+
+/// A line of a WGSL file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The file's name, without folder `wgsl/` and extension: `shared/grid`.
+    pub file: String,
+    /// Counted from one.
+    pub line: usize,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.wgsl:{}", self.file, self.line)
+    }
+}
+
+/// Why a kernel could not be expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExpandError {
+    /// No kernel has this name.
+    UnknownKernel {
+        /// The name that was asked for.
+        kernel: String,
+    },
+    /// No file has the name that an `#include` gives.
+    UnknownInclude {
+        /// Where the `#include` is.
+        at: Location,
+        /// The name it gives.
+        name: String,
+    },
+    /// A hole or an `#if NAME == value` needs a define that was not given.
+    Undefined {
+        /// Where the first such line is.
+        at: Location,
+        /// The define's name.
+        name: String,
+    },
+    /// A define that nothing in the kernel mentions.
+    Unused {
+        /// The kernel.
+        kernel: String,
+        /// The define's name.
+        name: String,
+    },
+    /// A define that was given twice.
+    Duplicate {
+        /// The define's name.
+        name: String,
+    },
+    /// An `#if` without `#endif`, or an `#else` or `#endif` without `#if`.
+    Unbalanced {
+        /// Where the lonely directive is.
+        at: Location,
+        /// The directive: `#if`.
+        directive: String,
+    },
+    /// A line that starts with `#` but is no directive, or a `${` that is no hole.
+    Malformed {
+        /// Where the line is.
+        at: Location,
+        /// The line, without the blanks around it.
+        line: String,
+    },
+}
+
+impl fmt::Display for ExpandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownKernel { kernel } => write!(f, "there is no kernel `{kernel}`"),
+            Self::UnknownInclude { at, name } => write!(f, "{at}: there is no file `{name}` to include"),
+            Self::Undefined { at, name } => write!(f, "{at}: `{name}` is used here, but not defined"),
+            Self::Unused { kernel, name } => write!(f, "`{name}` is defined, but kernel `{kernel}` does not use it"),
+            Self::Duplicate { name } => write!(f, "`{name}` is defined twice"),
+            Self::Unbalanced { at, directive } if directive == "#if" => write!(f, "{at}: this #if has no #endif"),
+            Self::Unbalanced { at, directive } => write!(f, "{at}: this {directive} has no #if"),
+            Self::Malformed { at, line } => write!(f, "{at}: cannot make sense of `{line}`"),
+        }
+    }
+}
+
+impl Error for ExpandError {}
+
+/// Expands `kernel`; `source` gives the text of a file by its name.
+pub(crate) fn expand<'s>(
+    source: impl Fn(&str) -> Option<&'s str>,
+    kernel: &str,
+    defines: &[(&str, &str)],
+) -> Result<String, ExpandError> {
+    let text = source(kernel).ok_or_else(|| ExpandError::UnknownKernel { kernel: kernel.to_owned() })?;
+    let mut expansion = Expansion {
+        source,
+        defines: Defines::new(defines)?,
+        seen: vec![kernel.to_owned()],
+        wgsl: String::with_capacity(2 * text.len()),
+    };
+    expansion.file(kernel, text)?;
+    match expansion.defines.unused() {
+        Some(name) => Err(ExpandError::Unused { kernel: kernel.to_owned(), name: name.to_owned() }),
+        None => Ok(expansion.wgsl),
+    }
+}
+
+struct Expansion<'d, F> {
+    source: F,
+    defines: Defines<'d>,
+    /// The files that are in already.
+    seen: Vec<String>,
+    wgsl: String,
+}
+
+/// An `#if` whose `#endif` has not come yet.
+struct Condition {
+    at: Location,
+    /// Whether the lines of the current part are kept, as far as this condition is concerned.
+    holds: bool,
+    in_else: bool,
+}
+
+impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
+    fn file(&mut self, file: &str, text: &str) -> Result<(), ExpandError> {
+        let mut conditions: Vec<Condition> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let at = Location { file: file.to_owned(), line: index + 1 };
+            let active = conditions.iter().all(|condition| condition.holds);
+            let Some((directive, rest)) = directive(line) else {
+                self.text(line, active, &at)?;
+                continue;
+            };
+            match (directive, rest) {
+                ("#include", name) => {
+                    let name = unquote(name).ok_or_else(|| malformed(&at, line))?;
+                    if active {
+                        self.include(name, at)?;
+                    }
+                }
+                ("#if", condition) => {
+                    let holds = self.condition(condition, active, &at).ok_or_else(|| malformed(&at, line))??;
+                    conditions.push(Condition { at, holds, in_else: false });
+                }
+                ("#else", "") => match conditions.last_mut() {
+                    Some(condition) if !condition.in_else => {
+                        condition.holds = !condition.holds;
+                        condition.in_else = true;
+                    }
+                    _ => return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() }),
+                },
+                ("#endif", "") => {
+                    if conditions.pop().is_none() {
+                        return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() });
+                    }
+                }
+                _ => return Err(malformed(&at, line)),
+            }
+        }
+        match conditions.pop() {
+            Some(Condition { at, .. }) => Err(ExpandError::Unbalanced { at, directive: "#if".to_owned() }),
+            None => Ok(()),
+        }
+    }
+
+    fn include(&mut self, name: &str, at: Location) -> Result<(), ExpandError> {
+        if self.seen.iter().any(|seen| seen == name) {
+            return Ok(());
+        }
+        let text = (self.source)(name).ok_or_else(|| ExpandError::UnknownInclude { at, name: name.to_owned() })?;
+        self.seen.push(name.to_owned());
+        self.file(name, text)
+    }
+
+    /// Whether `NAME` or `NAME == value` holds. `None` if the text is neither.
+    fn condition(&mut self, text: &str, active: bool, at: &Location) -> Option<Result<bool, ExpandError>> {
+        let Some((name, wanted)) = text.split_once("==") else {
+            return is_name(text).then(|| Ok(self.defines.mention(text).is_some()));
+        };
+        let (name, wanted) = (name.trim(), wanted.trim());
+        if !is_name(name) || wanted.is_empty() {
+            return None;
+        }
+        match self.defines.mention(name) {
+            Some(value) => Some(Ok(value == wanted)),
+            None if active => Some(Err(undefined(at, name))),
+            None => Some(Ok(false)),
+        }
+    }
+
+    /// Fills the holes of a line of WGSL.
+    fn text(&mut self, line: &str, active: bool, at: &Location) -> Result<(), ExpandError> {
+        let mut rest = line;
+        while let Some((before, hole)) = rest.split_once("${") {
+            let Some((name, after)) = hole.split_once('}').filter(|(name, _)| is_name(name)) else {
+                return Err(malformed(at, line));
+            };
+            let value = self.defines.mention(name);
+            if active {
+                self.wgsl.push_str(before);
+                self.wgsl.push_str(value.ok_or_else(|| undefined(at, name))?);
+            }
+            rest = after;
+        }
+        if active {
+            self.wgsl.push_str(rest);
+            self.wgsl.push('\n');
+        }
+        Ok(())
+    }
+}
+
+/// The defines, and which of them have been mentioned.
+struct Defines<'d> {
+    entries: &'d [(&'d str, &'d str)],
+    mentioned: Vec<bool>,
+}
+
+impl<'d> Defines<'d> {
+    fn new(entries: &'d [(&'d str, &'d str)]) -> Result<Self, ExpandError> {
+        for (index, (name, _)) in entries.iter().enumerate() {
+            if entries[..index].iter().any(|(earlier, _)| earlier == name) {
+                return Err(ExpandError::Duplicate { name: (*name).to_owned() });
+            }
+        }
+        Ok(Self { entries, mentioned: vec![false; entries.len()] })
+    }
+
+    fn mention(&mut self, name: &str) -> Option<&'d str> {
+        let index = self.entries.iter().position(|(entry, _)| *entry == name)?;
+        self.mentioned[index] = true;
+        Some(self.entries[index].1)
+    }
+
+    fn unused(&self) -> Option<&'d str> {
+        let index = self.mentioned.iter().position(|mentioned| !mentioned)?;
+        Some(self.entries[index].0)
+    }
+}
+
+/// Splits a line that starts with `#` into the directive and its operand.
+fn directive(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim();
+    if !line.starts_with('#') {
+        return None;
+    }
+    let (directive, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    Some((directive, rest.trim()))
+}
+
+fn unquote(text: &str) -> Option<&str> {
+    text.strip_prefix('"')?.strip_suffix('"').filter(|name| !name.is_empty())
+}
+
+fn is_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn malformed(at: &Location, line: &str) -> ExpandError {
+    ExpandError::Malformed { at: at.clone(), line: line.trim().to_owned() }
+}
+
+fn undefined(at: &Location, name: &str) -> ExpandError {
+    ExpandError::Undefined { at: at.clone(), name: name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expands a kernel named `k` beside files `shared/a`, which includes `shared/b`, and `shared/b`.
+    fn expand_text(text: &str, defines: &[(&str, &str)]) -> Result<String, ExpandError> {
+        let source = |name: &str| match name {
+            "k" => Some(text),
+            "shared/a" => Some("#include \"shared/b\"\na\n"),
+            "shared/b" => Some("b ${B}\n"),
+            _ => None,
+        };
+        expand(source, "k", defines)
+    }
+
+    fn message(text: &str, defines: &[(&str, &str)]) -> String {
+        expand_text(text, defines).expect_err("the text is wrong").to_string()
+    }
+
+    #[test]
+    fn includes_come_once() {
+        let text = "#include \"shared/a\"\n#include \"shared/b\"\n#include \"shared/a\"\n#include \"k\"\nk";
+        assert_eq!(expand_text(text, &[("B", "1")]).unwrap(), "b 1\na\nk\n");
+    }
+
+    #[test]
+    fn holes_take_any_text() {
+        let text = "x${A}y${B}${A}\n  ${C}";
+        let defines = [("A", "1"), ("B", "${A}"), ("C", "#if\nf(i + 1u);")];
+        assert_eq!(expand_text(text, &defines).unwrap(), "x1y${A}1\n  #if\nf(i + 1u);\n");
+    }
+
+    #[test]
+    fn conditions_select_by_value() {
+        let text = "#if OP == max\nmax\n#else\nother\n#endif";
+        assert_eq!(expand_text(text, &[("OP", "max")]).unwrap(), "max\n");
+        assert_eq!(expand_text(text, &[("OP", "maximum")]).unwrap(), "other\n");
+    }
+
+    #[test]
+    fn conditions_select_by_definition() {
+        let text = "#if BIAS\nbias ${BIAS}\n#endif\nend";
+        assert_eq!(expand_text(text, &[("BIAS", "0")]).unwrap(), "bias 0\nend\n");
+        assert_eq!(expand_text(text, &[]).unwrap(), "end\n");
+    }
+
+    #[test]
+    fn conditions_nest() {
+        let text = "#if A == 1\n#if B == 1\n11\n#else\n10\n#endif\n#else\n#if B == 1\n01\n#else\n00\n#endif\n#endif";
+        for (a, b) in [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")] {
+            assert_eq!(expand_text(text, &[("A", a), ("B", b)]).unwrap(), format!("{a}{b}\n"));
+        }
+    }
+
+    #[test]
+    fn a_part_left_out_needs_nothing_but_mentions_its_names() {
+        let text = "#if A\n#include \"shared/missing\"\n#if B == 1\n${C}\n#endif\n#endif\nk";
+        assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
+        assert_eq!(expand_text(text, &[("B", "1"), ("C", "2")]).unwrap(), "k\n");
+    }
+
+    #[test]
+    fn unknown_kernel() {
+        let error = expand(|_| None, "gemm", &[]).expect_err("there are no kernels");
+        assert_eq!(error.to_string(), "there is no kernel `gemm`");
+    }
+
+    #[test]
+    fn unknown_include() {
+        assert_eq!(message("k\n#include \"shared/c\"", &[]), "k.wgsl:2: there is no file `shared/c` to include");
+    }
+
+    #[test]
+    fn undefined_hole() {
+        assert_eq!(message("k\n\n${N}", &[]), "k.wgsl:3: `N` is used here, but not defined");
+        assert_eq!(message("#include \"shared/a\"", &[]), "shared/b.wgsl:1: `B` is used here, but not defined");
+    }
+
+    #[test]
+    fn undefined_condition() {
+        assert_eq!(message("#if N == 1\n#endif", &[]), "k.wgsl:1: `N` is used here, but not defined");
+    }
+
+    #[test]
+    fn unused_define() {
+        assert_eq!(message("${N}", &[("N", "1"), ("M", "2")]), "`M` is defined, but kernel `k` does not use it");
+    }
+
+    #[test]
+    fn duplicate_define() {
+        assert_eq!(message("${N}", &[("N", "1"), ("N", "1")]), "`N` is defined twice");
+    }
+
+    #[test]
+    fn unbalanced_conditions() {
+        assert_eq!(message("k\n#if A\n#if B\n#endif", &[]), "k.wgsl:2: this #if has no #endif");
+        assert_eq!(message("#if A\n#endif\n#endif", &[]), "k.wgsl:3: this #endif has no #if");
+        assert_eq!(message("#else\n#endif", &[]), "k.wgsl:1: this #else has no #if");
+        assert_eq!(message("#if A\n#else\n#else\n#endif", &[]), "k.wgsl:3: this #else has no #if");
+    }
+
+    #[test]
+    fn malformed_lines() {
+        for line in [
+            "#define N 1",
+            "#if",
+            "#if A B",
+            "#if == 1",
+            "#if A ==",
+            "#else if A",
+            "#endif A",
+            "#include shared/a",
+            "#include \"\"",
+            "x ${N",
+            "x ${}",
+            "x ${N + 1}",
+        ] {
+            let text = format!("k\n  {line}\n");
+            assert_eq!(message(&text, &[]), format!("k.wgsl:2: cannot make sense of `{line}`"));
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The WGSL files, embedded. What they mean to the preprocessor is the business of [`preprocess`].
+
+use crate::preprocess::{self, ExpandError};
+
+/// Pairs each name with the text of its file under `wgsl/`.
+macro_rules! embed {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../wgsl/", $name, ".wgsl")))),*]
+    };
+}
+
+/// Files under this folder are included by kernels and have no entry point.
+const SHARED: &str = "shared/";
+
+/// Name and text of every file, sorted by name.
+const SOURCES: &[(&str, &str)] = embed! {
+    "avg_pool2d"
+    "avg_pool2d_grad"
+    "conv2d"
+    "conv2d_grad_input"
+    "conv2d_grad_weight"
+    "copy"
+    "cross_entropy"
+    "cross_entropy_grad"
+    "custom"
+    "group_norm"
+    "group_norm_grad"
+    "group_norm_grad_params"
+    "matmul"
+    "max_pool2d"
+    "max_pool2d_grad"
+    "pad"
+    "pointwise"
+    "random_uniform"
+    "reduce"
+    "shared/conv2d"
+    "shared/float"
+    "shared/grid"
+    "shared/math"
+    "shared/reduce"
+    "shared/window"
+    "softmax"
+};
+
+/// The names of all kernels, sorted.
+pub fn kernels() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().map(|(name, _)| *name).filter(|name| !name.starts_with(SHARED))
+}
+
+/// The WGSL of `kernel` with its includes and `defines` filled in; see the [crate's documentation](crate).
+///
+/// # Errors
+///
+/// The kernel is unknown, a hole has no define, a define is given twice or mentioned nowhere, or the kernel's own text is broken.
+pub fn expand(kernel: &str, defines: &[(&str, &str)]) -> Result<String, ExpandError> {
+    if kernel.starts_with(SHARED) {
+        return Err(ExpandError::UnknownKernel { kernel: kernel.to_owned() });
+    }
+    preprocess::expand(source, kernel, defines)
+}
+
+fn source(name: &str) -> Option<&'static str> {
+    let index = SOURCES.binary_search_by_key(&name, |(name, _)| name).ok()?;
+    Some(SOURCES[index].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    fn files_under(folder: &Path, prefix: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder).expect("the folder of WGSL files can be read") {
+            let path = entry.expect("its entries can be read").path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("names are UTF-8");
+            if path.is_dir() {
+                names.extend(files_under(&path, &format!("{prefix}{stem}/")));
+            } else {
+                names.push(format!("{prefix}{stem}"));
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn every_file_is_embedded_in_order() {
+        let mut files = files_under(&Path::new(env!("CARGO_MANIFEST_DIR")).join("wgsl"), "");
+        files.sort();
+        let embedded: Vec<_> = SOURCES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(embedded, files);
+    }
+
+    #[test]
+    fn a_shared_file_is_no_kernel() {
+        assert!(kernels().all(|name| !name.contains('/')));
+        assert_eq!(expand("shared/grid", &[]), Err(ExpandError::UnknownKernel { kernel: "shared/grid".to_owned() }));
+    }
+}

@@ -1,0 +1,30 @@
+// y[OUT_OFFSET(i)] = x[IN_OFFSET(i)]: materialises a view, or a part of a concatenation.
+//
+// Bindings: x → y. One invocation copies an element; ⌈N/WG⌉ workgroups.
+//
+// Defines: WG
+//          ELEM       f32 or u32
+//          N          number of elements that are copied
+//          IN_OFFSET  where element i comes from, an expression of `i: u32`
+//          OUT_OFFSET where it goes to, an expression of `i: u32`
+
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+const N: u32 = ${N};
+
+@group(0) @binding(0) var<storage, read> x: array<${ELEM}>;
+@group(0) @binding(1) var<storage, read_write> y: array<${ELEM}>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = workgroup_index(workgroup, workgroups) * WG + lane;
+    if i >= N {
+        return;
+    }
+    y[${OUT_OFFSET}] = x[${IN_OFFSET}];
+}

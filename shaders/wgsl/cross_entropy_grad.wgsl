@@ -1,0 +1,46 @@
+// Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − lse) − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A label past the end
+// gives NaN for its whole row.
+//
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), lse[ROWS,INNER], dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER].
+// One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
+//
+// Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
+
+#include "shared/grid"
+#include "shared/float"
+
+const WG: u32 = ${WG};
+const ROWS: u32 = ${ROWS};
+const CLASSES: u32 = ${CLASSES};
+const INNER: u32 = ${INNER};
+const SMOOTH: f32 = ${SMOOTH};
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> labels: array<u32>;
+@group(0) @binding(2) var<storage, read> lse: array<f32>;
+@group(0) @binding(3) var<storage, read> dloss: array<f32>;
+@group(0) @binding(4) var<storage, read_write> dx: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = workgroup_index(workgroup, workgroups) * WG + lane;
+    if index >= ROWS * CLASSES * INNER {
+        return;
+    }
+    let row = index / (CLASSES * INNER) * INNER + index % INNER;
+    let c = index / INNER % CLASSES;
+    let label = labels[row];
+
+    var expected = SMOOTH / f32(CLASSES);
+    if c == label {
+        expected += 1.0 - SMOOTH;
+    }
+    if label >= CLASSES {
+        expected = quiet_nan();
+    }
+    dx[index] = dloss[row] * (exp(x[index] - lse[row]) - expected);
+}

@@ -1,0 +1,4 @@
+// A module that a user brings whole.
+//
+// Defines: SOURCE
+${SOURCE}

@@ -1,0 +1,34 @@
+// y[i] = x[IN_OFFSET(i)] where INSIDE(i), else VALUE: padding with a constant.
+//
+// Bindings: x → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
+//
+// Defines: WG
+//          N         number of elements of y
+//          INSIDE    whether element i comes from x, an expression of `i: u32`
+//          IN_OFFSET where in x; evaluated only where INSIDE holds
+//          VALUE     what the padding holds, a literal
+
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+const N: u32 = ${N};
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = workgroup_index(workgroup, workgroups) * WG + lane;
+    if i >= N {
+        return;
+    }
+    var value: f32 = ${VALUE};
+    if ${INSIDE} {
+        value = x[${IN_OFFSET}];
+    }
+    y[i] = value;
+}

@@ -1,0 +1,27 @@
+// What WGSL leaves to the implementation: NaN and infinity. It may assume that neither occurs, so that `x != x`, `max(x, y)` or
+// a literal cannot be relied on; the bits can.
+
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn quiet_nan() -> f32 {
+    // A variable, because a constant expression must be finite.
+    var bits = 0x7fc00000u;
+    return bitcast<f32>(bits);
+}
+
+fn negative_infinity() -> f32 {
+    var bits = 0xff800000u;
+    return bitcast<f32>(bits);
+}
+
+/// The smaller one; NaN if either is.
+fn m_min(x: f32, y: f32) -> f32 {
+    return select(select(min(x, y), y, is_nan(y)), x, is_nan(x));
+}
+
+/// The larger one; NaN if either is.
+fn m_max(x: f32, y: f32) -> f32 {
+    return select(select(max(x, y), y, is_nan(y)), x, is_nan(x));
+}

@@ -1,0 +1,146 @@
+// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. Each keeps NaN. To the errors stated
+// comes that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
+
+#include "shared/float"
+
+/// -1, 0 or 1.
+fn m_sign(x: f32) -> f32 {
+    return select(sign(x), x, is_nan(x));
+}
+
+/// eˣ − 1, relative error 4e-7.
+fn m_expm1(x: f32) -> f32 {
+    if abs(x) < 0.5 {
+        // The Taylor series; its first missing term is x⁹/9!, below 1.1e-8 of x.
+        let tail = 1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x * (1.0 / 720.0 + x * (1.0 / 5040.0 + x / 40320.0))));
+        return x + x * x * (0.5 + x * tail);
+    }
+    return exp(x) - 1.0;
+}
+
+/// ln(1 + x) for x > −1, relative error 3e-7.
+fn m_log1p(x: f32) -> f32 {
+    if abs(x + 0.25) < 1.25 && x > -0.5 {
+        // 2·artanh(s) = 2·(s + s³/3 + s⁵/5 + …) with |s| ≤ 1/3; the first missing term is s¹⁷/17, below 1.4e-9 of s.
+        let s = x / (2.0 + x);
+        let t = s * s;
+        let tail = 1.0 / 7.0 + t * (1.0 / 9.0 + t * (1.0 / 11.0 + t * (1.0 / 13.0 + t / 15.0)));
+        return 2.0 * (s + s * t * (1.0 / 3.0 + t * (1.0 / 5.0 + t * tail)));
+    }
+    return log(1.0 + x);
+}
+
+/// tanh(x), relative error 6e-7. The exponent is never positive, so nothing overflows.
+fn m_tanh(x: f32) -> f32 {
+    let e = m_expm1(-2.0 * abs(x));
+    let y = -e / (2.0 + e);
+    return select(y, -y, x < 0.0);
+}
+
+/// 1/(1 + e⁻ˣ), relative error 4e-7, also where it is tiny.
+fn m_sigmoid(x: f32) -> f32 {
+    let e = exp(-abs(x));
+    return select(1.0, e, x < 0.0) / (1.0 + e);
+}
+
+/// ln(1 + eˣ) = max(x, 0) + ln(1 + e^−|x|), relative error 6e-7.
+fn m_softplus(x: f32) -> f32 {
+    return m_max(x, 0.0) + m_log1p(exp(-abs(x)));
+}
+
+/// erf(x), relative error 2e-7.
+fn m_erf(x: f32) -> f32 {
+    let a = abs(x);
+    let s = x * x;
+    if a < 0.9277344 {
+        // x + x·p(x²), minimax.
+        let p = 1.12819925e-1 + s * (-2.67681349e-2 + s * (4.99119423e-3 - s * 5.96761703e-4));
+        return x + x * (1.28379166e-1 + s * (-3.76125336e-1 + s * p));
+    }
+    // 1 − e^q(|x|), minimax; from |x| = 4 on the result is 1, and q stays below −15.
+    let t = select(a, 4.0, a > 4.0);
+    let p = (3.83197126e-4 - 1.72853470e-5 * t) * (t * t) + (2.42546219e-2 - 3.88396438e-3 * t);
+    let q = (((p * t - 1.06777877e-1) * t - 6.34846687e-1) * t - 1.28717512e-1) * t - t;
+    let y = 1.0 - exp(q);
+    return select(y, -y, x < 0.0);
+}
+
+/// x·Φ(x), Φ being the normal distribution; absolute error 2e-7 times max(1, |x|).
+fn m_gelu(x: f32) -> f32 {
+    return 0.5 * x * (1.0 + m_erf(x * 0.70710678));
+}
+
+/// Φ(x) + x·φ(x), φ being the normal density.
+fn m_gelu_grad(x: f32) -> f32 {
+    let cdf = 0.5 * (1.0 + m_erf(x * 0.70710678));
+    return cdf + x * (0.39894228 * exp(-0.5 * x * x));
+}
+
+/// 0.5·x·(1 + tanh(u)) = x·sigmoid(2·u) with u = √(2/π)·(x + 0.044715·x³).
+fn m_gelu_tanh(x: f32) -> f32 {
+    return x * m_sigmoid(1.5957691 * x * (1.0 + 0.044715 * x * x));
+}
+
+/// Derivative of `m_gelu_tanh`: s + x·s·(1 − s)·2·u′ with s = sigmoid(2·u).
+fn m_gelu_tanh_grad(x: f32) -> f32 {
+    if abs(x) > 10.0 {
+        // s is 0 or 1 to the last bit, and u′ soon overflows.
+        return select(0.0, 1.0, x > 0.0);
+    }
+    let v = 1.5957691 * x * (1.0 + 0.044715 * x * x);
+    // 1 − s would cancel.
+    let s = m_sigmoid(v);
+    return s + x * s * m_sigmoid(-v) * 1.5957691 * (1.0 + 0.134145 * x * x);
+}
+
+/// x·sigmoid(x).
+fn m_silu(x: f32) -> f32 {
+    return x * m_sigmoid(x);
+}
+
+/// Derivative of `m_silu`: s·(1 + x·(1 − s)) with s = sigmoid(x).
+fn m_silu_grad(x: f32) -> f32 {
+    return m_sigmoid(x) * (1.0 + x * m_sigmoid(-x));
+}
+
+/// x where it is positive, else alpha·(eˣ − 1).
+fn m_elu(x: f32, alpha: f32) -> f32 {
+    return select(alpha * m_expm1(x), x, x > 0.0);
+}
+
+/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, a negative finite x has powers of integer y only. Products where |y| is an
+/// integer up to 16; else the relative error is |y| times the error of the driver's `log2`.
+fn m_pow(x: f32, y: f32) -> f32 {
+    if y == 0.0 || x == 1.0 {
+        return 1.0;
+    }
+    if is_nan(x) || is_nan(y) {
+        return quiet_nan();
+    }
+    let size = abs(x);
+    let whole = floor(y) == y;
+    // From 2²⁴ on, every f32 is even.
+    let odd = whole && abs(y) < 16777216.0 && (u32(abs(y)) & 1u) == 1u;
+    var power: f32;
+    if whole && abs(y) <= 16.0 {
+        power = 1.0;
+        var square = size;
+        for (var bits = u32(abs(y)); bits > 0u; bits /= 2u) {
+            power *= select(1.0, square, (bits & 1u) == 1u);
+            square *= square;
+        }
+        power = select(power, 1.0 / power, y < 0.0);
+    } else if size == 0.0 {
+        power = select(0.0, 1.0 / size, y < 0.0);
+    } else if size == 1.0 {
+        power = 1.0;
+    } else {
+        power = exp2(y * log2(size));
+    }
+    // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign.
+    if x < 0.0 && x >= -3.4028235e38 && !whole {
+        return quiet_nan();
+    }
+    let negative = (bitcast<u32>(x) >> 31u) == 1u;
+    return select(power, -power, negative && odd);
+}

@@ -1,0 +1,45 @@
+// Geometry of a 2-D window that slides over padded planes of H×W and yields P×Q outputs: KH×KW taps, stride SH, SW, padding PH,
+// PW (of which only the part before the plane matters here), dilation DH, DW.
+
+const N: u32 = ${N};
+const H: u32 = ${H};
+const W: u32 = ${W};
+const P: u32 = ${P};
+const Q: u32 = ${Q};
+const KH: u32 = ${KH};
+const KW: u32 = ${KW};
+const SH: u32 = ${SH};
+const SW: u32 = ${SW};
+const PH: u32 = ${PH};
+const PW: u32 = ${PW};
+const DH: u32 = ${DH};
+const DW: u32 = ${DW};
+
+/// The coordinate that tap `tap` of output `out` reads, or −1 where that is padding.
+fn window_input(out: u32, tap: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> i32 {
+    let at = i32(out * stride + tap * dilation) - i32(padding);
+    return select(-1, at, at < i32(extent));
+}
+
+/// The output whose tap `tap` reads coordinate `at`, or −1 where there is none.
+fn window_output(at: u32, tap: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> i32 {
+    let start = i32(at + padding) - i32(tap * dilation);
+    let out = start / i32(stride);
+    return select(-1, out, start >= 0 && out * i32(stride) == start && out < i32(extent));
+}
+
+fn input_row(p: u32, tap: u32) -> i32 {
+    return window_input(p, tap, SH, PH, DH, H);
+}
+
+fn input_column(q: u32, tap: u32) -> i32 {
+    return window_input(q, tap, SW, PW, DW, W);
+}
+
+fn output_row(row: u32, tap: u32) -> i32 {
+    return window_output(row, tap, SH, PH, DH, P);
+}
+
+fn output_column(column: u32, tap: u32) -> i32 {
+    return window_output(column, tap, SW, PW, DW, Q);
+}

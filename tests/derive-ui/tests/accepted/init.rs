@@ -1,0 +1,76 @@
+//! `init` takes any builder, or containers of them; bare, it asks the field's type.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use meganeura::prelude::*;
+use meganeura_derive_ui::{Scale, device, leaves};
+
+const WIDTH: usize = 2;
+
+#[derive(Module)]
+struct Block<const N: usize> {
+    #[module(init = Scale::new(1.0).wide(N))]
+    scale: Scale,
+}
+
+#[derive(Module)]
+struct Net<T: Default> {
+    #[module(init = vec![Scale::new(1.0), Scale::new(2.0)])]
+    vec: Vec<Scale>,
+    #[module(init = [const { WIDTH }; 2].map(|width| Scale::new(1.0).wide(width)))]
+    array: [Scale; 2],
+    #[module(init = Some(Scale::new(1.0)))]
+    option: Option<Scale>,
+    #[module(init = None::<meganeura_derive_ui::ScaleBuilder>)]
+    none: Option<Scale>,
+    #[module(init = Box::new(Scale::new(1.0)))]
+    boxed: Box<dyn Layer>,
+    #[module(init = BTreeMap::from([("key".to_owned(), Scale::new(1.0))]))]
+    map: BTreeMap<String, Scale>,
+    #[module(init)]
+    block: Block<3>,
+    #[module(init)]
+    blocks: [Block<1>; 2],
+    #[module(init)]
+    marker: PhantomData<T>,
+    #[module(skip, init = T::default())]
+    value: T,
+}
+
+mod inner {
+    use meganeura::prelude::*;
+    use meganeura_derive_ui::Scale;
+
+    #[derive(Module)]
+    pub(crate) struct Visible {
+        #[module(init = Scale::new(1.0))]
+        pub(crate) scale: Scale,
+    }
+}
+
+#[test]
+fn fields_are_built() -> meganeura::Result<()> {
+    let device = device();
+    let mut net = Net::<u8>::init(&device, 42)?;
+    assert_eq!(net.value, 0);
+    let paths = [
+        "vec.0.weight",
+        "vec.1.weight",
+        "array.0.weight",
+        "array.1.weight",
+        "option.weight",
+        "boxed.weight",
+        "map.key.weight",
+        "block.scale.weight",
+        "blocks.0.scale.weight",
+        "blocks.1.scale.weight",
+    ];
+    assert_eq!(leaves(&mut net), paths);
+    for (path, param) in net.named_parameters() {
+        assert_eq!(param.path().as_deref(), Some(&*path), "`init` tells every parameter its path");
+    }
+    assert_eq!(net.block.scale.parameter_count(), 3);
+    assert_eq!(inner::Visible::init(&device, Seed::new(42))?.scale.parameter_count(), 1);
+    Ok(())
+}

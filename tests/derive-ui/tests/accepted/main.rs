@@ -1,0 +1,20 @@
+//! What the derive accepts. Every case is run, and none may cause a warning.
+#![deny(warnings)]
+
+mod behaviour;
+mod containers;
+mod crate_path;
+mod display;
+mod enums;
+mod generic;
+mod hygiene_names;
+mod hygiene_shadowed;
+mod init;
+mod lifetime;
+mod named;
+mod options;
+mod raw_identifier;
+mod sequential;
+mod tuple;
+mod unit;
+mod written_by_macro;

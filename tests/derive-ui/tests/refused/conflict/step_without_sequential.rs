@@ -1,0 +1,12 @@
+use meganeura::prelude::*;
+use meganeura_derive_ui::Scale;
+
+#[derive(Module)]
+struct Net {
+    #[module(then = relu)]
+    a: Scale,
+    #[module(before = flatten)]
+    b: Scale,
+}
+
+fn main() {}

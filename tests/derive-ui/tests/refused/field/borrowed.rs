@@ -1,0 +1,12 @@
+use meganeura::prelude::*;
+use meganeura_derive_ui::Scale;
+
+#[derive(Module)]
+struct Net<'a> {
+    a: &'a Scale,
+    b: &'a mut Scale,
+    c: *const Scale,
+    d: fn(&Scale) -> Scale,
+}
+
+fn main() {}

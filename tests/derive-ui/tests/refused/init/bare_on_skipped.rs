@@ -1,0 +1,9 @@
+use meganeura::prelude::*;
+
+#[derive(Module)]
+struct Net {
+    #[module(skip, init)]
+    a: usize,
+}
+
+fn main() {}

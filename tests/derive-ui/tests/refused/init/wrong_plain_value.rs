@@ -1,0 +1,12 @@
+use meganeura::prelude::*;
+use meganeura_derive_ui::Scale;
+
+#[derive(Module)]
+struct Net {
+    #[module(init = Scale::new(1.0))]
+    a: Scale,
+    #[module(skip, init = "three")]
+    b: usize,
+}
+
+fn main() {}

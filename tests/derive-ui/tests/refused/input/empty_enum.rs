@@ -1,0 +1,6 @@
+use meganeura::prelude::*;
+
+#[derive(Module)]
+enum Never {}
+
+fn main() {}

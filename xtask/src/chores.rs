@@ -1,0 +1,63 @@
+//! The list of what CI checks besides the tests.
+
+use std::process::Command;
+
+use crate::process::{self, cargo};
+use crate::{Done, msrv, tidy};
+
+/// The checks, cheapest first.
+pub const LINTS: [fn() -> Done; 6] = [fmt, tidy::run, clippy, doc, msrv::run, package];
+
+/// The crates that are published, in the order that publishing needs.
+const PUBLISHED: [&str; 3] = ["meganeura-shaders", "meganeura-derive", "meganeura"];
+
+/// Runs all, also after a failure, so that one round shows everything; then says which failed.
+pub fn run(chores: &[fn() -> Done]) -> Done {
+    let failures: Vec<_> = chores.iter().filter_map(|chore| chore().err()).collect();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\nxtask: ")) }
+}
+
+fn fmt() -> Done {
+    process::run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn clippy() -> Done {
+    process::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn doc() -> Done {
+    process::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Builds each published crate from the files it would be published with, which need not be those of the repository.
+fn package() -> Done {
+    process::run(package_command(&mut cargo()))
+}
+
+fn package_command(cargo: &mut Command) -> &mut Command {
+    // What matters is what the package holds, not whether it is committed yet.
+    cargo.args(["package", "--allow-dirty"]).args(PUBLISHED.iter().flat_map(|name| ["--package", name]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_failure_does_not_hide_the_next() {
+        let chores: [fn() -> Done; 3] = [|| Err("first".into()), || Ok(()), || Err("second".into())];
+        assert_eq!(run(&chores), Err("first\nxtask: second".into()));
+        assert_eq!(run(&chores[1..2]), Ok(()));
+    }
+
+    #[test]
+    fn every_published_crate_is_packaged() {
+        let root = process::root();
+        for entry in std::fs::read_dir(&root).unwrap() {
+            let Ok(manifest) = std::fs::read_to_string(entry.unwrap().path().join("Cargo.toml")) else { continue };
+            let name = manifest.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
+            let published = !manifest.contains("\npublish = false");
+            assert_eq!(PUBLISHED.contains(&name), published, "{name}: publish in its Cargo.toml, or PUBLISHED here");
+        }
+    }
+}

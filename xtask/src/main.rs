@@ -1,0 +1,61 @@
+//! The project's chores, as `cargo xtask …`.
+//!
+//! Whatever CI runs is a subcommand here, so that it runs the same on anybody's machine. Depends on nothing heavy: it has to
+//! be built before it can say anything.
+
+mod chores;
+mod msrv;
+mod process;
+mod test;
+mod tidy;
+mod vulkan;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's chores.
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand, Debug)]
+enum Chore {
+    /// Run every test, after making sure that there is a Vulkan driver to run the GPU's on
+    Test(test::Options),
+    /// Check what the compiler does not: layers, names, lengths, left-overs
+    Tidy,
+    /// Check that the oldest supported Rust release compiles everything
+    Msrv,
+    /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package
+    Lint,
+    /// Everything that CI checks: lint, then test
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Test(options) => test::run(&options),
+        Chore::Tidy => tidy::run(),
+        Chore::Msrv => msrv::run(),
+        Chore::Lint => chores::run(&chores::LINTS),
+        Chore::Ci => {
+            let lint = chores::run(&chores::LINTS);
+            // The tests run last and whatever was found before: one round shows everything.
+            test::run(&test::Options::default()).and(lint)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a chore comes to: the error is a message for the terminal.
+type Done = Result<(), String>;

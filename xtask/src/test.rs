@@ -1,0 +1,74 @@
+//! `cargo xtask test`: every test, on the GPU too.
+
+use std::env;
+
+use clap::Args;
+
+use crate::process::{self, cargo};
+use crate::{Done, vulkan};
+
+#[derive(Args, Debug, Default)]
+pub struct Options {
+    /// Fail where no GPU answers, instead of showing its tests as ignored; implied by CI=true
+    #[arg(long)]
+    require_gpu: bool,
+
+    /// Install nothing: say what is missing and go on
+    #[arg(long)]
+    no_install: bool,
+
+    /// Passed on to `cargo test`, for example `-- -p meganeura conv2d`
+    #[arg(last = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+/// Makes sure that there is a Vulkan driver, then runs the tests.
+pub fn run(options: &Options) -> Done {
+    vulkan::ensure(!options.no_install);
+    let mut cargo = cargo();
+    cargo.args(arguments(&options.args));
+    if options.require_gpu || is_set(env::var("CI").ok().as_deref()) {
+        cargo.env("MEGANEURA_REQUIRE_GPU", "1");
+    }
+    process::run(&mut cargo)
+}
+
+/// The whole workspace, unless packages are named.
+fn arguments(args: &[String]) -> Vec<&str> {
+    let own = args.iter().take_while(|arg| *arg != "--");
+    let named =
+        own.clone().any(|arg| arg == "-p" || arg.starts_with("--package") || arg.starts_with("--manifest-path"));
+    let fail_fast = own.clone().any(|arg| arg == "--no-fail-fast");
+    let mut all = vec!["test"];
+    all.extend((!named).then_some("--workspace"));
+    all.extend((!fail_fast).then_some("--no-fail-fast"));
+    all.extend(args.iter().map(String::as_str));
+    all
+}
+
+fn is_set(ci: Option<&str>) -> bool {
+    ci.is_some_and(|value| !matches!(value, "" | "0" | "false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(args: &[&str]) -> String {
+        arguments(&args.iter().copied().map(String::from).collect::<Vec<_>>()).join(" ")
+    }
+
+    #[test]
+    fn everything_is_tested_unless_packages_are_named() {
+        assert_eq!(line(&[]), "test --workspace --no-fail-fast");
+        assert_eq!(line(&["conv2d"]), "test --workspace --no-fail-fast conv2d");
+        assert_eq!(line(&["-p", "meganeura", "conv2d"]), "test --no-fail-fast -p meganeura conv2d");
+        assert_eq!(line(&["conv2d", "--", "-p"]), "test --workspace --no-fail-fast conv2d -- -p");
+    }
+
+    #[test]
+    fn ci_is_read_as_its_makers_write_it() {
+        assert!(is_set(Some("true")) && is_set(Some("1")));
+        assert!(!is_set(None) && !is_set(Some("")) && !is_set(Some("false")));
+    }
+}

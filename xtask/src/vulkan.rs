@@ -1,0 +1,146 @@
+//! A Vulkan driver for the tests of the GPU.
+//!
+//! On Linux a driver is a loader, `libvulkan.so.1`, and a manifest that names the driver's library. Where there is no GPU,
+//! Mesa's lavapipe runs every kernel on the CPU. macOS has Metal and Windows DX12, and nothing is needed there.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Done;
+use crate::process::{self, output};
+
+const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
+
+/// Looks for a driver, and where the system's package manager is apt and `install` is wanted, installs Mesa's. Never fails:
+/// without a driver the tests say themselves what they could not do.
+pub fn ensure(install: bool) {
+    if !cfg!(target_os = "linux") || is_present() {
+        return;
+    }
+    eprintln!("There is no Vulkan driver here, and the tests of the GPU need one.");
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let line = install_line(&release);
+    let administrator = administrator();
+    let Some(administrator) = administrator.filter(|_| install && is_debian(&release) && has_program("apt-get")) else {
+        eprintln!("Without, they show as ignored. A driver that runs on the CPU comes with: {line}");
+        return;
+    };
+    eprintln!("Installing Mesa's, which runs on the CPU where there is no GPU: {line}");
+    if let Err(message) = apt(administrator) {
+        eprintln!("That did not work: {message}\nThe tests of the GPU show as ignored.");
+    }
+}
+
+fn is_present() -> bool {
+    has_loader() && has_manifest()
+}
+
+fn has_loader() -> bool {
+    const NAME: &str = "libvulkan.so.1";
+    let path = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
+    dirs.extend(["/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64"].map(PathBuf::from));
+    // Debian keeps libraries in a directory for each architecture.
+    dirs.extend(children(Path::new("/usr/lib")));
+    dirs.iter().any(|dir| dir.join(NAME).exists())
+        || ["ldconfig", "/sbin/ldconfig"].iter().any(|l| output(l, &["-p"]).is_some_and(|list| list.contains(NAME)))
+}
+
+fn has_manifest() -> bool {
+    for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+        // The loader looks nowhere else if one of these is set.
+        if let Some(files) = env::var_os(variable).filter(|files| !files.is_empty()) {
+            return env::split_paths(&files).any(|file| is_manifest(&file) || children(&file).iter().any(is_manifest));
+        }
+    }
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
+    let shared = env::var_os("XDG_DATA_DIRS").filter(|dirs| !dirs.is_empty());
+    let shared = shared.unwrap_or_else(|| "/usr/local/share:/usr/share".into());
+    let roots = env::split_paths(&shared).chain(["/etc".into(), "/usr/share".into()]).chain(home);
+    roots.flat_map(|root| children(&root.join("vulkan/icd.d"))).any(|file| is_manifest(&file))
+}
+
+fn is_manifest(file: impl AsRef<Path>) -> bool {
+    file.as_ref().extension().is_some_and(|extension| extension == "json") && file.as_ref().is_file()
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn has_program(name: &str) -> bool {
+    env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(name).is_file()))
+}
+
+/// What goes before a command that changes the system: nothing for root, sudo for others, `None` if there is no way.
+fn administrator() -> Option<&'static [&'static str]> {
+    match output("id", &["-u"])?.trim() {
+        "0" => Some(&[]),
+        _ => has_program("sudo").then_some(&["sudo"]),
+    }
+}
+
+/// Refreshes the lists of packages, which a fresh image has none of, and installs.
+fn apt(administrator: &[&str]) -> Done {
+    let apt_get = |args: &[&str]| {
+        // sudo clears the environment, hence `env`.
+        let words = [administrator, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"], args].concat();
+        process::run(Command::new(words[0]).args(&words[1..]))
+    };
+    apt_get(&["update"])?;
+    apt_get(&[&["install", "--yes", "--no-install-recommends"][..], &PACKAGES].concat())
+}
+
+/// Whether `/etc/os-release` names Debian or a descendant.
+fn is_debian(release: &str) -> bool {
+    let values = release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")));
+    values.flat_map(|value| value.trim_matches('"').split(' ')).any(|id| matches!(id, "debian" | "ubuntu"))
+}
+
+/// What to type to get a driver.
+fn install_line(release: &str) -> String {
+    let ids: Vec<_> =
+        release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE="))).collect();
+    let is = |name: &str| ids.iter().any(|id| id.contains(name));
+    if is_debian(release) {
+        format!("apt-get install {}", PACKAGES.join(" "))
+    } else if is("fedora") || is("rhel") {
+        "dnf install vulkan-loader mesa-vulkan-drivers".into()
+    } else if is("arch") {
+        "pacman -S vulkan-icd-loader vulkan-swrast".into()
+    } else if is("alpine") {
+        "apk add vulkan-loader mesa-vulkan-swrast".into()
+    } else {
+        "your system's packages of the Vulkan loader and of Mesa's Vulkan drivers (lavapipe)".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_are_told_apart() {
+        assert!(is_debian("PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n"));
+        assert!(is_debian("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));
+        assert!(!is_debian("NAME=\"not debian\"\nID=fedora\n"));
+        assert!(!is_debian(""));
+    }
+
+    #[test]
+    fn everyone_is_told_what_to_type() {
+        assert_eq!(install_line("ID=ubuntu\n"), "apt-get install libvulkan1 mesa-vulkan-drivers");
+        assert!(install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n").starts_with("dnf "));
+        assert!(install_line("ID=alpine\n").starts_with("apk "));
+        assert!(install_line("").contains("lavapipe"));
+    }
+
+    #[test]
+    fn only_json_files_are_manifests() {
+        let manifest = process::root().join("Cargo.toml");
+        assert!(manifest.is_file() && !is_manifest(&manifest));
+        assert!(!is_manifest("there/is/no/such.json"));
+    }
+}
