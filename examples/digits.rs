@@ -10,7 +10,7 @@
 use std::error::Error;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -20,6 +20,7 @@ use meganeura::data::Dataset;
 use meganeura::prelude::*;
 use meganeura_examples::confusion::Confusion;
 use meganeura_examples::{curve, digits};
+use serde_json::json;
 
 /// The model: an image `[N, 1, 8, 8]` goes through the fields in order, and a score for each digit `[N, 10]` comes out.
 #[derive(Module, Debug)]
@@ -37,7 +38,7 @@ struct Digits {
     head: Linear,
 }
 
-/// Part of a model that is no chain has a `forward` of its own: this one adds its input to its output.
+/// What is no chain has a `forward` of its own: this part of the model adds its input to what it computes.
 #[derive(Module, Debug)]
 struct Residual {
     #[module(init = Conv2d::new(32, 32, 3).padding(1))]
@@ -109,7 +110,9 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let bar = progress_bar(options.epochs * steps_per_epoch);
     for epoch in 0..options.epochs {
         let mut unread = Vec::new();
-        for batch in train.batches(options.batch).shuffle(options.seed + epoch as u64).drop_last().on(&device) {
+        for batch in
+            train.batches(options.batch).shuffle(options.seed.wrapping_add(epoch as u64)).drop_last().on(&device)
+        {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
@@ -139,10 +142,8 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     net.save(&weights)?;
     writeln!(log, "{}\n{}", curve.display(), weights.display())?;
     if options.json {
-        let device = device.to_string();
-        let result = serde_json::json!({
-            "test_accuracy": accuracy, "device": device, "seconds": seconds, "steps": losses.len(),
-        });
+        let (device, steps) = (device.to_string(), losses.len());
+        let result = json!({ "test_accuracy": accuracy, "device": device, "seconds": seconds, "steps": steps });
         println!("{result}");
     }
     Ok(())
@@ -161,7 +162,7 @@ fn evaluate(net: &Digits, dataset: &Dataset, device: &Device) -> Result<Confusio
 }
 
 /// Makes the folder and tries to write there: better to hear now than after the training that there is no way.
-fn writable(out: &PathBuf) -> Result<(), String> {
+fn writable(out: &Path) -> Result<(), String> {
     let probe = out.join(".writable");
     let tried = fs::create_dir_all(out).and_then(|()| fs::write(&probe, "")).and_then(|()| fs::remove_file(&probe));
     tried.map_err(|error| format!("--out {}: cannot write there: {error}", out.display()))

@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use meganeura::{Device, Precision};
+use serde_json::Value;
 
-use workload::{Name, Workload};
+use workload::Name;
 
 /// Times a training step.
 #[derive(Parser, Debug)]
@@ -58,12 +59,8 @@ enum Accuracy {
 fn main() -> ExitCode {
     let options = Options::parse();
     match run(&options) {
-        Ok(report) if options.json => println!("{report}"),
-        Ok(report) => {
-            for (key, value) in report.as_object().into_iter().flatten() {
-                println!("{key:22} {value}");
-            }
-        }
+        Ok(report) if options.json => println!("{}", json(&report)),
+        Ok(report) => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),
         Err(failure) => {
             eprintln!("error: {failure}");
             return ExitCode::from(if matches!(failure, Failure::NotThere(_)) { 2 } else { 1 });
@@ -72,7 +69,15 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(options: &Options) -> Result<serde_json::Value, Failure> {
+/// What was measured, in the order in which it is printed.
+type Report = Vec<(&'static str, Value)>;
+
+fn json(report: &Report) -> String {
+    let fields: Vec<_> = report.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
+    format!("{{{}}}", fields.join(", "))
+}
+
+fn run(options: &Options) -> Result<Report, Failure> {
     let device = choose_device(options)?;
     let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
     let mut workload = options.workload.make(&device, batch)?;
@@ -94,25 +99,25 @@ fn run(options: &Options) -> Result<serde_json::Value, Failure> {
     let mut times: Vec<_> = timed.iter().map(|(_, time)| milliseconds(*time)).collect();
     times.sort_unstable_by(f64::total_cmp);
     let per_step = |count: u64| count as f64 / f64::from(options.steps);
-    Ok(serde_json::json!({
-        "framework": "meganeura",
-        "version": env!("CARGO_PKG_VERSION"),
-        "device": device.to_string(),
-        "precision": options.precision.to_string(),
-        "workload": options.workload.to_string(),
-        "batch": batch,
-        "ms_per_step_median": rounded(median(&times), 4),
-        "ms_per_step_min": rounded(times[0], 4),
-        "first_step_ms": rounded(milliseconds(first_step), 3),
-        "plan_ms": rounded(milliseconds(after.plan_time - before.plan_time), 3),
-        "launches_per_step": per_step(after.launches - warm.launches),
-        "submissions_per_step": per_step(after.submissions - warm.submissions),
-        "peak_device_mib": rounded(after.peak_bytes as f64 / 1_048_576.0, 1),
-        "peak_rss_mib": peak_rss_mib().map(|mib| rounded(mib, 1)),
-        "params": workload.parameter_count(),
-        "loss_first": loss_first,
-        "loss_last": timed.last().map(|(loss, _)| loss),
-    }))
+    Ok(vec![
+        ("framework", "meganeura".into()),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("device", device.to_string().into()),
+        ("precision", options.precision.to_string().into()),
+        ("workload", options.workload.to_string().into()),
+        ("batch", batch.into()),
+        ("ms_per_step_median", rounded(median(&times), 4).into()),
+        ("ms_per_step_min", rounded(times[0], 4).into()),
+        ("first_step_ms", rounded(milliseconds(first_step), 3).into()),
+        ("plan_ms", rounded(milliseconds(after.plan_time - before.plan_time), 3).into()),
+        ("launches_per_step", per_step(after.launches - warm.launches).into()),
+        ("submissions_per_step", per_step(after.submissions - warm.submissions).into()),
+        ("peak_device_mib", rounded(after.peak_bytes as f64 / 1_048_576.0, 1).into()),
+        ("peak_rss_mib", peak_rss_mib().map(|mib| rounded(mib, 1)).into()),
+        ("params", workload.parameter_count().into()),
+        ("loss_first", loss_first.into()),
+        ("loss_last", timed.last().map(|(loss, _)| *loss).into()),
+    ])
 }
 
 fn choose_device(options: &Options) -> Result<Device, Failure> {

@@ -1,4 +1,8 @@
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl<T> ::meganeura::__private::Module for Norm<T> {
     fn visit<'__visit>(
         &'__visit self,

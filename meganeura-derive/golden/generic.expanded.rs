@@ -1,4 +1,8 @@
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl<'a, L: Named, const N: usize> crate::__private::Module for Residual<'a, L, N>
 where
     L: Clone,
@@ -67,6 +71,10 @@ where
     }
 }
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl<'a, L: Named, const N: usize> crate::__private::core::fmt::Display
 for Residual<'a, L, N>
 where

@@ -1,4 +1,8 @@
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl ::meganeura::__private::Module for Digits {
     fn visit<'__visit>(
         &'__visit self,
@@ -62,6 +66,10 @@ impl ::meganeura::__private::Module for Digits {
     }
 }
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl ::meganeura::__private::core::fmt::Display for Digits {
     fn fmt(
         &self,
@@ -71,6 +79,10 @@ impl ::meganeura::__private::core::fmt::Display for Digits {
     }
 }
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl ::meganeura::__private::Layer for Digits {
     fn forward(&self, __x: &::meganeura::__private::Var) -> ::meganeura::__private::Var {
         ::meganeura::__private::apply(
@@ -102,6 +114,10 @@ impl ::meganeura::__private::Layer for Digits {
     }
 }
 #[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
 impl ::meganeura::__private::FromSeed for Digits {
     fn from_seed(
         __device: &::meganeura::__private::Device,

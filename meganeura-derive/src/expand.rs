@@ -324,12 +324,16 @@ mod tests {
             syn::parse_str(&fs::read_to_string(folder.join(format!("{name}.rs"))).unwrap()).unwrap();
         let file = syn::parse2(derive(&input).unwrap()).unwrap();
         let expanded = prettyplease::unparse(&file);
-        let expected = folder.join(format!("{name}.expanded.rs"));
+        let golden = folder.join(format!("{name}.expanded.rs"));
         if env::var_os("BLESS").is_some() {
-            fs::write(expected, expanded).unwrap();
-        } else {
-            assert_eq!(expanded, fs::read_to_string(expected).unwrap(), "if this is intended, run again with BLESS=1");
+            fs::write(golden, expanded).unwrap();
+            return;
         }
+        let expected = fs::read_to_string(golden).unwrap();
+        for (index, (is, was)) in expanded.lines().zip(expected.lines()).enumerate() {
+            assert_eq!(is, was, "golden/{name}.expanded.rs:{}; if this is intended, run with BLESS=1", index + 1);
+        }
+        assert_eq!(expanded.lines().count(), expected.lines().count(), "golden/{name}.expanded.rs");
     }
 
     #[test]

@@ -119,8 +119,6 @@ use syn::{DeriveInput, parse_macro_input};
 /// ```
 /// mod vendored {
 ///     pub use meganeura::*;
-/// #   #[doc(hidden)]
-/// #   pub use meganeura::__private;
 /// }
 /// # fn main() {}
 ///

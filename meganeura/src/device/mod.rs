@@ -129,10 +129,11 @@ impl Device {
         !matches!(self.0.engine, Engine::Cpu(_))
     }
 
-    /// Whether both are the same device.
+    /// Whether tensors of the one can be used on the other: the same adapter opened once, or the CPU in one precision.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        let host = !self.is_gpu() && !other.is_gpu();
+        Arc::ptr_eq(&self.0, &other.0) || (host && self.precision() == other.precision())
     }
 
     /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
@@ -154,6 +155,17 @@ impl Device {
             Engine::Gpu(gpu) => gpu.peak_bytes(),
         };
         stats
+    }
+
+    /// The plans that this device keeps, as text, in the order in which they were made: what runs, what is fused, where
+    /// results live, and how many bytes that takes.
+    #[must_use]
+    pub fn plan_dumps(&self) -> Vec<String> {
+        let plans = lock(&self.0.plans);
+        let mut hashes = plans.order.clone();
+        let mut seen = std::collections::HashSet::new();
+        hashes.retain(|hash| seen.insert(*hash));
+        hashes.iter().flat_map(|hash| &plans.by_hash[hash]).map(|(_, program)| program.plan.to_string()).collect()
     }
 
     /// Waits until everything submitted so far is done.

@@ -122,6 +122,13 @@ impl<T: ?Sized> Module for PhantomData<T> {
     fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
 }
 
+/// Holds nothing: the module of a function without parameters.
+impl Module for () {
+    fn visit<'a>(&'a self, _: At<'_>, _: &mut dyn FnMut(At<'_>, Slot<'a>)) {}
+
+    fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
+}
+
 macro_rules! tuple {
     ($($M:ident $i:tt),+) => {
         impl<$($M: Module),+> Module for ($($M,)+) {
@@ -207,8 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn phantom_data_holds_nothing() {
+    fn phantom_data_and_unit_hold_nothing() {
         assert_eq!(paths(PhantomData::<str>), [] as [&str; 0]);
+        assert_eq!(paths(()), [] as [&str; 0]);
     }
 
     #[test]

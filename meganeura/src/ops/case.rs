@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Op, Pointwise, Primitive, View};
+use super::{Op, Pointwise, View};
 use crate::tape::Var;
 use crate::{Error, Shape};
 

@@ -203,10 +203,15 @@ table! {
     /// `a` where `c` is not 0, else `b`.
     Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, c == 0.0)";
         |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
-    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 1 on the bounds themselves, 0 outside.
+    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 1 on the bounds themselves; outside, the gradient
+    /// goes to the bound.
     Clamp "clamp" (x, lo, hi) if x < lo { lo } else if x > hi { hi } else { x };
         "select(select(x, hi, x > hi), lo, x < lo)";
-        |y, dy| [((x.lt(lo) + x.gt(hi)).select(&x.constant(0.0), dy)), none, none];
+        |y, dy| [
+            ((x.lt(lo) + x.gt(hi)).select(&x.constant(0.0), dy)),
+            (x.lt(lo).select(dy, &x.constant(0.0))),
+            ((x.gt(hi) * x.ge(lo)).select(dy, &x.constant(0.0)))
+        ];
 }
 
 const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;

@@ -80,7 +80,7 @@ impl Stepper {
             updates.extend(cells.iter().cloned().zip(new_state));
             updates.push((cell, gate(new_w, &w)));
         }
-        tape.update(&updates)?;
+        tape.update(updates)?;
         if let Some(check) = check {
             check.verify()?;
         }

@@ -158,7 +158,8 @@ impl Tape {
         if let Some(value) = self.value_of(cell) {
             return self.var(value);
         }
-        if let Some(tensor) = self.recording.borrow().substitutes.get(&cell.id()).cloned() {
+        let substitute = self.recording.borrow().substitutes.get(&cell.id()).cloned();
+        if let Some(tensor) = substitute {
             return self.cell_leaf(cell, &tensor);
         }
         let tensor = cell.lock().tensor.clone();
@@ -349,9 +350,10 @@ impl Tape {
     }
 
     /// Computes everything that the caller holds, and replaces the value of each cell, all in one run.
-    pub(crate) fn update(&self, updates: &[(Arc<Cell>, Var)]) -> Result<()> {
-        let assigns: Vec<_> =
-            updates.iter().map(|(cell, new)| Ok((Arc::clone(cell), new.id()?))).collect::<Result<_>>()?;
+    ///
+    /// Takes the new values by name only: held, each would also be handed out as a tensor of its own.
+    pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
+        let assigns: Vec<_> = updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<_>>()?;
         self.recording.borrow_mut().run(&[], &assigns)
     }
 

@@ -14,7 +14,7 @@ use meganeura_derive_ui::{Scale, apply, device};
 #[derive(Module)]
 #[module(crate = "crate::crate_path::frameworks::dragonfly", sequential)]
 struct Net {
-    #[module(init = Scale::new(2.0), then = [relu, |x| x.clone()])]
+    #[module(init = Scale::new(2.0), then = [relu, |x| x * 1.0])]
     scale: Scale,
 }
 

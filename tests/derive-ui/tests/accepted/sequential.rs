@@ -25,7 +25,7 @@ struct Net {
     slope: f64,
     #[module(init = Scale::new(1.0), before = leaky_relu(self.slope), then = activation::double)]
     second: Scale,
-    #[module(init = Shift::new(0.5), before = |x| activation::double(x), then = [Var::square, self::identity::<3>, square])]
+    #[module(init = Shift::new(0.5), before = |x| x + x, then = [Var::square, self::identity::<3>, square])]
     third: Shift,
 }
 
@@ -35,8 +35,8 @@ struct Net {
 struct Order {
     #[module(init = Scale::new(2.0), before = |x| x.clone() + x.param(&self.one))]
     scale: Scale,
-    #[module(skip, init = meganeura::Param::new(meganeura::Tensor::full(&device(), [1], 1.0)?))]
-    one: meganeura::Param,
+    #[module(skip, init = Param::new(Tensor::full(&device(), [1], 1.0)?))]
+    one: Param,
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! The examples as programs: what they print, and how they end.
+
+use std::env::{self, consts::EXE_SUFFIX};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs an example on the CPU.
+fn run(name: &str, args: &[&str]) -> Output {
+    // Cargo puts tests into `deps/`, and the examples, which it builds before it runs them, beside that.
+    let test = env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("{name}{EXE_SUFFIX}"));
+    assert!(program.is_file(), "{} is missing: `cargo test -p meganeura-examples` builds it", program.display());
+    Command::new(program).args(args).env("MEGANEURA_DEVICE", "cpu").output().unwrap()
+}
+
+/// A folder of its own for each test; gone when the test ends well.
+fn folder(name: &str) -> PathBuf {
+    let folder = env::temp_dir().join(format!("meganeura-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn last_line(output: &Output) -> Value {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let line = stdout.lines().last().unwrap_or_else(|| panic!("nothing printed: {output:?}"));
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn digits_are_learned() {
+    let out = folder("digits");
+    let output = run("digits", &["--epochs", "3", "--json", "--out", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let result = last_line(&output);
+    assert!(result["test_accuracy"].as_f64().unwrap() > 0.9, "{result}");
+    assert_eq!(result["steps"], 3 * (1438 / 64));
+    assert!(result["seconds"].as_f64().unwrap() > 0.0);
+    assert!(result["device"].as_str().unwrap().starts_with("CPU"), "{result}");
+    assert!(stderr(&output).starts_with("Device: CPU"), "{}", stderr(&output));
+    for file in ["loss.svg", "digits.safetensors"] {
+        assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn digits_says_what_is_wrong_before_it_trains() {
+    let out = folder("wrong");
+    let file = out.join("file");
+    std::fs::write(&file, "").unwrap();
+    let ok = out.to_str().unwrap();
+    for (args, expected) in [
+        (["--out", file.to_str().unwrap(), "--device", "cpu"], "cannot write there"),
+        (["--out", ok, "--device", "no such adapter"], "no such adapter"),
+        (["--out", ok, "--batch", "0"], "--batch 0"),
+        (["--out", ok, "--batch", "5000"], "1438 images"),
+    ] {
+        let output = run("digits", &args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{args:?}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn bench_measures() {
+    let args = ["--batch", "4", "--steps", "3", "--warmup", "1", "--json"];
+    for (workload, params) in [("tiny", 9_962), ("mlp", 1_863_690)] {
+        let output = run("bench", &[&args[..], &["--workload", workload]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let report = last_line(&output);
+        let mut keys: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys.join(" "), KEYS);
+        assert_eq!((&report["workload"], &report["batch"]), (&workload.into(), &4.into()));
+        assert_eq!(report["params"], params);
+        let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
+        assert!(number("ms_per_step_min") <= number("ms_per_step_median"), "{report}");
+        assert!(number("loss_last") < number("loss_first"), "{report}");
+    }
+}
+
+const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
+                    ms_per_step_min params peak_device_mib peak_rss_mib plan_ms precision submissions_per_step version \
+                    workload";
+
+#[test]
+fn bench_says_what_is_not_there() {
+    for args in [
+        &["--workload", "unet"][..],
+        &["--workload", "resnet18gn"],
+        &["--precision", "fast"],
+        &["--precision", "double", "--device", "gpu"],
+    ] {
+        let output = run("bench", args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains("there"), "{args:?}: {}", stderr(&output));
+    }
+    let double = run("bench", &["--precision", "double", "--device", "cpu", "--batch", "2", "--steps", "1", "--json"]);
+    assert_eq!(last_line(&double)["precision"], "double");
+}

@@ -1,0 +1,1 @@
+//! What the tests need of the framework beyond its public interface comes through its `testing` feature; nothing is here.

@@ -1,0 +1,27 @@
+//! The tests of the whole, as one binary.
+//!
+//! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
+//! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
+//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure.
+
+mod adapter;
+mod numbers;
+mod ops;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// What a test says when it is over.
+type Outcome = Result<(), Failed>;
+
+/// Runs a test that returns the framework's errors.
+fn trial(name: impl Into<String>, test: impl FnOnce() -> meganeura::Result<()> + Send + 'static) -> Trial {
+    Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    numbers::collect(&mut trials);
+    ops::collect(&mut trials);
+    libtest_mimic::run(&arguments, trials).exit();
+}
