@@ -7,11 +7,16 @@ use super::{At, Module, Slot};
 /// The tree of a module's parameters and buffers. `{}` prints it:
 ///
 /// ```text
-/// Digits (19,146 parameters)
-/// ├─ stem                       320
-/// │  ├─ weight  [32, 1, 3, 3]   288
-/// │  └─ bias    [32]             32
-/// …
+/// Digits (20,874 parameters)
+/// ├─ stem                         320
+/// │  ├─ weight  [32, 1, 3, 3]     288
+/// │  └─ bias    [32]               32
+/// ├─ norm                          64
+/// │  ├─ weight  [32]               32
+/// │  └─ bias    [32]               32
+/// └─ head                      20,490
+///    ├─ weight  [10, 2048]     20,480
+///    └─ bias    [10]               10
 /// ```
 #[derive(Debug, Clone)]
 pub struct Summary {
@@ -54,7 +59,7 @@ impl Summary {
         Self { root }
     }
 
-    /// One line: `Digits (19,146 parameters)`.
+    /// One line: `Digits (20,874 parameters)`.
     fn headline(&self) -> String {
         let parameters = self.root.parameters();
         let noun = if parameters == 1 { "parameter" } else { "parameters" };
