@@ -91,7 +91,7 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut log: Box<dyn Write> = if options.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) };
     let device = meganeura_examples::device(&options.device)?;
-    writeln!(log, "Device: {device} ({})", device.reason())?;
+    writeln!(log, "Device: {device} — {}", device.reason())?;
     writable(&options.out)?;
 
     // A fifth of the images is never trained on, and tells how well unseen ones are read.

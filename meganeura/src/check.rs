@@ -30,7 +30,11 @@ use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
 /// # Errors
 ///
 /// If `f` records something that does not fit, or an operation without a gradient rule.
-pub fn gradcheck<M: Module + ?Sized>(module: &M, inputs: &[Tensor], f: impl Fn(&M, &[Var]) -> Vec<Var>) -> Result<Report> {
+pub fn gradcheck<M: Module + ?Sized>(
+    module: &M,
+    inputs: &[Tensor],
+    f: impl Fn(&M, &[Var]) -> Vec<Var>,
+) -> Result<Report> {
     Gradcheck::default().run(module, inputs, f)
 }
 
@@ -147,7 +151,15 @@ impl Gradcheck {
         }
     }
 
-    fn compare(&self, tape: &Tape, loss: ValueId, name: String, var: &Var, value: &Tensor, analytic: &[f64]) -> Result<Entry> {
+    fn compare(
+        &self,
+        tape: &Tape,
+        loss: ValueId,
+        name: String,
+        var: &Var,
+        value: &Tensor,
+        analytic: &[f64],
+    ) -> Result<Entry> {
         let id = var.id()?;
         let mut data = value.to_f64_vec()?;
         let mut entry = Entry {
@@ -247,7 +259,9 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Entry { name, shape, checked, largest_absolute, largest_relative, worst, analytic, numeric, passed } in &self.entries {
+        for Entry { name, shape, checked, largest_absolute, largest_relative, worst, analytic, numeric, passed } in
+            &self.entries
+        {
             let verdict = if *passed { "ok  " } else { "FAIL" };
             writeln!(
                 f,

@@ -64,7 +64,14 @@ impl Error {
     /// An error of this kind; the message says what was expected and what was found.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, op: None, message: message.into(), operands: Vec::new(), location: None, source: None }))
+        Self(Arc::new(Inner {
+            kind,
+            op: None,
+            message: message.into(),
+            operands: Vec::new(),
+            location: None,
+            source: None,
+        }))
     }
 
     /// What went wrong.

@@ -43,10 +43,11 @@ mod cpu;
 mod device;
 mod dtype;
 mod error;
-mod grad;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod grad;
 mod graph;
+mod host;
 mod loss;
 mod param;
 mod plan;

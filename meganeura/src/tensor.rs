@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cpu::HostBuffer;
 use crate::error::bail;
+use crate::host::HostBuffer;
 use crate::{DType, Device, Result, Shape, TensorType};
 
 /// An array of numbers on a [`Device`]. Cheap to clone; never changes once made.

@@ -15,7 +15,8 @@ pub(crate) fn check(name: &str, found: &str) -> Outcome {
     let expected = std::fs::read_to_string(&path)
         .map_err(|error| Failed::from(format!("{}: {error}; MEGANEURA_BLESS=1 writes it", path.display())))?;
     difference(&expected, found).map_or(Ok(()), |difference| {
-        Err(format!("golden/{name}.txt has changed; if that is intended, run with MEGANEURA_BLESS=1\n{difference}").into())
+        Err(format!("golden/{name}.txt has changed; if that is intended, run with MEGANEURA_BLESS=1\n{difference}")
+            .into())
     })
 }
 

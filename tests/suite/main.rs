@@ -5,8 +5,14 @@
 //! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure.
 
 mod adapter;
+mod golden;
+mod gradients;
+mod layers;
+mod nets;
 mod numbers;
 mod ops;
+mod planted;
+mod tape;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -22,6 +28,11 @@ fn main() {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     numbers::collect(&mut trials);
+    golden::collect(&mut trials);
     ops::collect(&mut trials);
+    layers::collect(&mut trials);
+    planted::collect(&mut trials);
+    tape::collect(&mut trials);
+    gradients::collect(&mut trials);
     libtest_mimic::run(&arguments, trials).exit();
 }

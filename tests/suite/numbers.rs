@@ -73,7 +73,10 @@ pub(crate) fn compare(what: &str, computed: &Computed, reference: &Reference, to
     let (error, at) = worst;
     if error > tolerance {
         let (x, want) = (computed[at], reference[at]);
-        return Err(format!("{what}: element {at} is {x:e}, not {want:e} (error {error:.1e}, allowed {tolerance:.1e})").into());
+        return Err(format!(
+            "{what}: element {at} is {x:e}, not {want:e} (error {error:.1e}, allowed {tolerance:.1e})"
+        )
+        .into());
     }
     Ok(error)
 }

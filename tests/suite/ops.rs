@@ -42,7 +42,8 @@ fn failed(error: Error) -> Failed {
 
 /// The case's results on a device, which it records on the given tape.
 fn record(case: &Case, tape: &Tape, operands: &[Numbers]) -> Result<(Vec<Var>, Vec<Var>)> {
-    let x = operands.iter().map(|numbers| Ok(tape.input(&numbers.tensor(&tape.device())?))).collect::<Result<Vec<_>>>()?;
+    let x =
+        operands.iter().map(|numbers| Ok(tape.input(&numbers.tensor(&tape.device())?))).collect::<Result<Vec<_>>>()?;
     let y = (case.build)(&x);
     Ok((x, y))
 }

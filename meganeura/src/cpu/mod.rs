@@ -2,7 +2,6 @@
 //!
 //! Knows plans and how to call the native kernels of operations; not what an operation means.
 
-mod buffer;
 mod gemm;
 mod loops;
 mod pointwise;
@@ -11,13 +10,12 @@ mod view;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use buffer::HostBuffer;
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::*;
 pub use real::Real;
 pub use view::{OutView, View};
 
-use crate::error::bail;
+use crate::host::HostBuffer;
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
@@ -40,11 +38,18 @@ struct Memory<'a> {
 
 impl Cpu {
     /// Runs a plan; the storages of its outputs. Updated leaves are written in place and must not be shared.
-    pub(crate) fn run(&self, plan: &Plan, dtype: DType, bindings: &mut Bindings<'_>, poison: bool) -> Result<Vec<Storage>> {
+    pub(crate) fn run(
+        &self,
+        plan: &Plan,
+        dtype: DType,
+        bindings: &mut Bindings<'_>,
+        poison: bool,
+    ) -> Result<Vec<Storage>> {
         // One run at a time: the slots are shared, and a run uses all threads anyway.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         prepare_slots(plan, &mut slots)?;
-        let outputs = plan.outputs.iter().map(|&s| HostBuffer::try_zeros(plan.storages[s].dtype, plan.storages[s].elements));
+        let outputs =
+            plan.outputs.iter().map(|&s| HostBuffer::try_zeros(plan.storages[s].dtype, plan.storages[s].elements));
         let mut memory = Memory {
             plan,
             leaves: &mut bindings.leaves,
@@ -170,26 +175,6 @@ impl Memory<'_> {
         }
         for (&(storage, _), buffer) in step.outputs.iter().zip(written) {
             self.put(storage, buffer);
-        }
-    }
-}
-
-impl HostBuffer {
-    fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
-        fn reserve<T: Clone + Default>(len: usize) -> Option<Vec<T>> {
-            let mut data = Vec::new();
-            data.try_reserve_exact(len).ok()?;
-            data.resize(len, T::default());
-            Some(data)
-        }
-        let buffer = match dtype {
-            DType::F32 => reserve(len).map(Self::F32),
-            DType::F64 => reserve(len).map(Self::F64),
-            DType::U32 => reserve(len).map(Self::U32),
-        };
-        match buffer {
-            Some(buffer) => Ok(buffer),
-            None => bail!(OutOfMemory, "no room for {len} numbers of {dtype}, {} bytes", len.saturating_mul(dtype.bytes())),
         }
     }
 }

@@ -19,7 +19,12 @@ pub(super) enum Source<'a, T> {
     Updated(usize),
 }
 
-pub(super) fn run<T: Real>(program: &Program, inputs: &[Source<'_, T>], host: &[HostWord], outputs: &mut [OutView<'_, T>]) {
+pub(super) fn run<T: Real>(
+    program: &Program,
+    inputs: &[Source<'_, T>],
+    host: &[HostWord],
+    outputs: &mut [OutView<'_, T>],
+) {
     if let [OutView::Index(to)] = outputs {
         return copy_indices(inputs, to);
     }
@@ -90,7 +95,9 @@ impl<'a, T: Real> Machine<'a, T> {
             let len = BLOCK.min(elements - start);
             for (k, input) in self.inputs.iter().enumerate() {
                 match (input, &self.layouts[k]) {
-                    (Source::Updated(result), _) => gathered[k][..len].copy_from_slice(&outputs[*result][start..][..len]),
+                    (Source::Updated(result), _) => {
+                        gathered[k][..len].copy_from_slice(&outputs[*result][start..][..len]);
+                    }
                     (Source::View(view), Some(layout)) => {
                         gather(view.floats(), layout, first + start, &mut gathered[k][..len]);
                     }
@@ -112,7 +119,13 @@ impl<'a, T: Real> Machine<'a, T> {
         }
     }
 
-    fn read<'b>(&'b self, input: &Input, results: &'b [[T; BLOCK]], gathered: &'b [[T; BLOCK]], first: usize) -> &'b [T] {
+    fn read<'b>(
+        &'b self,
+        input: &Input,
+        results: &'b [[T; BLOCK]],
+        gathered: &'b [[T; BLOCK]],
+        first: usize,
+    ) -> &'b [T] {
         match *input {
             Input::Result(row) => &results[row],
             Input::Operand(k) => match (&self.inputs[k], &self.layouts[k]) {

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-use super::HostBuffer;
 use crate::DType;
+use crate::host::HostBuffer;
 
 /// `f32` or `f64`, with the functions that the elementwise table needs.
 pub trait Real:
@@ -163,7 +163,11 @@ real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf);
 mod fast {
     /// eˣ by reduction to `[-ln2/2, ln2/2]` and a polynomial of degree 6.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the clamp keeps the exponent in range")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the clamp keeps the exponent in range"
+    )]
     pub(super) fn exp(x: f32) -> f32 {
         // 1.5·2²³: adding it leaves the nearest integer in the low bits.
         const ROUND: f32 = 12_582_912.0;

@@ -3,10 +3,10 @@
 use super::Device;
 #[cfg(feature = "gpu")]
 use super::Engine;
-use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::Precision;
 use crate::Result;
+use crate::error::bail;
 
 /// The environment variable that overrides [`Device::best`]'s choice.
 const OVERRIDE: &str = "MEGANEURA_DEVICE";
@@ -79,4 +79,3 @@ impl Device {
         }
     }
 }
-

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cpu::{Cpu, HostBuffer};
+use crate::cpu::Cpu;
 #[cfg(feature = "gpu")]
 use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
+use crate::host::HostBuffer;
 use crate::plan::{Bindings, Key, Plan, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};

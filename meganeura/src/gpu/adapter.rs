@@ -73,8 +73,9 @@ impl Gpu {
             required_limits: limits.clone(),
             ..wgpu::DeviceDescriptor::default()
         };
-        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
-            .map_err(|error| Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error))?;
+        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).map_err(|error| {
+            Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
+        })?;
         let faults = Arc::new(Mutex::new(Faults::default()));
         let report = Arc::clone(&faults);
         device.on_uncaptured_error(Arc::new(move |error| lock(&report).note(error)));

@@ -107,7 +107,7 @@ mod tests {
     fn size_classes_waste_little() {
         for bytes in [1, 256, 257, 1000, 65_537, 1_000_000, 123_456_789] {
             let size = size_class(bytes);
-            assert!(size >= bytes as u64 && size % 256 == 0);
+            assert!(size >= bytes as u64 && size.is_multiple_of(256));
             assert!(size as f64 <= bytes as f64 * 1.125 + 256.0, "{bytes} bytes take {size}");
         }
     }

@@ -15,8 +15,8 @@ use std::task::Poll;
 pub(crate) use memory::Buffer;
 pub(crate) use program::Executable;
 
-use crate::cpu::HostBuffer;
 use crate::error::bail;
+use crate::host::HostBuffer;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 use memory::Memory;
 use program::Pipelines;

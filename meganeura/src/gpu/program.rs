@@ -63,7 +63,13 @@ impl Gpu {
         let most = self.0.limits.max_compute_workgroups_per_dimension;
         let compiled = launches.iter().zip(&sources).map(|((step, launch), source)| {
             let Some(grid) = fold(launch.workgroups, most) else {
-                bail!(OutOfMemory, "kernel {} needs {} workgroups, more than {} runs", launch.kernel, launch.workgroups, self.0.name);
+                bail!(
+                    OutOfMemory,
+                    "kernel {} needs {} workgroups, more than {} runs",
+                    launch.kernel,
+                    launch.workgroups,
+                    self.0.name
+                );
             };
             let storages = launch.bindings.iter().map(|binding| {
                 let storage = match *binding {
@@ -126,7 +132,8 @@ impl Gpu {
             }
         }
         let host = self.write_host(&mut arena, bindings.host)?;
-        let outputs = plan.outputs.iter().map(|&s| self.allocate(plan.storages[s].bytes())).collect::<Result<Vec<_>>>()?;
+        let outputs =
+            plan.outputs.iter().map(|&s| self.allocate(plan.storages[s].bytes())).collect::<Result<Vec<_>>>()?;
         if poison {
             outputs.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
         }

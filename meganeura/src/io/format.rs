@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
-use crate::cpu::HostBuffer;
 use crate::error::bail;
+use crate::host::HostBuffer;
 use crate::{Device, Error, ErrorKind, Result, Shape, Tensor};
 
 /// A file with these tensors.

@@ -167,7 +167,9 @@ pub(super) fn pointwise() -> Vec<Case> {
             case.tolerance(2e-6)
         };
         let case = match op {
-            Pointwise::Log | Pointwise::Sqrt | Pointwise::Rsqrt | Pointwise::Recip | Pointwise::Pow => case().range(0.2, 3.0),
+            Pointwise::Log | Pointwise::Sqrt | Pointwise::Rsqrt | Pointwise::Recip | Pointwise::Pow => {
+                case().range(0.2, 3.0)
+            }
             Pointwise::Div => case().range(0.5, 2.0),
             _ => case(),
         };
@@ -181,7 +183,8 @@ pub(super) fn pointwise() -> Vec<Case> {
     cases.push(compare("mul", |x| &x[0] * &x[1]));
     cases.push(compare("minimum", |x| x[0].minimum(&x[1])));
     cases.push(compare("select", |x| x[0].gt(&x[1]).select(&x[0], &x[1])));
-    cases.push(Case::recorded("scalars", &[&[3, 3]], |x| (1.0 - &x[0] * 2.0).leaky_relu(0.1).elu(0.5).clamp(-0.4, 1.5)));
+    cases
+        .push(Case::recorded("scalars", &[&[3, 3]], |x| (1.0 - &x[0] * 2.0).leaky_relu(0.1).elu(0.5).clamp(-0.4, 1.5)));
     cases.push(Case::recorded("fused", &[&[7, 9], &[9]], |x| {
         let y = (&x[0] * &x[1]).tanh();
         (&y + x[0].t().t()).gelu() * y.square() + &x[1]

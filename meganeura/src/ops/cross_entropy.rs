@@ -71,7 +71,13 @@ impl Primitive for CrossEntropy {
             let case = super::case::Case::new(Self { smoothing: Exact(smoothing) }).input(x);
             case.labels(labels.dims(), x[1]).tolerance(1e-5).scale(3.0)
         };
-        vec![case(&[1, 2], 0.0), case(&[5, 3], 0.0), case(&[4, 10], 0.1), case(&[2, 7, 3, 2], 0.3), case(&[3, 300], 0.0)]
+        vec![
+            case(&[1, 2], 0.0),
+            case(&[5, 3], 0.0),
+            case(&[4, 10], 0.1),
+            case(&[2, 7, 3, 2], 0.3),
+            case(&[3, 300], 0.0),
+        ]
     }
 }
 

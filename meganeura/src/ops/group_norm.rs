@@ -114,7 +114,12 @@ impl Primitive for GroupNorm {
         use super::case::Case;
         let case = |shape: &[usize], groups| {
             let c = [shape[1]];
-            Case::new(Self { groups, eps: Exact(1e-5) }).input(shape).input(&c).input(&c).tolerance(2e-5).naive(move |a| naive(a, groups))
+            Case::new(Self { groups, eps: Exact(1e-5) })
+                .input(shape)
+                .input(&c)
+                .input(&c)
+                .tolerance(2e-5)
+                .naive(move |a| naive(a, groups))
         };
         vec![
             case(&[1, 1, 2, 2], 1),
@@ -168,7 +173,8 @@ impl Kernel for GroupNorm {
         cpu::parallel_zip(mean, rstd, 1, |at, mean, rstd| {
             let x = &x[at * g.group()..][..g.group()];
             mean[0] = cpu::sum(x) / count;
-            rstd[0] = T::ONE / (cpu::sum_by(x, |x| (x - mean[0]) * (x - mean[0])) / count + T::from_f64(self.eps.0)).sqrt();
+            rstd[0] =
+                T::ONE / (cpu::sum_by(x, |x| (x - mean[0]) * (x - mean[0])) / count + T::from_f64(self.eps.0)).sqrt();
         });
         let (mean, rstd) = (&*mean, &*rstd);
         cpu::parallel(y.floats(), g.s, |first, y| {
@@ -225,7 +231,8 @@ impl Kernel for GroupNormGrad {
             let at = first / g.group();
             let (mean, rstd) = (mean[at], rstd[at]);
             let (mut sum, mut dot) = (T::ZERO, T::ZERO);
-            for (k, (x, dy)) in x[first..][..g.group()].chunks_exact(g.s).zip(dy[first..].chunks_exact(g.s)).enumerate() {
+            for (k, (x, dy)) in x[first..][..g.group()].chunks_exact(g.s).zip(dy[first..].chunks_exact(g.s)).enumerate()
+            {
                 let weight = weight[g.channel(at, k * g.s)];
                 sum += weight * cpu::sum(dy);
                 dot += weight * cpu::dot_by(x, dy, |x, dy| dy * (x - mean) * rstd);

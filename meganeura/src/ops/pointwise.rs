@@ -60,7 +60,6 @@ macro_rules! table {
             }
 
             /// Computes the row for each element.
-            #[expect(clippy::redundant_closure_call, reason = "rows are written as closures")]
             pub(crate) fn eval<T: Real>(self, x: &[&[T]], out: &mut [T]) {
                 match self { $(Self::$name => each!(x, out, ($($x),+) $cpu),)+ }
             }

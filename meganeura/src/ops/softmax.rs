@@ -51,7 +51,8 @@ impl Primitive for Softmax {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        let case = |x: &[usize], axis, log| super::case::Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
+        let case =
+            |x: &[usize], axis, log| super::case::Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
         let shapes: [(&[usize], usize); 5] =
             [(&[1, 1], 1), (&[3, 5], 1), (&[4, 7, 3], 1), (&[6, 2], 0), (&[2, 515], 1)];
         shapes.iter().flat_map(|&(x, axis)| [case(x, axis, false), case(x, axis, true)]).collect()

@@ -70,7 +70,8 @@ impl Primitive for View {
             Self::Expand(to) if from.broadcast(to) == Some(*to) => *to,
             Self::Expand(to) => return Err(format!("{from} does not broadcast to {to}")),
             Self::Slice { axis, start, len } => {
-                let extent = *from.dims().get(*axis).ok_or(format!("axis {axis} of a shape of {} axes", from.rank()))?;
+                let extent =
+                    *from.dims().get(*axis).ok_or(format!("axis {axis} of a shape of {} axes", from.rank()))?;
                 if *len == 0 || start + len > extent {
                     return Err(format!("elements {start}..{} of axis {axis}, whose extent is {extent}", start + len));
                 }

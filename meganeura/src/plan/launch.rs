@@ -1,8 +1,8 @@
 //! GPU only: how steps are launched, and how layouts are spelled in WGSL.
 
 use super::{Argument, Place, Plan, StorageInfo, Work};
-use crate::shape::Layout;
 use crate::DType;
+use crate::shape::Layout;
 
 /// One way to compute an operation on a GPU: launches that run one after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -51,6 +51,7 @@ struct Lowering<'a> {
 }
 
 /// What an operand turns out to be behind its views.
+#[expect(clippy::large_enum_variant, reason = "lives on the stack for a moment; a box would only cost")]
 enum Resolved {
     Const(crate::graph::Exact),
     /// A float among the host's words.
@@ -101,7 +102,8 @@ impl Lowering<'_> {
                             Some(layout) => Operand { storage: operand.storage, argument: argument(layout) },
                             None => {
                                 let copy = self.contiguous(operand);
-                                let layout = view.layout(&copy.argument.layout).expect("contiguous values have all views");
+                                let layout =
+                                    view.layout(&copy.argument.layout).expect("contiguous values have all views");
                                 Operand { storage: copy.storage, argument: argument(layout) }
                             }
                         })
@@ -250,7 +252,8 @@ impl Lowering<'_> {
         let maker = steps.iter().position(|step| step.outputs.iter().any(|(storage, _)| *storage == value.storage));
         let Some(maker) = maker else { return false };
         let elementwise = matches!(steps[maker].work, Work::Pointwise(_));
-        let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape == value.argument.ty.shape;
+        let whole =
+            |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape == value.argument.ty.shape;
         self.plan.storages[value.storage].place == UNPLACED
             && whole(&value.argument)
             && elementwise

@@ -41,11 +41,7 @@ pub(crate) struct Key {
 
 impl From<&Request<'_>> for Key {
     fn from(request: &Request<'_>) -> Self {
-        Self {
-            graph: request.graph.clone(),
-            outputs: request.outputs.to_vec(),
-            assigns: request.assigns.to_vec(),
-        }
+        Self { graph: request.graph.clone(), outputs: request.outputs.to_vec(), assigns: request.assigns.to_vec() }
     }
 }
 
@@ -165,7 +161,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(request: &Request<'_>, target: Target) -> Self {
-        let roots: Vec<_> = request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
+        let roots: Vec<_> =
+            request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
         let (outputs, assigned) = roots.split_at(request.outputs.len());
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();

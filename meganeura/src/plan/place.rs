@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn living_together_means_living_apart() {
-        let intervals = [interval(0, 9, 10), interval(1, 3, 50), interval(2, 4, 20), interval(5, 6, 40), interval(4, 5, 5)];
+        let intervals =
+            [interval(0, 9, 10), interval(1, 3, 50), interval(2, 4, 20), interval(5, 6, 40), interval(4, 5, 5)];
         let (slots, sizes) = assign(&intervals);
         for (i, a) in intervals.iter().enumerate() {
             assert!(sizes[slots[i]] >= a.bytes);

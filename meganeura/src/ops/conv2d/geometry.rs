@@ -165,7 +165,9 @@ impl Geometry {
 
 /// The shapes that all three kernels are held to: everything that was ever got wrong.
 #[cfg(feature = "testing")]
-pub(super) fn cases(case: impl Fn(Conv2dOptions, Shape, Shape) -> super::super::case::Case) -> Vec<super::super::case::Case> {
+pub(super) fn cases(
+    case: impl Fn(Conv2dOptions, Shape, Shape) -> super::super::case::Case,
+) -> Vec<super::super::case::Case> {
     let of = |stride, padding, dilation, groups| Conv2dOptions { stride, padding, dilation, groups };
     let plain = Conv2dOptions::default();
     [

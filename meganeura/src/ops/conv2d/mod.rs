@@ -48,7 +48,11 @@ impl Primitive for Conv2d {
     fn cases() -> Vec<super::case::Case> {
         geometry::cases(|options, x, w| {
             let naive = move |a: &[super::case::Array]| geometry::naive(a, options, x, w).swap_remove(0);
-            super::case::Case::new(Self(options)).input(x.dims()).input(w.dims()).tolerance(1e-5).naive(move |a| vec![naive(a)])
+            super::case::Case::new(Self(options))
+                .input(x.dims())
+                .input(w.dims())
+                .tolerance(1e-5)
+                .naive(move |a| vec![naive(a)])
         })
     }
 }

@@ -156,7 +156,10 @@ impl Kernel for AvgPool2dGrad {
 
     fn variants(&self, _: &[Argument], y: &[TensorType]) -> Vec<Variant> {
         let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("gather", Launch::new("avg_pool2d_grad", self.forward.defines(self.input), (1, 1), groups))]
+        vec![Variant::simple(
+            "gather",
+            Launch::new("avg_pool2d_grad", self.forward.defines(self.input), (1, 1), groups),
+        )]
     }
 }
 

@@ -133,7 +133,13 @@ impl Var {
     /// The maximum of each window of `[N, C, H, W]`. Padding counts as −∞.
     #[must_use]
     #[track_caller]
-    pub fn max_pool2d(&self, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2]) -> Self {
+    pub fn max_pool2d(
+        &self,
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+    ) -> Self {
         let [y, _] = self.record_many(MaxPool2d(Pool2d { kernel, stride, padding, dilation }), &[self]);
         y
     }

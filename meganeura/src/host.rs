@@ -1,6 +1,7 @@
-//! Host memory of one element type.
+//! Host memory of one element type: what tensors come from and go to, and what the native executor computes in.
 
-use crate::DType;
+use crate::error::bail;
+use crate::{DType, Result};
 
 /// Numbers in host memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +12,27 @@ pub enum HostBuffer {
 }
 
 impl HostBuffer {
+    /// Zeros, or an error where there is no room for them.
+    pub(crate) fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
+        fn reserve<T: Clone + Default>(len: usize) -> Option<Vec<T>> {
+            let mut data = Vec::new();
+            data.try_reserve_exact(len).ok()?;
+            data.resize(len, T::default());
+            Some(data)
+        }
+        let buffer = match dtype {
+            DType::F32 => reserve(len).map(Self::F32),
+            DType::F64 => reserve(len).map(Self::F64),
+            DType::U32 => reserve(len).map(Self::U32),
+        };
+        match buffer {
+            Some(buffer) => Ok(buffer),
+            None => {
+                bail!(OutOfMemory, "no room for {len} numbers of {dtype}, {} bytes", len.saturating_mul(dtype.bytes()))
+            }
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::F32(data) => data.len(),

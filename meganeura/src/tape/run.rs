@@ -1,0 +1,146 @@
+//! Running a tape: what is wanted goes through a plan, with the leaves' tensors, and comes back as tensors.
+
+use std::sync::{Arc, MutexGuard};
+
+use super::{Leaf, Recording, Tape, Var};
+use crate::error::bail;
+use crate::graph::{Source, ValueId};
+use crate::param::{Cell, State};
+use crate::plan::{Bindings, Request};
+use crate::tensor::Storage;
+use crate::{Result, Tensor};
+
+impl Tape {
+    /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
+    pub(crate) fn tensor_of(&self, value: ValueId) -> Result<Tensor> {
+        let known = {
+            let recording = self.recording.borrow();
+            match recording.graph.maker(value).source {
+                Source::Leaf(leaf) => Some(match &recording.leaves[leaf] {
+                    Leaf::Input(tensor) => tensor.clone(),
+                    Leaf::Cell { cell, .. } => match recording.substitutes.get(&cell.id()) {
+                        Some(tensor) => tensor.clone(),
+                        None => cell.lock().tensor.clone(),
+                    },
+                }),
+                _ => recording.values.get(&value).cloned(),
+            }
+        };
+        if let Some(tensor) = known {
+            return Ok(tensor);
+        }
+        self.recording.borrow_mut().run(&[value], &[])?;
+        Ok(self.recording.borrow().values[&value].clone())
+    }
+
+    /// Computes everything that the caller holds, and replaces the value of each cell, all in one run.
+    ///
+    /// Takes the new values by name only: held, each would also be handed out as a tensor of its own.
+    pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
+        let assigns: Vec<_> = updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<_>>()?;
+        self.recording.borrow_mut().run(&[], &assigns)
+    }
+
+    /// Computes `value` with other tensors in the place of some leaves, leaving the tape as it is.
+    pub(crate) fn evaluate_with(&self, values: &[ValueId], replaced: &[(ValueId, Tensor)]) -> Result<Vec<Tensor>> {
+        self.recording.borrow().execute(values, &[], replaced)
+    }
+}
+
+impl Recording {
+    fn run(&mut self, wanted: &[ValueId], assigns: &[(Arc<Cell>, ValueId)]) -> Result<()> {
+        let held = (0..self.graph.values()).filter(|&v| self.handles[v].strong_count() > 0);
+        #[expect(clippy::cast_possible_truncation, reason = "value numbers are u32")]
+        let held = held.map(|v| ValueId(v as u32));
+        let is_computed = |v: &ValueId| matches!(self.graph.maker(*v).source, Source::Op(_));
+        let mut outputs: Vec<_> = held.filter(is_computed).filter(|v| !self.values.contains_key(v)).collect();
+        outputs.extend(wanted.iter().filter(|v| !outputs.contains(v)).copied().collect::<Vec<_>>());
+        let tensors = self.execute(&outputs, assigns, &[])?;
+        self.values.extend(outputs.into_iter().zip(tensors));
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        outputs: &[ValueId],
+        assigns: &[(Arc<Cell>, ValueId)],
+        replaced: &[(ValueId, Tensor)],
+    ) -> Result<Vec<Tensor>> {
+        let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
+        let request = Request { graph: &self.graph, outputs, assigns: &assigned };
+        let executable = self.device.plan(&request)?;
+        let mut leaves = Vec::with_capacity(self.leaves.len());
+        for leaf in &self.leaves {
+            leaves.push(self.leaf_storage(leaf, replaced)?);
+        }
+        // An updated cell lends out its storage for the run, so that it can be written in place.
+        let mut locks = Vec::with_capacity(assigns.len());
+        for ((cell, _), &(leaf, _)) in assigns.iter().zip(&assigned) {
+            let mut state = cell.lock();
+            drop(std::mem::replace(&mut leaves[leaf], Storage::empty()));
+            let mut storage = std::mem::replace(state.tensor.storage_mut(), Storage::empty());
+            if !storage.is_unique() {
+                match self.device.copy(&storage, state.tensor.ty()) {
+                    Ok(copy) => storage = copy,
+                    Err(error) => {
+                        *state.tensor.storage_mut() = storage;
+                        restore(&mut locks, &mut leaves);
+                        return Err(error);
+                    }
+                }
+            }
+            leaves[leaf] = storage;
+            locks.push((leaf, state));
+        }
+        let mut bindings = Bindings { leaves, host: &self.host };
+        let results = self.device.run(&executable, &mut bindings);
+        if results.is_ok() {
+            locks.iter_mut().for_each(|(_, state)| state.version += 1);
+        }
+        restore(&mut locks, &mut bindings.leaves);
+        Ok(outputs
+            .iter()
+            .zip(results?)
+            .map(|(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage))
+            .collect())
+    }
+
+    fn leaf_storage(&self, leaf: &Leaf, replaced: &[(ValueId, Tensor)]) -> Result<Storage> {
+        match leaf {
+            Leaf::Input(tensor) => {
+                let of_this = |value: &ValueId| match self.graph.maker(*value).source {
+                    Source::Leaf(k) => std::ptr::eq(&raw const self.leaves[k], leaf),
+                    _ => false,
+                };
+                let tensor = replaced.iter().find(|(value, _)| of_this(value)).map_or(tensor, |(_, tensor)| tensor);
+                Ok(tensor.storage().clone())
+            }
+            Leaf::Cell { cell, version, value } => {
+                if let Some((_, tensor)) = replaced.iter().find(|(v, _)| v == value) {
+                    return Ok(tensor.storage().clone());
+                }
+                if let Some(tensor) = self.substitutes.get(&cell.id()) {
+                    return Ok(tensor.storage().clone());
+                }
+                let state = cell.lock();
+                if state.version != *version {
+                    drop(state);
+                    let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
+                    bail!(
+                        StaleTape,
+                        "{name} was updated after this tape recorded it; record the step again on a new tape \
+                         (values wanted from this one must be read, or held in a `Var`, before the update)"
+                    );
+                }
+                Ok(state.tensor.storage().clone())
+            }
+        }
+    }
+}
+
+/// Gives updated storages back to the cells that lent them.
+fn restore(locks: &mut Vec<(usize, MutexGuard<'_, State>)>, leaves: &mut [Storage]) {
+    for (leaf, mut state) in locks.drain(..) {
+        *state.tensor.storage_mut() = std::mem::replace(&mut leaves[leaf], Storage::empty());
+    }
+}

@@ -1,0 +1,225 @@
+//! Every layer, every loss and a model made of them: gradients against finite differences, and outputs and gradients in
+//! `f32`, natively and on the GPU, against `f64`.
+
+use std::sync::Arc;
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::check::Gradcheck;
+use meganeura::nn::*;
+use meganeura::{
+    CrossEntropyOptions, Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape,
+    Tensor, Var,
+};
+
+use crate::adapter::gpu_trial;
+use crate::nets::{Nested, Pool, Tiny, randomise, tensor};
+use crate::numbers::{Computed, Reference, compare};
+
+/// A layer and the shape of its input.
+struct Subject {
+    name: String,
+    x: Vec<usize>,
+    build: Box<dyn Fn(&Device) -> Result<Box<dyn Layer>> + Send + Sync>,
+    /// Sums of K rounded terms lose about √K units in the last place; no subject sums more than 200. Through the 1/σ of a
+    /// normalisation and the functions of a GPU, which may be some units off, they lose a few times that.
+    tolerance: f64,
+}
+
+/// A layer that is built by `builder`.
+fn of<I>(name: &str, x: &[usize], builder: I) -> Subject
+where
+    I: Init<Output: Layer + 'static> + Clone + Send + Sync + 'static,
+{
+    built(name, x, move |device| Ok(Box::new(builder.clone().init(device, Seed::new(1))?)))
+}
+
+fn built(
+    name: &str,
+    x: &[usize],
+    build: impl Fn(&Device) -> Result<Box<dyn Layer>> + Send + Sync + 'static,
+) -> Subject {
+    Subject { name: format!("{name} {x:?}"), x: x.to_vec(), build: Box::new(build), tolerance: 1e-5 }
+}
+
+fn subjects() -> Vec<Subject> {
+    let mut all = vec![
+        of("linear", &[4, 5], Linear::new(5, 3)),
+        of("linear without bias", &[2, 7], Linear::new(7, 4).bias(false)),
+        of("linear on a vector", &[5], Linear::new(5, 3)),
+        of("linear on more axes", &[2, 3, 5], Linear::new(5, 3)),
+        of("linear on many axes", &[2, 1, 3, 2, 4], Linear::new(4, 1)),
+        of("linear from one to one", &[3, 1], Linear::new(1, 1)),
+        of("conv2d", &[2, 3, 7, 6], Conv2d::new(3, 5, 3)),
+        of("conv2d without bias", &[3, 2, 5, 5], Conv2d::new(2, 3, 3).padding(1).bias(false)),
+        of("conv2d more padding than half", &[2, 2, 4, 5], Conv2d::new(2, 3, 3).padding(2)),
+        of("conv2d unequal kernel", &[2, 2, 6, 7], Conv2d::new(2, 3, (2, 3)).stride((2, 1)).padding((1, 0))),
+        of("conv2d even kernel", &[2, 2, 5, 5], Conv2d::new(2, 2, 4).padding(1)),
+        of("conv2d stride with a rest", &[2, 2, 9, 8], Conv2d::new(2, 3, 3).stride(3).padding(1)),
+        of("conv2d stride past the kernel", &[2, 2, 9, 9], Conv2d::new(2, 3, 2).stride(4)),
+        of("conv2d dilated", &[2, 2, 7, 9], Conv2d::new(2, 3, 3).dilation((2, 3)).padding(2)),
+        of("conv2d dilated and strided", &[2, 2, 9, 9], Conv2d::new(2, 3, 3).dilation(2).stride(2).padding((2, 1))),
+        of("conv2d groups", &[2, 4, 5, 6], Conv2d::new(4, 6, 3).groups(2).padding(1)),
+        of("conv2d depthwise", &[2, 3, 5, 5], Conv2d::new(3, 6, 3).groups(3).stride(2)),
+        of("conv2d 1×1", &[3, 4, 3, 2], Conv2d::new(4, 5, 1)),
+        of("conv2d 1×1 strided", &[2, 3, 5, 4], Conv2d::new(3, 2, 1).stride(2)),
+        of("conv2d whole image", &[2, 3, 4, 5], Conv2d::new(3, 4, (4, 5))),
+        of("conv2d width 41", &[2, 1, 3, 41], Conv2d::new(1, 2, 3).padding(1)),
+        of("group_norm 1 group", &[2, 4, 3, 5], GroupNorm::new(1, 4)),
+        of("group_norm as many groups as channels", &[2, 3, 4, 3], GroupNorm::new(3, 3)),
+        of("group_norm 2 groups", &[3, 6, 2, 3], GroupNorm::new(2, 6)),
+        of("group_norm without pixels", &[3, 6], GroupNorm::new(2, 6)),
+        of("group_norm on 1 axis", &[2, 4, 7], GroupNorm::new(2, 4).eps(0.1)),
+        of("group_norm on 3 axes", &[2, 4, 2, 3, 2], GroupNorm::new(4, 4)),
+        of("max_pool2d", &[2, 3, 6, 4], MaxPool2d::new(2)),
+        of("max_pool2d with a rest", &[2, 2, 7, 5], MaxPool2d::new((3, 2))),
+        of("max_pool2d overlapping", &[2, 2, 7, 6], MaxPool2d::new(3).stride(2).padding(1)),
+        of("max_pool2d dilated", &[2, 2, 7, 8], MaxPool2d::new((2, 3)).stride(1).dilation(2).padding((1, 0))),
+        of("avg_pool2d", &[2, 3, 6, 4], AvgPool2d::new(2)),
+        of("avg_pool2d with a rest", &[2, 2, 7, 5], AvgPool2d::new((3, 2))),
+        of("avg_pool2d overlapping", &[2, 2, 7, 6], AvgPool2d::new(3).stride(2).padding(1)),
+        of("avg_pool2d without padding", &[2, 2, 5, 6], AvgPool2d::new(3).padding(1).count_include_pad(false)),
+        of("dropout", &[5, 7], Dropout::new(0.3)),
+        of("flatten", &[2, 3, 2, 2], Flatten),
+        of("relu", &[5, 7], Relu),
+        of("leaky_relu", &[5, 7], LeakyRelu { slope: 0.2 }),
+        of("elu", &[5, 7], Elu { alpha: 1.3 }),
+        of("gelu", &[5, 7], Gelu),
+        of("gelu_tanh", &[5, 7], GeluTanh),
+        of("silu", &[5, 7], Silu),
+        of("sigmoid", &[5, 7], Sigmoid),
+        of("tanh", &[5, 7], Tanh),
+        of("softplus", &[5, 7], Softplus),
+        built("cross_entropy", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.0)))),
+        built("cross_entropy smoothed", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.2)))),
+        built("cross_entropy of pixels", &[2, 3, 2, 3], |_| Ok(Box::new(CrossEntropy::new(&[2, 2, 3], 3, 0.1)))),
+        built("mse", &[3, 5], |device| Ok(Box::new(Mse { target: target(device, &[3, 5])? }))),
+        built("bce_with_logits", &[3, 5], |device| Ok(Box::new(Bce { target: target(device, &[3, 5])? }))),
+        built("tiny", &[2, 1, 6, 6], |device| Ok(Box::new(Tiny::init(device, 1)?))),
+        built("nested", &[2, 2, 5, 5], |device| Ok(Box::new(Nested::from_seed(device, Seed::new(1))?))),
+        built("nested, the other variant", &[2, 2, 2, 2], |device| {
+            let mut net = Nested::from_seed(device, Seed::new(1))?;
+            net.pool = Pool::Weighted { weight: target(device, &[2, 3, 2, 2])? };
+            Ok(Box::new(net))
+        }),
+    ];
+    for subject in
+        all.iter_mut().filter(|subject| subject.name.starts_with("nested") || subject.name.starts_with("tiny"))
+    {
+        // Four layers, two of them normalisations, one after the other.
+        subject.tolerance = 5e-5;
+    }
+    all
+}
+
+fn target(device: &Device, shape: &[usize]) -> Result<Param> {
+    tensor(device, "target", meganeura::Shape::new(shape)).map(Param::new)
+}
+
+/// Losses as layers, so that they are checked like layers. Their targets are parameters: they have gradients too.
+#[derive(Module)]
+struct Mse {
+    target: Param,
+}
+
+impl Layer for Mse {
+    fn forward(&self, x: &Var) -> Var {
+        x.mse(&x.param(&self.target))
+    }
+}
+
+#[derive(Module)]
+struct Bce {
+    target: Param,
+}
+
+impl Layer for Bce {
+    fn forward(&self, x: &Var) -> Var {
+        x.bce_with_logits(&x.param(&self.target))
+    }
+}
+
+#[derive(Module)]
+struct CrossEntropy {
+    #[module(skip)]
+    shape: Vec<usize>,
+    #[module(skip)]
+    classes: usize,
+    #[module(skip)]
+    options: CrossEntropyOptions,
+}
+
+impl CrossEntropy {
+    fn new(shape: &[usize], classes: usize, label_smoothing: f64) -> Self {
+        Self { shape: shape.to_vec(), classes, options: CrossEntropyOptions { label_smoothing } }
+    }
+}
+
+impl Layer for CrossEntropy {
+    fn forward(&self, x: &Var) -> Var {
+        let shape = meganeura::Shape::new(&self.shape);
+        let labels: Vec<_> = (0..shape.elements()).map(|i| (i * 7 % self.classes) as u32).collect();
+        let labels = Tensor::indices(&x.tape().device(), shape, &labels).expect("as many labels as rows");
+        x.cross_entropy_with(&labels, self.options)
+    }
+}
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    for subject in subjects() {
+        let subject = Arc::new(subject);
+        let name = |part: &str| format!("layers::{part}::{}", subject.name);
+        let shared = Arc::clone(&subject);
+        trials.push(Trial::test(name("gradient"), move || gradient(&shared)));
+        let shared = Arc::clone(&subject);
+        trials.push(Trial::test(name("native"), move || agrees(&shared, &Device::cpu().for_testing(0)?)));
+        let shared = Arc::clone(&subject);
+        trials.push(gpu_trial(name("gpu"), move |device| agrees(&shared, &device.for_testing(0)?)));
+    }
+}
+
+fn gradient(subject: &Subject) -> Result<(), Failed> {
+    let device = Device::cpu_with(Precision::Double);
+    let mut layer = (subject.build)(&device)?;
+    randomise(&mut *layer)?;
+    let x = tensor(&device, "x", meganeura::Shape::new(&subject.x))?;
+    // Central differences are exact to about ε², 1e-12, and rounding, 1e-16/ε: far below these tolerances.
+    let check = Gradcheck::default().tolerance(1e-7, 1e-6).samples(60);
+    let report = check.run(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?;
+    let parameters = layer.named_parameters().len() + layer.named_buffers().len();
+    assert!(report.entries.len() <= parameters + 1 && report.entries.len() > layer.named_parameters().len());
+    // A check that compares zeros proves nothing.
+    for entry in &report.entries {
+        assert!(entry.analytic != 0.0 || entry.numeric != 0.0 || entry.largest_absolute > 0.0, "{report}");
+    }
+    Ok(report.ok()?)
+}
+
+/// Outputs and gradients by name, all of them in the order in which they came.
+type Pass = Vec<(String, Vec<f64>)>;
+
+/// One forward and backward pass, from a random cotangent.
+fn pass(subject: &Subject, device: &Device) -> Result<Pass> {
+    let mut layer = (subject.build)(device)?;
+    randomise(&mut *layer)?;
+    let tape = Tape::with_seed(device, 5);
+    let x = tape.input(&tensor(device, "x", meganeura::Shape::new(&subject.x))?);
+    let y = layer.forward(&x);
+    let cotangent = tape.input(&tensor(device, "cotangent", y.shape())?);
+    let grads = tape.backward_with(&y, &cotangent)?;
+    let mut pass =
+        vec![("the output".to_owned(), y), ("the input's gradient".to_owned(), grads.of(&x).expect("depends"))];
+    for (path, param) in layer.named_parameters() {
+        let gradient = grads.get(param).unwrap_or_else(|| panic!("no gradient for {path}"));
+        pass.push((format!("the gradient of {path}"), gradient));
+    }
+    pass.into_iter().map(|(name, value)| Ok((name, value.to_tensor()?.to_f64_vec()?))).collect()
+}
+
+fn agrees(subject: &Subject, device: &Device) -> Result<(), Failed> {
+    let reference = pass(subject, &Device::cpu_with(Precision::Double))?;
+    let computed = pass(subject, device)?;
+    assert_eq!(computed.len(), reference.len());
+    for ((name, computed), (_, reference)) in computed.into_iter().zip(reference) {
+        compare(&name, &Computed(computed), &Reference(reference), subject.tolerance)?;
+    }
+    Ok(())
+}
