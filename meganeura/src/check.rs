@@ -15,10 +15,9 @@
 
 use std::fmt;
 
-use rand_distr::{Distribution, StandardNormal};
-
 use crate::error::bail;
 use crate::graph::ValueId;
+use crate::init::Initializer;
 use crate::module::{At, Module, Seed, Slot};
 use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
 
@@ -134,12 +133,13 @@ impl Gradcheck {
     }
 
     fn weighted_sum(&self, device: &Device, tape: &Tape, outputs: Vec<Var>) -> Result<Var> {
-        let mut rng = Seed::new(self.seed).field("cotangents").rng();
+        let seed = Seed::new(self.seed).field("cotangents");
+        let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
         let mut total: Option<Var> = None;
-        for y in outputs.into_iter().filter(|y| y.error().is_some() || y.ty().dtype == DType::F64) {
-            let shape = y.shape();
-            let cotangent: Vec<f64> = (0..shape.elements()).map(|_| StandardNormal.sample(&mut rng)).collect();
-            let term = (y * tape.input(&Tensor::from_f64(device, shape, &cotangent)?)).sum();
+        let differentiable = |y: &Var| y.error().is_some() || y.ty().dtype == DType::F64;
+        for (k, y) in outputs.into_iter().filter(differentiable).enumerate() {
+            let cotangent = normal.sample(device, y.shape(), seed.index(k))?;
+            let term = (y * tape.input(&cotangent)).sum();
             total = Some(match total {
                 Some(total) => total + term,
                 None => term,

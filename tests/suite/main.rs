@@ -14,15 +14,10 @@ mod ops;
 mod planted;
 mod tape;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Failed};
 
 /// What a test says when it is over.
 type Outcome = Result<(), Failed>;
-
-/// Runs a test that returns the framework's errors.
-fn trial(name: impl Into<String>, test: impl FnOnce() -> meganeura::Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || test().map_err(|error| Failed::from(error.to_string())))
-}
 
 fn main() {
     let arguments = Arguments::from_args();

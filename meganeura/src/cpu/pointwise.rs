@@ -54,6 +54,9 @@ fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
 }
 
 struct Machine<'a, T> {
+    /// The widest SIMD of this processor, found when the program runs: the rows are compiled for each. Lanes are all that
+    /// differs, so results are the same bits everywhere.
+    arch: pulp::Arch,
     program: &'a Program,
     inputs: &'a [Source<'a, T>],
     /// Layouts with as few axes as possible, by operand.
@@ -82,7 +85,7 @@ impl<'a, T: Real> Machine<'a, T> {
                 numbers.push((*input, vec![T::from_f64(value); BLOCK]));
             }
         }
-        Self { program, inputs, layouts: inputs.iter().map(layout).collect(), numbers }
+        Self { arch: pulp::Arch::new(), program, inputs, layouts: inputs.iter().map(layout).collect(), numbers }
     }
 
     /// Runs the elements from `first` on that `outputs` have room for.
@@ -110,7 +113,7 @@ impl<'a, T: Real> Machine<'a, T> {
                 for (operand, input) in operands.iter_mut().zip(inputs) {
                     *operand = &self.read(input, done, &gathered, first + start)[..len];
                 }
-                op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
+                self.arch.dispatch(|| op.eval(&operands[..inputs.len()], &mut rest[0][..len]));
             }
             for (output, result) in outputs.iter_mut().zip(&self.program.results) {
                 let from = self.read(result, &results, &gathered, first + start);
