@@ -4,13 +4,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 
-use crate::error::bail;
 use crate::graph::{Source, ValueId};
 use crate::param::Cell;
 use crate::tape::{Tape, Var};
-use crate::{Param, Result};
+use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.
 ///
@@ -34,18 +34,16 @@ impl Tape {
     ///
     /// # Errors
     ///
-    /// What went wrong while recording the loss; if the loss has more than one element; or if an operation on the way has
-    /// no gradient rule.
+    /// What went wrong while recording the loss; if the loss has more than one element or is on another tape; or if an
+    /// operation on the way has no gradient rule.
     #[track_caller]
     pub fn backward(&self, loss: &Var) -> Result<Grads> {
         loss.id()?;
         if loss.shape().elements() != 1 {
-            bail!(
-                Shape,
-                "`backward` starts at a scalar, this value is {}; reduce it with `.sum()` or `.mean()`, or give its \
-                 cotangent to `backward_with`",
-                loss.shape()
-            );
+            let message = "starts at a scalar; reduce the value with `.sum()` or `.mean()`, or give its cotangent to \
+                           `backward_with`";
+            let error = Error::new(ErrorKind::Shape, message).in_op("backward").operand(loss.ty(), loss.path());
+            return Err(error.at(Location::caller()));
         }
         let one = loss.constant(1.0);
         let seed = if loss.shape().rank() == 0 { one } else { one.expand(loss.shape()) };
@@ -57,10 +55,17 @@ impl Tape {
     /// # Errors
     ///
     /// As [`Tape::backward`], and if the cotangent has not the value's shape.
+    #[track_caller]
     pub fn backward_with(&self, y: &Var, cotangent: &Var) -> Result<Grads> {
         let (start, seed) = (y.id()?, cotangent.id()?);
+        if !self.same(y.tape()) || !self.same(cotangent.tape()) {
+            let error = Error::new(ErrorKind::Argument, "the value belongs to another tape, which has its own `backward`");
+            return Err(error.in_op("backward").at(Location::caller()));
+        }
         if cotangent.ty() != y.ty() {
-            bail!(Shape, "the cotangent of a value {} cannot be {}", y.ty(), cotangent.ty());
+            let error = Error::new(ErrorKind::Shape, "the cotangent must have the value's type").in_op("backward_with");
+            let error = error.operand(y.ty(), y.path()).operand(cotangent.ty(), cotangent.path());
+            return Err(error.at(Location::caller()));
         }
         let mut sweep = Sweep { tape: self, cotangents: HashMap::from([(start, seed)]) };
         let last = self.with_graph(|graph| graph.maker_index(start));
@@ -93,11 +98,18 @@ impl Sweep<'_> {
         let x: Vec<_> = inputs.iter().map(|&v| self.tape.var(v)).collect();
         let y: Vec<_> = outputs.iter().map(|&v| self.tape.var(v)).collect();
         let dy: Vec<_> = outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
-        let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy))?;
-        assert_eq!(dx.len(), x.len(), "the gradient rule of {op} answers for each operand");
+        let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));
+        let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy)).map_err(here)?;
+        if dx.len() != x.len() {
+            let message = format!("the gradient rule gives {} gradients for {} operands", dx.len(), x.len());
+            return Err(here(Error::new(ErrorKind::Argument, message)));
+        }
         for ((value, x), dx) in inputs.into_iter().zip(&x).zip(dx) {
             let Some(dx) = dx else { continue };
-            assert!(dx.error().is_some() || dx.ty() == x.ty(), "the gradient rule of {op} gives each operand's type");
+            if dx.error().is_none() && dx.ty() != x.ty() {
+                let message = format!("the gradient rule gives a gradient {} for an operand {}", dx.ty(), x.ty());
+                return Err(here(Error::new(ErrorKind::Shape, message)));
+            }
             let sum = match self.cotangents.get(&value) {
                 Some(&sum) => self.tape.on_behalf_of(index, || self.tape.var(sum) + dx),
                 None => dx,
@@ -129,6 +141,9 @@ impl Grads {
     /// The gradient of any value of the tape; `None` if the loss does not depend on it.
     #[must_use]
     pub fn of(&self, x: &Var) -> Option<Var> {
+        if !self.tape.same(x.tape()) {
+            return None;
+        }
         self.cotangents.get(&x.id().ok()?).map(|&gradient| self.tape.var(gradient))
     }
 

@@ -124,7 +124,7 @@ const PENALTIES: [(&str, Penalised); 9] = [
     }),
     ("softmax", |x| x[0].softmax(1) * x[0].log_softmax(0)),
     ("normalised", |x| (&x[0] - x[0].mean_keep(&[1])) / (x[0].variance_keep(&[1], 0) + 0.1).sqrt()),
-    ("avg_pool2d", |x| image(&x[0]).square().avg_pool2d([2, 2], [1, 1], [1, 1], false).exp()),
+    ("avg_pool2d", |x| image(&x[0]).square().avg_pool2d([2, 2], [1, 1], [1, 1], false).tanh()),
     ("activations", |x| x[0].gelu() + x[0].silu() * x[0].softplus() + x[0].elu(0.7).square() + x[0].gelu_tanh()),
     ("views", |x| Var::concat(&[&x[0].t().slice(0, 1..3), &x[0].slice(0, 0..2).t().slice(0, 0..2)], 1).exp()),
 ];
@@ -153,7 +153,7 @@ fn penalty(f: Penalised) -> Outcome {
     let device = Device::cpu_with(Precision::Double);
     let check = Gradcheck::default().tolerance(1e-5, 1e-5);
     let report = check.run(&(), &operands(&device)?, |(), x| vec![penalise(f, x)])?;
-    assert!(report.entries[0].numeric != 0.0, "{report}");
+    assert!(report.entries[0].largest_absolute > 0.0, "only zeros were compared: {report}");
     Ok(report.ok()?)
 }
 

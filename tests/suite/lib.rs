@@ -1,1 +1,2 @@
-//! What the tests need of the framework beyond its public interface comes through its `testing` feature; nothing is here.
+//! The README's programs, compiled and run. The other tests stand in `main.rs`.
+#![doc = include_str!("../../README.md")]

@@ -113,7 +113,7 @@ impl Tape {
         self.recording.borrow().training
     }
 
-    fn same(&self, other: &Self) -> bool {
+    pub(crate) fn same(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.recording, &other.recording)
     }
 
@@ -318,9 +318,14 @@ impl Tape {
         f(&self.recording.borrow().graph)
     }
 
+    /// The caller's line behind node `node`.
+    pub(crate) fn origin_of(&self, node: usize) -> &'static Location<'static> {
+        self.recording.borrow().origins[node]
+    }
+
     /// Runs `f` with every recorded operation bearing the line of node `node`.
     pub(crate) fn on_behalf_of<R>(&self, node: usize, f: impl FnOnce() -> R) -> R {
-        let origin = self.recording.borrow().origins[node];
+        let origin = self.origin_of(node);
         let outer = self.recording.borrow_mut().origin.replace(origin);
         let result = f();
         self.recording.borrow_mut().origin = outer;

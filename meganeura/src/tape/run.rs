@@ -18,10 +18,7 @@ impl Tape {
             match recording.graph.maker(value).source {
                 Source::Leaf(leaf) => Some(match &recording.leaves[leaf] {
                     Leaf::Input(tensor) => tensor.clone(),
-                    Leaf::Cell { cell, .. } => match recording.substitutes.get(&cell.id()) {
-                        Some(tensor) => tensor.clone(),
-                        None => cell.lock().tensor.clone(),
-                    },
+                    Leaf::Cell { cell, version, .. } => recording.cell_tensor(cell, *version)?,
                 }),
                 _ => recording.values.get(&value).cloned(),
             }
@@ -119,22 +116,27 @@ impl Recording {
                 if let Some((_, tensor)) = replaced.iter().find(|(v, _)| v == value) {
                     return Ok(tensor.storage().clone());
                 }
-                if let Some(tensor) = self.substitutes.get(&cell.id()) {
-                    return Ok(tensor.storage().clone());
-                }
-                let state = cell.lock();
-                if state.version != *version {
-                    drop(state);
-                    let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
-                    bail!(
-                        StaleTape,
-                        "{name} was updated after this tape recorded it; record the step again on a new tape \
-                         (values wanted from this one must be read, or held in a `Var`, before the update)"
-                    );
-                }
-                Ok(state.tensor.storage().clone())
+                Ok(self.cell_tensor(cell, *version)?.storage().clone())
             }
         }
+    }
+
+    /// The value of a parameter, which must be the one that was recorded.
+    fn cell_tensor(&self, cell: &Cell, version: u64) -> Result<Tensor> {
+        if let Some(tensor) = self.substitutes.get(&cell.id()) {
+            return Ok(tensor.clone());
+        }
+        let state = cell.lock();
+        if state.version != version {
+            drop(state);
+            let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
+            bail!(
+                StaleTape,
+                "{name} was updated after this tape recorded it; record the step again on a new tape \
+                 (values wanted from this one must be read, or held in a `Var`, before the update)"
+            );
+        }
+        Ok(state.tensor.clone())
     }
 }
 
