@@ -59,7 +59,8 @@ impl Tape {
     pub fn backward_with(&self, y: &Var, cotangent: &Var) -> Result<Grads> {
         let (start, seed) = (y.id()?, cotangent.id()?);
         if !self.same(y.tape()) || !self.same(cotangent.tape()) {
-            let error = Error::new(ErrorKind::Argument, "the value belongs to another tape, which has its own `backward`");
+            let error =
+                Error::new(ErrorKind::Argument, "the value belongs to another tape, which has its own `backward`");
             return Err(error.in_op("backward").at(Location::caller()));
         }
         if cotangent.ty() != y.ty() {

@@ -48,6 +48,7 @@ mod gpu;
 mod grad;
 mod graph;
 mod host;
+mod kernel;
 mod loss;
 mod param;
 mod plan;

@@ -7,10 +7,12 @@
 mod adapter;
 mod golden;
 mod gradients;
+mod large;
 mod layers;
 mod nets;
 mod numbers;
 mod ops;
+mod plan;
 mod planted;
 mod tape;
 
@@ -29,5 +31,7 @@ fn main() {
     planted::collect(&mut trials);
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
+    plan::collect(&mut trials);
+    large::collect(&mut trials);
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -2,24 +2,15 @@
 //!
 //! Knows plans and how to call the native kernels of operations; not what an operation means.
 
-mod gemm;
-mod loops;
 mod pointwise;
-mod real;
-mod view;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
-pub(crate) use loops::*;
-pub use real::Real;
-pub use view::{OutView, View};
-
 use crate::host::HostBuffer;
+use crate::kernel::native::{OutView, Real, Slice, View};
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
-use view::Slice;
 
 /// The memory that plans share, and nothing else: everything is in the plan.
 #[derive(Debug, Default)]

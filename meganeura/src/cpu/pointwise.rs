@@ -3,8 +3,8 @@
 
 use rayon::prelude::*;
 
-use super::{OutView, Real, View};
 use crate::Layout;
+use crate::kernel::native::{OutView, Real, View};
 use crate::plan::{HostWord, Input, Program};
 
 /// Elements of a block.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use super::memory::Buffer;
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
-use crate::plan::{Binding, Bindings, HostWord, Launch, Place, Plan, Step, StorageId};
+use crate::kernel::launch::{Binding, Launch};
+use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId};
 use crate::tensor::Storage;
 use crate::{Error, ErrorKind, Result};
 

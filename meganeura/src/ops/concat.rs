@@ -3,8 +3,8 @@
 use std::panic::Location;
 
 use super::{Kernel, Primitive};
-use crate::cpu::{OutView, Real, View};
-use crate::plan::{Argument, Binding, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Binding, Launch, Variant, define, offset};
+use crate::kernel::native::{OutView, Real, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
@@ -87,7 +87,7 @@ impl Kernel for Concat {
         let shape = x[0].layout().shape().with(self.axis, extent);
         let y = y[0].floats();
         for (x, part) in x.iter().zip(self.parts(x.iter().map(|x| x.layout().shape()), shape)) {
-            crate::cpu::copy_strided(x, y, &part);
+            crate::kernel::native::copy_strided(x, y, &part);
         }
     }
 

@@ -4,9 +4,9 @@ use std::panic::Location;
 
 use super::softmax::{around, row_group};
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
 use crate::graph::Exact;
-use crate::plan::{Argument, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
 
@@ -91,14 +91,14 @@ impl Kernel for CrossEntropy {
         let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
         let [loss, lse] = y else { unreachable!("two results") };
         let smoothing = T::from_f64(self.smoothing.0);
-        cpu::parallel_zip(loss.floats(), lse.floats(), 1, |at, loss, lse| {
+        native::parallel_zip(loss.floats(), lse.floats(), 1, |at, loss, lse| {
             let base = at / inner * classes * inner + at % inner;
             let row = || (0..classes).map(|c| x[base + c * inner]);
-            lse[0] = cpu::log_sum_exp(row());
+            lse[0] = native::log_sum_exp(row());
             let label = labels[at] as usize;
             let target = if label < classes { x[base + label * inner] } else { T::NAN };
             // On differences from the logarithm, where nothing large cancels.
-            let mean = row().map(|x| lse[0] - x).sum::<T>() / cpu::real(classes);
+            let mean = row().map(|x| lse[0] - x).sum::<T>() / native::real(classes);
             loss[0] = (T::ONE - smoothing) * (lse[0] - target) + smoothing * mean;
         });
     }
@@ -146,8 +146,8 @@ impl Kernel for CrossEntropyGrad {
         let labels = &x[1].indices()[x[1].layout().offset()..];
         let (x, lse, d_loss) = (x[0].floats(), x[2].floats(), x[3].floats());
         let smoothing = T::from_f64(self.smoothing.0);
-        let share = smoothing / cpu::real(classes);
-        cpu::parallel(y[0].floats(), classes * inner, |first, dx| {
+        let share = smoothing / native::real(classes);
+        native::parallel(y[0].floats(), classes * inner, |first, dx| {
             for (i, dx) in dx.iter_mut().enumerate() {
                 let (c, row) = (i / inner, first / classes + i % inner);
                 let hit = if labels[row] as usize == c { T::ONE - smoothing } else { T::ZERO };

@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::{Kernel, Primitive};
-use crate::cpu::{OutView, Real, View};
-use crate::plan::{Argument, Binding, Launch, Variant};
+use crate::kernel::launch::{Argument, Binding, Launch, Variant};
+use crate::kernel::native::{OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Result, TensorType};
 

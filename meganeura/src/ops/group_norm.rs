@@ -1,9 +1,9 @@
 //! Group normalisation and its gradients.
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
 use crate::graph::Exact;
-use crate::plan::{Argument, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
@@ -169,15 +169,15 @@ impl Kernel for GroupNorm {
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
         let [y, mean, rstd] = y else { unreachable!("three results") };
         let (mean, rstd) = (mean.floats(), rstd.floats());
-        let count = cpu::real::<T>(g.group());
-        cpu::parallel_zip(mean, rstd, 1, |at, mean, rstd| {
+        let count = native::real::<T>(g.group());
+        native::parallel_zip(mean, rstd, 1, |at, mean, rstd| {
             let x = &x[at * g.group()..][..g.group()];
-            mean[0] = cpu::sum(x) / count;
-            rstd[0] =
-                T::ONE / (cpu::sum_by(x, |x| (x - mean[0]) * (x - mean[0])) / count + T::from_f64(self.eps.0)).sqrt();
+            mean[0] = native::sum(x) / count;
+            rstd[0] = T::ONE
+                / (native::sum_by(x, |x| (x - mean[0]) * (x - mean[0])) / count + T::from_f64(self.eps.0)).sqrt();
         });
         let (mean, rstd) = (&*mean, &*rstd);
-        cpu::parallel(y.floats(), g.s, |first, y| {
+        native::parallel(y.floats(), g.s, |first, y| {
             let (plane, at) = (first / g.s, first / g.group());
             let c = plane % g.c;
             let scale = rstd[at] * weight[c];
@@ -226,16 +226,16 @@ impl Kernel for GroupNormGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
-        let count = cpu::real::<T>(g.group());
-        cpu::parallel(y[0].floats(), g.group(), |first, dx| {
+        let count = native::real::<T>(g.group());
+        native::parallel(y[0].floats(), g.group(), |first, dx| {
             let at = first / g.group();
             let (mean, rstd) = (mean[at], rstd[at]);
             let (mut sum, mut dot) = (T::ZERO, T::ZERO);
             for (k, (x, dy)) in x[first..][..g.group()].chunks_exact(g.s).zip(dy[first..].chunks_exact(g.s)).enumerate()
             {
                 let weight = weight[g.channel(at, k * g.s)];
-                sum += weight * cpu::sum(dy);
-                dot += weight * cpu::dot_by(x, dy, |x, dy| dy * (x - mean) * rstd);
+                sum += weight * native::sum(dy);
+                dot += weight * native::dot_by(x, dy, |x, dy| dy * (x - mean) * rstd);
             }
             let (sum, dot) = (sum / count, dot / count);
             for (k, dx) in dx.chunks_exact_mut(g.s).enumerate() {
@@ -286,13 +286,13 @@ impl Kernel for GroupNormGradParams {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let [x, mean, rstd, dy] = [0, 1, 2, 3].map(|k| x[k].floats());
         let [dw, db] = y else { unreachable!("two results") };
-        cpu::parallel_zip(dw.floats(), db.floats(), 1, |c, dw, db| {
+        native::parallel_zip(dw.floats(), db.floats(), 1, |c, dw, db| {
             (dw[0], db[0]) = (T::ZERO, T::ZERO);
             for n in 0..g.n {
                 let (place, at) = ((n * g.c + c) * g.s, n * g.groups + c / (g.c / g.groups));
                 let (x, dy) = (&x[place..][..g.s], &dy[place..][..g.s]);
-                dw[0] += rstd[at] * cpu::dot_by(x, dy, |x, dy| dy * (x - mean[at]));
-                db[0] += cpu::sum(dy);
+                dw[0] += rstd[at] * native::dot_by(x, dy, |x, dy| dy * (x - mean[at]));
+                db[0] += native::sum(dy);
             }
         });
     }

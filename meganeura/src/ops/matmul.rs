@@ -1,8 +1,8 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
-use crate::plan::{Argument, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Launch, Variant, define, offset};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
@@ -118,16 +118,16 @@ impl Kernel for Matmul {
         let (b_batch, b_row, b_col) = strides(b.layout());
         let y = y[0].floats();
         let product = |i: usize, y: &mut [T], threads| {
-            let a = cpu::Matrix::new(&a.floats()[a_batch.at(i)..], (m, k), (a_row, a_col));
-            let b = cpu::Matrix::new(&b.floats()[b_batch.at(i)..], (k, n), (b_row, b_col));
-            cpu::gemm(a, b, y, cpu::Accumulate::No, threads);
+            let a = native::Matrix::new(&a.floats()[a_batch.at(i)..], (m, k), (a_row, a_col));
+            let b = native::Matrix::new(&b.floats()[b_batch.at(i)..], (k, n), (b_row, b_col));
+            native::gemm(a, b, y, native::Accumulate::No, threads);
         };
         if batch == 1 {
-            product(0, y, cpu::Threads::All);
+            product(0, y, native::Threads::All);
         } else {
-            cpu::parallel(y, cpu::grain(k).div_ceil(m * n) * m * n, |first, part| {
+            native::parallel(y, native::grain(k).div_ceil(m * n) * m * n, |first, part| {
                 for (i, y) in part.chunks_exact_mut(m * n).enumerate() {
-                    product(first / (m * n) + i, y, cpu::Threads::One);
+                    product(first / (m * n) + i, y, native::Threads::One);
                 }
             });
         }

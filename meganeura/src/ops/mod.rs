@@ -36,8 +36,8 @@ pub use view::View;
 
 pub use self::conv2d::Conv2dOptions;
 
-use crate::cpu::{OutView, Real, View as Operand};
-use crate::plan::{Argument, Variant};
+use crate::kernel::launch::{Argument, Variant};
+use crate::kernel::native::{OutView, Real, View as Operand};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 

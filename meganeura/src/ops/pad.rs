@@ -1,9 +1,9 @@
 //! Padding with a constant.
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
 use crate::graph::Exact;
-use crate::plan::{Argument, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
@@ -75,7 +75,7 @@ impl Kernel for Pad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let y = y[0].floats();
         y.fill(T::from_f64(self.value.0));
-        cpu::copy_strided(&x[0], y, &self.inside(x[0].layout().shape()));
+        native::copy_strided(&x[0], y, &self.inside(x[0].layout().shape()));
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {

@@ -4,7 +4,7 @@
 //! shape: broadcasting is a view that the tape records before it, and un-broadcasting is that view's gradient rule.
 
 use super::Primitive;
-use crate::cpu::Real;
+use crate::kernel::native::Real;
 use crate::tape::Var;
 use crate::{Result, TensorType};
 

@@ -2,8 +2,8 @@
 //! draws the same numbers and a step run again draws them again.
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
-use crate::plan::{Argument, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Precision, Result, Shape, TensorType};
 
@@ -69,7 +69,7 @@ impl Kernel for RandomUniform {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let seed = &x[0].indices()[x[0].layout().offset()..];
         let key = [seed[0], seed[1]];
-        cpu::parallel(y[0].floats(), 4096, |first, y| {
+        native::parallel(y[0].floats(), 4096, |first, y| {
             for (quad, y) in y.chunks_mut(4).enumerate() {
                 let counter = u32::try_from(first / 4 + quad).expect("tensors have fewer than 2^32 elements");
                 let words = philox(key, [counter, self.stream, 0, 0]);

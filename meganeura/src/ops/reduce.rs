@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
-use crate::plan::{Argument, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Launch, Variant, define, offset};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -126,7 +126,7 @@ impl Kernel for Reduce {
             self.columns(data, &kept, &reduced, y);
         } else {
             let work = reduced.shape().elements();
-            cpu::parallel(y, cpu::grain(work), |first, part| {
+            native::parallel(y, native::grain(work), |first, part| {
                 for (i, y) in part.iter_mut().enumerate() {
                     *y = self.row(data, kept.at(first + i), &reduced);
                 }

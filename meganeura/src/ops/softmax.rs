@@ -1,8 +1,8 @@
 //! Softmax and its logarithm along an axis.
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
-use crate::plan::{Argument, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -67,11 +67,11 @@ impl Kernel for Softmax {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
-        cpu::parallel(y[0].floats(), len * inner, |first, y| {
+        native::parallel(y[0].floats(), len * inner, |first, y| {
             let x = &x[first..][..len * inner];
             for i in 0..inner {
                 let row = || x[i..].iter().step_by(inner).copied();
-                let lse = cpu::log_sum_exp(row());
+                let lse = native::log_sum_exp(row());
                 for (y, x) in y[i..].iter_mut().step_by(inner).zip(row()) {
                     *y = if self.log { x - lse } else { (x - lse).exp() };
                 }

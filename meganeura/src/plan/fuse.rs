@@ -107,6 +107,10 @@ fn stages(graph: &Graph, roots: &[ValueId]) -> Vec<usize> {
 
 /// Splits a group, in order, where it would bind too many buffers.
 fn cut(graph: &Graph, roots: &[ValueId], nodes: Vec<usize>) -> Vec<Vec<usize>> {
+    // A part of a group may bind more than the whole, whose later nodes read what would have to be stored.
+    if bindings(graph, roots, &nodes) <= MAX_BINDINGS {
+        return vec![nodes];
+    }
     let mut parts = Vec::new();
     let mut part: Vec<usize> = Vec::new();
     for node in nodes {

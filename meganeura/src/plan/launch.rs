@@ -1,118 +1,8 @@
-//! GPU only: how steps are launched, and how layouts are spelled in WGSL.
+//! GPU only: chooses how each step is launched.
 
-use super::{Argument, Place, Plan, StorageInfo, Work};
+use super::{Place, Plan, StorageInfo, Work};
 use crate::DType;
-use crate::shape::Layout;
-
-/// One way to compute an operation on a GPU: launches that run one after the other.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Variant {
-    /// The variant's name among those of its operation.
-    pub name: &'static str,
-    /// What to run, in order.
-    pub launches: Vec<Launch>,
-    /// Floats of each scratch buffer that the launches pass results through.
-    pub scratch: Vec<usize>,
-}
-
-impl Variant {
-    /// A variant of one launch that binds all operands, then all results.
-    #[must_use]
-    pub fn simple(name: &'static str, launch: Launch) -> Self {
-        Self { name, launches: vec![launch], scratch: Vec::new() }
-    }
-}
-
-/// One dispatch of a WGSL kernel.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Launch {
-    /// The kernel's file in the shaders crate.
-    pub kernel: &'static str,
-    /// What the kernel's holes are filled with.
-    pub defines: Vec<(&'static str, String)>,
-    /// The buffer of each binding, in order.
-    pub bindings: Vec<Binding>,
-    /// The number of workgroups; the executor folds it into the device's grid.
-    pub workgroups: usize,
-}
-
-impl Launch {
-    /// A launch that binds operands `0..inputs`, then results `0..outputs`.
-    #[must_use]
-    pub fn new(
-        kernel: &'static str,
-        defines: Vec<(&'static str, String)>,
-        (inputs, outputs): (usize, usize),
-        workgroups: usize,
-    ) -> Self {
-        let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups }
-    }
-}
-
-/// What a shader's binding is bound to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Binding {
-    /// Operand of the operation, read.
-    Input(usize),
-    /// Result of the operation, written.
-    Output(usize),
-    /// Scratch memory of the variant.
-    Scratch(usize),
-    /// The block of small numbers that the host sends.
-    Host,
-}
-
-/// Fills holes by name: `define![N: batch, C: channels]`.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! __define {
-    ($($name:ident: $value:expr),* $(,)?) => { vec![$((stringify!($name), $value.to_string())),*] };
-}
-pub use crate::__define as define;
-
-/// A finite number as a WGSL `f32` literal.
-///
-/// # Panics
-///
-/// If the number is not finite as `f32`: WGSL cannot spell it.
-#[must_use]
-#[expect(clippy::cast_possible_truncation, reason = "shaders compute in f32")]
-pub fn literal(value: f64) -> String {
-    let value = value as f32;
-    assert!(value.is_finite(), "WGSL has no literal for {value}");
-    format!("{value:?}f")
-}
-
-/// A WGSL expression for the place of element number `index` (an expression of type `u32`) of a layout.
-#[must_use]
-pub fn offset(layout: &Layout, index: &str) -> String {
-    let layout = layout.collapse();
-    let (shape, strides) = (layout.shape(), layout.strides());
-    let mut terms = Vec::new();
-    let mut below = shape.elements();
-    for (axis, (&extent, &stride)) in shape.dims().iter().zip(strides).enumerate() {
-        below /= extent;
-        if stride == 0 {
-            continue;
-        }
-        let mut term = index.to_owned();
-        if below != 1 {
-            term = format!("{term} / {below}u");
-        }
-        if axis != 0 {
-            term = format!("({term}) % {extent}u");
-        }
-        if stride != 1 {
-            term = format!("({term}) * {stride}u");
-        }
-        terms.push(term);
-    }
-    if layout.offset() != 0 || terms.is_empty() {
-        terms.push(format!("{}u", layout.offset()));
-    }
-    terms.join(" + ")
-}
+use crate::kernel::launch::Argument;
 
 /// Chooses the launches of every step. `variant` asks for another than the best, the last where there are fewer.
 pub(super) fn launch(plan: &mut Plan, variant: usize) {
@@ -139,31 +29,6 @@ pub(super) fn launch(plan: &mut Plan, variant: usize) {
                 }
                 step.launches = chosen.launches;
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Shape;
-
-    #[test]
-    fn offsets_are_spelled_short() {
-        let x = Layout::contiguous(Shape::from([4, 3, 5]));
-        assert_eq!(offset(&x, "i"), "i");
-        assert_eq!(offset(&x.slice(0, 1, 2), "i"), "i + 15u");
-        let bias = Layout::contiguous(Shape::from([3, 1])).expand(Shape::from([4, 3, 5]));
-        assert_eq!(offset(&bias, "i"), "(i / 5u) % 3u");
-        assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
-        assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
-    }
-
-    #[test]
-    fn literals_round_trip() {
-        for value in [0.0, -1.5, 1e-30, 1e30, 0.1] {
-            let text = literal(value);
-            assert_eq!(text.trim_end_matches('f').parse::<f32>(), Ok(value as f32));
         }
     }
 }

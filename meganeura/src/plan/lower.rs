@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::fuse::{Item, is_read_outside, root};
-use super::{Argument, Input, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
+use super::{Input, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Graph, Source, ValueId};
+use crate::kernel::launch::Argument;
 use crate::ops::Op;
 use crate::{DType, Layout, Shape, TensorType};
 

@@ -15,13 +15,13 @@ mod place;
 mod pointwise;
 mod simplify;
 
-pub use launch::{Binding, Launch, Variant, define, literal, offset};
 pub(crate) use pointwise::{Input, Program};
 
 use crate::graph::{Graph, ValueId};
+use crate::kernel::launch::{Argument, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
-use crate::{DType, Layout, TensorType};
+use crate::{DType, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
 #[derive(Clone, Copy)]
@@ -71,15 +71,6 @@ pub(crate) enum HostWord {
 pub(crate) struct Bindings<'a> {
     pub(crate) leaves: Vec<Storage>,
     pub(crate) host: &'a [HostWord],
-}
-
-/// Type and layout of an operand, as a kernel's choice of launches sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Argument {
-    /// Element type and shape.
-    pub ty: TensorType,
-    /// How the elements lie. Contiguous unless the kernel reads strided operands.
-    pub layout: Layout,
 }
 
 /// Which memory an operand or a result is in.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Argument, Binding, Launch, launch};
 use crate::graph::Exact;
+use crate::kernel::launch::{self, Argument, Binding, Launch};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Shape};
 

@@ -10,10 +10,11 @@ const ENGINES: [&str; 5] = ["tape", "grad", "plan", "cpu", "gpu"];
 const ABOVE: [&str; 6] = ["nn", "optim", "loss", "data", "io", "check"];
 
 /// Modules and what they may not name besides [`ABOVE`].
-const BELOW: [(&str, &[&str]); 6] = [
-    ("tape", &[]),
-    ("grad", &[]),
-    ("ops", &["gpu"]),
+const BELOW: [(&str, &[&str]); 7] = [
+    ("tape", &["cpu", "gpu"]),
+    ("grad", &["plan", "cpu", "gpu"]),
+    ("ops", &["plan", "cpu", "gpu", "device"]),
+    ("kernel", &["ops", "tape", "grad", "plan", "cpu", "gpu", "device"]),
     ("plan", &["tape", "cpu", "gpu"]),
     ("cpu", &["gpu"]),
     ("gpu", &["cpu"]),

@@ -1,8 +1,8 @@
 //! What the three convolution kernels share: the extents, and patches as columns.
 
 use crate::Shape;
-use crate::cpu::Real;
-use crate::plan::define;
+use crate::kernel::launch::define;
+use crate::kernel::native::Real;
 
 /// How a convolution steps over its input, per axis `[vertical, horizontal]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,9 +1,9 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
 use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape};
-use crate::cpu::{self, OutView, Real, View};
+use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
-use crate::plan::{Argument, Launch, Variant};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -61,11 +61,11 @@ impl Kernel for Conv2dGradInput {
         let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
         let (depth, rows, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
         let chunk = g.c / g.groups * g.h * g.w;
-        cpu::parallel_scratch(dx, chunk, rows * columns, |at, dx, patches| {
+        native::parallel_scratch(dx, chunk, rows * columns, |at, dx, patches| {
             let (n, group) = (at / g.groups, at % g.groups);
-            let a = cpu::Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
-            let b = cpu::Matrix::new(&dy[(n * g.o + group * depth) * columns..], (depth, columns), (columns, 1));
-            cpu::gemm(a, b, patches, cpu::Accumulate::No, cpu::Threads::One);
+            let a = native::Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
+            let b = native::Matrix::new(&dy[(n * g.o + group * depth) * columns..], (depth, columns), (columns, 1));
+            native::gemm(a, b, patches, native::Accumulate::No, native::Threads::One);
             dx.fill(T::ZERO);
             g.add_columns(patches, dx);
         });

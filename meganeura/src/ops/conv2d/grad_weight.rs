@@ -1,9 +1,9 @@
 //! The gradient of a convolution with respect to its weight.
 
 use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape};
-use crate::cpu::{self, OutView, Real, View};
+use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
-use crate::plan::{Argument, Launch, Variant};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -66,10 +66,10 @@ impl Kernel for Conv2dGradWeight {
         for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {
             for n in 0..g.n {
                 let patches = g.columns(&x[(n * g.groups + group) * per_group..], &mut patches);
-                let a = cpu::Matrix::new(&dy[(n * g.o + group * rows) * depth..], (rows, depth), (depth, 1));
-                let b = cpu::Matrix::new(patches, (depth, columns), (1, depth));
-                let accumulate = if n == 0 { cpu::Accumulate::No } else { cpu::Accumulate::Yes };
-                cpu::gemm(a, b, dw, accumulate, cpu::Threads::All);
+                let a = native::Matrix::new(&dy[(n * g.o + group * rows) * depth..], (rows, depth), (depth, 1));
+                let b = native::Matrix::new(patches, (depth, columns), (1, depth));
+                let accumulate = if n == 0 { native::Accumulate::No } else { native::Accumulate::Yes };
+                native::gemm(a, b, dw, accumulate, native::Threads::All);
             }
         }
     }

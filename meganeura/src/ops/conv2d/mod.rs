@@ -11,8 +11,8 @@ pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
 
 use super::{Kernel, Primitive};
-use crate::cpu::{self, OutView, Real, View};
-use crate::plan::{Argument, Launch, Variant};
+use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -68,13 +68,13 @@ impl Kernel for Conv2d {
         let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
         let (rows, depth, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
-        cpu::parallel_scratch(y, rows * columns, g.scratch(), |at, y, patches| {
+        native::parallel_scratch(y, rows * columns, g.scratch(), |at, y, patches| {
             let (n, group) = (at / g.groups, at % g.groups);
             let image = &x[(n * g.c + group * g.c / g.groups) * g.h * g.w..];
             let patches = g.columns(image, patches);
-            let a = cpu::Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
-            let b = cpu::Matrix::new(patches, (depth, columns), (columns, 1));
-            cpu::gemm(a, b, y, cpu::Accumulate::No, cpu::Threads::One);
+            let a = native::Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
+            let b = native::Matrix::new(patches, (depth, columns), (columns, 1));
+            native::gemm(a, b, y, native::Accumulate::No, native::Threads::One);
         });
     }
 

@@ -1,9 +1,9 @@
 //! Average pooling.
 
 use super::{Geometry, Pool2d};
-use crate::cpu::{self, OutView, Real, View};
+use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Kernel, Primitive};
-use crate::plan::{Argument, Launch, Variant};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -89,12 +89,12 @@ impl Kernel for AvgPool2d {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
-        cpu::parallel(y[0].floats(), g.p * g.q, |first, y| {
+        native::parallel(y[0].floats(), g.p * g.q, |first, y| {
             let x = &x[first / (g.p * g.q) * g.h * g.w..][..g.h * g.w];
             for (at, y) in y.iter_mut().enumerate() {
                 let (p, q) = (at / g.q, at % g.q);
                 let sum: T = g.window(p, q).map(|place| x[place]).sum();
-                *y = sum / cpu::real(self.count(&g, p, q));
+                *y = sum / native::real(self.count(&g, p, q));
             }
         });
     }
@@ -143,12 +143,12 @@ impl Kernel for AvgPool2dGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(self.input, self.forward.pool);
         let dy = x[0].floats();
-        cpu::parallel(y[0].floats(), g.h * g.w, |first, dx| {
+        native::parallel(y[0].floats(), g.h * g.w, |first, dx| {
             dx.fill(T::ZERO);
             let dy = &dy[first / (g.h * g.w) * g.p * g.q..][..g.p * g.q];
             for (at, &dy) in dy.iter().enumerate() {
                 let (p, q) = (at / g.q, at % g.q);
-                let share = dy / cpu::real(self.forward.count(&g, p, q));
+                let share = dy / native::real(self.forward.count(&g, p, q));
                 g.window(p, q).for_each(|place| dx[place] += share);
             }
         });

@@ -1,9 +1,9 @@
 //! Maximum pooling.
 
 use super::{Geometry, Pool2d};
-use crate::cpu::{self, OutView, Real, View};
+use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Kernel, Primitive};
-use crate::plan::{Argument, Launch, Variant};
 use crate::tape::Var;
 use crate::{DType, Result, Shape, TensorType};
 
@@ -56,7 +56,7 @@ impl Kernel for MaxPool2d {
         let g = Geometry::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
-        cpu::parallel_zip(y.floats(), index.indices(), g.p * g.q, |plane, y, index| {
+        native::parallel_zip(y.floats(), index.indices(), g.p * g.q, |plane, y, index| {
             let x = &x[plane * g.h * g.w..][..g.h * g.w];
             for (at, (y, index)) in y.iter_mut().zip(index).enumerate() {
                 let mut best = (T::NEG_INFINITY, usize::MAX);
@@ -113,7 +113,7 @@ impl Kernel for MaxPool2dGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
-        cpu::parallel(y[0].floats(), g.h * g.w, |first, dx| {
+        native::parallel(y[0].floats(), g.h * g.w, |first, dx| {
             dx.fill(T::ZERO);
             let from = first / (g.h * g.w) * g.p * g.q;
             for (&place, &dy) in index[from..][..g.p * g.q].iter().zip(&dy[from..]) {

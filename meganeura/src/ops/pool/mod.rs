@@ -7,7 +7,7 @@ pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{MaxPool2d, MaxPool2dGrad};
 
 use super::conv2d::geometry::output_extent;
-use crate::plan::define;
+use crate::kernel::launch::define;
 use crate::{Shape, TensorType};
 
 /// A window and how it steps, per axis `[vertical, horizontal]`.

@@ -1,0 +1,6 @@
+//! What kernels are written with: native ones as loops over slices, those of GPUs as launches, which are data.
+//!
+//! Operations stand on this, and executors run it; it knows neither.
+
+pub mod launch;
+pub mod native;

@@ -1,0 +1,216 @@
+//! What a step turns into: how many plans and submissions, what is fused, where memory goes, and that it never changes.
+
+use libtest_mimic::Trial;
+use meganeura::data::Dataset;
+use meganeura::nn::{Dropout, Linear};
+use meganeura::optim::{AdamW, Optimizer, Sgd};
+use meganeura::{Device, FromSeed, Layer, Module, Result, Seed, Tape};
+
+use crate::adapter::gpu_trial;
+use crate::nets::{FrozenStem, Tiny, bits, images, normal, record, tensor};
+use crate::{Outcome, golden};
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let mut both = |name: &str, run: fn(&Device) -> Outcome| {
+        // Devices of their own: what they count is this test's alone.
+        trials.push(Trial::test(format!("plan::{name}"), move || run(&Device::cpu())));
+        trials.push(gpu_trial(format!("plan::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
+    };
+    both("is_made_once_for_each_batch_size", one_plan);
+    both("golden_step", golden_step);
+    both("fuses_what_is_elementwise", fusion);
+    both("reuses_memory", reuse);
+    both("updates_in_place", in_place);
+    both("leaves_out_what_is_frozen", frozen);
+    both("leaves_out_what_nobody_reads", unread);
+    both("gives_the_same_bits_again", same_bits);
+}
+
+#[derive(Module, Debug)]
+#[module(sequential)]
+struct Dropped {
+    #[module(init = Linear::new(36, 8), before = flatten, then = relu)]
+    hidden: Linear,
+    #[module(init = Dropout::new(0.5))]
+    dropout: Dropout,
+    #[module(init = Linear::new(8, 3))]
+    head: Linear,
+}
+
+fn one_plan(device: &Device) -> Outcome {
+    let labels = (0..20).map(|i| i % 3).collect();
+    let pixels = normal("pixels", 20 * 36).into_iter().map(|x| x as f32).collect();
+    let dataset = Dataset::new(pixels, [1, 6, 6], labels)?;
+    let mut net = Dropped::init(device, 1)?;
+    let mut optimizer = AdamW::new(0.01);
+    let (mut steps, mut losses) = (0u64, Vec::new());
+    for epoch in 0..35 {
+        for batch in dataset.batches(8).shuffle(epoch).on(device) {
+            let batch = batch?;
+            // All that may change from step to step: rate, dropout, norm, seed (of each tape), order.
+            optimizer.set_lr(0.01 / (1 + steps) as f64);
+            net.dropout.p = 0.5 / (1 + epoch) as f64;
+            let (loss, grads) = record(&net, &batch.images, &batch.labels)?;
+            let grads = grads.clip_norm(&net, 1.0 + epoch as f64)?;
+            optimizer.step(&mut net, &grads)?;
+            losses.push(loss.item()?);
+            steps += 1;
+            assert_eq!(device.stats().plans, if steps < 3 { 1 } else { 2 }, "after {steps} steps");
+        }
+    }
+    let stats = device.stats();
+    assert!(steps > 100 && losses.iter().all(|loss| loss.is_finite()));
+    assert_eq!(stats.runs, steps, "one run a step: forward, backward and update");
+    assert_eq!(stats.submissions, if device.is_gpu() { steps } else { 0 });
+    assert_eq!(device.plan_dumps().len(), 2);
+    Ok(())
+}
+
+/// A training step of a model on a device that has not made a plan before; the plan.
+fn step_of<M: FromSeed + Layer>(device: &Device, optimizer: &mut dyn Optimizer) -> Result<String> {
+    let mut net = M::from_seed(device, Seed::new(1))?;
+    let (images, labels) = images(device, "plan", 4)?;
+    let (loss, grads) = record(&net, &images, &labels)?;
+    optimizer.step(&mut net, &grads)?;
+    loss.item()?;
+    let mut dumps = device.plan_dumps();
+    assert_eq!(dumps.len(), 1, "a step is one plan, and reading a held loss needs no other");
+    Ok(dumps.remove(0))
+}
+
+fn golden_step(device: &Device) -> Outcome {
+    let dump = step_of::<Tiny>(device, &mut AdamW::new(0.01))?;
+    golden::check(if device.is_gpu() { "plan_step_gpu" } else { "plan_step_cpu" }, &dump)
+}
+
+/// The lines of a dump that compute something: where the results go, with their bytes, and what is computed.
+fn steps(dump: &str) -> Vec<(Vec<(&str, usize)>, &str)> {
+    let numbered = |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
+    dump.lines().filter(numbered).map(step).collect()
+}
+
+fn step(line: &str) -> (Vec<(&str, usize)>, &str) {
+    let (results, work) = line.split_once(" = ").expect("a step computes something");
+    let results = results.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+    (results.split_inclusive(']').map(place_and_bytes).collect(), work)
+}
+
+/// `slot0: f32[4, 3]`, perhaps after a comma.
+fn place_and_bytes(text: &str) -> (&str, usize) {
+    let (place, ty) = text.trim_start_matches([',', ' ']).split_once(": ").expect("a place and a type");
+    let dims = ty.trim_end_matches(']').split_once('[').expect("a shape").1;
+    let dims = dims.split(", ").filter(|extent| !extent.is_empty());
+    (place, 4 * dims.map(|extent| extent.parse::<usize>().expect("an extent")).product::<usize>())
+}
+
+fn fusion(device: &Device) -> Outcome {
+    let tape = Tape::new(device);
+    let x = tape.input(&tensor(device, "x", [5, 7])?);
+    let bias = tape.input(&tensor(device, "bias", [7])?);
+    let y = (((&x * 2.0 + &bias).relu() * &x).tanh() - 0.5).square();
+    drop((x, bias));
+    y.to_vec()?;
+    let dumps = device.plan_dumps();
+    assert_eq!(steps(&dumps[0]).len(), 1, "{}", dumps[0]);
+    assert_eq!(device.stats().launches, 1);
+    // In a whole step: everything between two kernels is one launch.
+    let device = if device.is_gpu() { device.for_testing(0)? } else { Device::cpu() };
+    let dump = step_of::<Tiny>(&device, &mut AdamW::new(0.01))?;
+    let fused = |(_, work): &&(Vec<_>, &str)| work.starts_with("fused");
+    let all = steps(&dump);
+    let elementwise = all.iter().filter(fused).count();
+    let operations = dump.matches("; t").count() + elementwise;
+    assert!(operations > 3 * elementwise, "{operations} operations in {elementwise} steps:\n{dump}");
+    Ok(())
+}
+
+fn reuse(device: &Device) -> Outcome {
+    let dump = step_of::<Tiny>(device, &mut AdamW::new(0.01))?;
+    let all = steps(&dump);
+    let temporary = all.iter().flat_map(|(results, _)| results).filter(|(place, _)| place.starts_with("slot"));
+    let written: usize = temporary.map(|(_, bytes)| bytes).sum();
+    let line = dump.lines().find(|line| line.starts_with("slots: ")).expect("dumps say it");
+    let total = line.rsplit_once(" bytes, ").and_then(|(_, rest)| rest.split(' ').next()).expect("dumps say it");
+    let total: usize = total.parse().expect("a number");
+    assert!(total > 0 && total * 4 < written * 3, "{total} bytes for {written}:\n{dump}");
+    Ok(())
+}
+
+fn in_place(device: &Device) -> Outcome {
+    for (optimizer, tensors) in [
+        (&mut AdamW::new(0.01) as &mut dyn Optimizer, 3),
+        (&mut Sgd::new(0.01).momentum(0.9), 2),
+        (&mut Sgd::new(0.01), 1),
+    ] {
+        let device = if device.is_gpu() { device.for_testing(0)? } else { Device::cpu() };
+        let dump = step_of::<Tiny>(&device, optimizer)?;
+        let all = steps(&dump);
+        let updates = all.iter().filter(|(results, _)| results[0].0.starts_with("leaf"));
+        let mut parameters = 0;
+        for (results, work) in updates {
+            // One step writes a parameter and its state, nothing else; a step without an instruction would be a copy.
+            assert!(results.len() == tensors && results.iter().all(|(place, _)| place.starts_with("leaf")), "{dump}");
+            assert!(work.contains("t0 = "), "{dump}");
+            parameters += 1;
+        }
+        // Four layers with a weight and a bias each.
+        assert_eq!(parameters, 8, "{dump}");
+    }
+    Ok(())
+}
+
+fn frozen(device: &Device) -> Outcome {
+    let other = if device.is_gpu() { device.for_testing(0)? } else { Device::cpu() };
+    let whole = step_of::<Tiny>(device, &mut Sgd::new(0.01))?;
+    let part = step_of::<FrozenStem>(&other, &mut Sgd::new(0.01))?;
+    let count = |dump: &str, op: &str| steps(dump).iter().filter(|(_, work)| work.starts_with(op)).count();
+    for (op, with, without) in [
+        ("conv2d{", 2, 2),
+        ("conv2d_grad_weight{", 2, 1),
+        ("conv2d_grad_input{", 1, 1),
+        ("group_norm_grad{", 1, 0),
+        ("group_norm_grad_params{", 1, 1),
+    ] {
+        assert_eq!((count(&whole, op), count(&part, op)), (with, without), "{op}\n{whole}\n{part}");
+    }
+    assert!(other.stats().launches < device.stats().launches);
+    Ok(())
+}
+
+fn unread(device: &Device) -> Outcome {
+    let tape = Tape::new(device);
+    let x = tape.input(&tensor(device, "x", [3, 3])?);
+    let wanted = x.exp();
+    drop(x.matmul(&x).softmax(1));
+    wanted.to_vec()?;
+    assert!(!device.plan_dumps()[0].contains("matmul"));
+    assert_eq!(device.stats().launches, 1);
+    // What is known is not computed again.
+    wanted.to_vec()?;
+    assert_eq!(device.stats().runs, 1);
+    Ok(())
+}
+
+fn same_bits(device: &Device) -> Outcome {
+    let run = || -> Result<_> {
+        device.set_seed(5);
+        let (mut net, mut dropped) = (Tiny::init(device, 1)?, Dropped::init(device, 1)?);
+        let (mut optimizer, mut other) = (AdamW::new(0.01), Sgd::new(0.1).momentum(0.9));
+        let (images, labels) = images(device, "bits", 7)?;
+        let mut losses = Vec::new();
+        for _ in 0..3 {
+            let (loss, grads) = record(&net, &images, &labels)?;
+            optimizer.step(&mut net, &grads)?;
+            losses.push(loss.item()?.to_bits());
+            let (loss, grads) = record(&dropped, &images, &labels)?;
+            other.step(&mut dropped, &grads)?;
+            losses.push(loss.item()?.to_bits());
+        }
+        Ok((losses, bits(&net)?, bits(&dropped)?))
+    };
+    let first = run()?;
+    assert_eq!(first, run()?);
+    // The steps did do something.
+    assert!(first.0.iter().collect::<std::collections::HashSet<_>>().len() == first.0.len());
+    Ok(())
+}
