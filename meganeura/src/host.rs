@@ -14,16 +14,22 @@ pub enum HostBuffer {
 impl HostBuffer {
     /// Zeros, or an error where there is no room for them.
     pub(crate) fn try_zeros(dtype: DType, len: usize) -> Result<Self> {
-        fn reserve<T: Clone + Default>(len: usize) -> Option<Vec<T>> {
+        Self::try_full(dtype, len, 0.0)
+    }
+
+    /// This number everywhere, or an error where there is no room.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers are filled with 0 only")]
+    pub(crate) fn try_full(dtype: DType, len: usize, value: f32) -> Result<Self> {
+        fn reserve<T: Clone>(len: usize, value: T) -> Option<Vec<T>> {
             let mut data = Vec::new();
             data.try_reserve_exact(len).ok()?;
-            data.resize(len, T::default());
+            data.resize(len, value);
             Some(data)
         }
         let buffer = match dtype {
-            DType::F32 => reserve(len).map(Self::F32),
-            DType::F64 => reserve(len).map(Self::F64),
-            DType::U32 => reserve(len).map(Self::U32),
+            DType::F32 => reserve(len, value).map(Self::F32),
+            DType::F64 => reserve(len, f64::from(value)).map(Self::F64),
+            DType::U32 => reserve(len, value as u32).map(Self::U32),
         };
         match buffer {
             Some(buffer) => Ok(buffer),

@@ -83,10 +83,11 @@ impl Shape {
     /// Strides, in elements, of rows that follow each other without gaps.
     fn contiguous_strides(&self) -> [usize; MAX_RANK] {
         let mut strides = [0; MAX_RANK];
-        let mut step = 1;
+        let mut step = 1usize;
         for axis in (0..self.rank).rev() {
             strides[axis] = step;
-            step *= self.dims[axis];
+            // Saturates as the number of elements does: there is no memory for such a shape, which is found out later.
+            step = step.saturating_mul(self.dims[axis]);
         }
         strides
     }

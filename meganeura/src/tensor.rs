@@ -93,7 +93,7 @@ impl Tensor {
     #[track_caller]
     pub fn full(device: &Device, shape: impl Into<Shape>, value: f32) -> Result<Self> {
         let shape = shape.into();
-        Self::from_slice(device, shape, &vec![value; shape.elements()])
+        Self::from_host(device, shape, HostBuffer::try_full(device.precision().dtype(), shape.elements(), value)?)
     }
 
     /// A tensor of zeros.
@@ -226,9 +226,22 @@ impl Tensor {
     ///
     /// If the device was lost or the elements are not `u32`.
     pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
-        match self.to_host()? {
+        self.as_u32(self.to_host()?)
+    }
+
+    /// As [`Tensor::to_u32_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::to_u32_vec`].
+    pub async fn to_u32_vec_async(&self) -> Result<Vec<u32>> {
+        self.as_u32(Device::download_async(self).await?)
+    }
+
+    fn as_u32(&self, host: HostBuffer) -> Result<Vec<u32>> {
+        match host {
             HostBuffer::U32(data) => Ok(data),
-            other => bail!(Argument, "read as u32, but the elements are {}", other.dtype()),
+            _ => bail!(Argument, "read as u32, but the tensor is {}", self.ty),
         }
     }
 
@@ -238,7 +251,20 @@ impl Tensor {
     ///
     /// If there are more elements, or as [`Tensor::to_vec`].
     pub fn item(&self) -> Result<f32> {
-        match self.to_vec()?[..] {
+        self.single(&self.to_vec()?)
+    }
+
+    /// As [`Tensor::item`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::item`].
+    pub async fn item_async(&self) -> Result<f32> {
+        self.single(&self.to_vec_async().await?)
+    }
+
+    fn single(&self, data: &[f32]) -> Result<f32> {
+        match *data {
             [x] => Ok(x),
             _ => bail!(Shape, "`item` reads a tensor of one element, this one is {}", self.shape()),
         }

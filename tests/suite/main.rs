@@ -5,6 +5,9 @@
 //! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure.
 
 mod adapter;
+mod bad_input;
+mod checkpoint;
+mod devices;
 mod golden;
 mod gradients;
 mod large;
@@ -12,9 +15,11 @@ mod layers;
 mod nets;
 mod numbers;
 mod ops;
+mod optimizers;
 mod plan;
 mod planted;
 mod tape;
+mod training;
 
 use libtest_mimic::{Arguments, Failed};
 
@@ -22,6 +27,9 @@ use libtest_mimic::{Arguments, Failed};
 type Outcome = Result<(), Failed>;
 
 fn main() {
+    if devices::print_best_if_asked() {
+        return;
+    }
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     numbers::collect(&mut trials);
@@ -32,6 +40,11 @@ fn main() {
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
+    optimizers::collect(&mut trials);
+    training::collect(&mut trials);
+    bad_input::collect(&mut trials);
+    devices::collect(&mut trials);
+    checkpoint::collect(&mut trials);
     large::collect(&mut trials);
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -27,6 +27,8 @@ pub fn run(options: &Options) -> Done {
     vulkan::ensure(!options.no_install);
     let mut cargo = cargo();
     cargo.args(arguments(&options.args));
+    // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
+    cargo.env("NODEVICE_SELECT", "1");
     if options.require_gpu || is_set(env::var("CI").ok().as_deref()) {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }

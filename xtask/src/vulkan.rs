@@ -24,12 +24,12 @@ pub fn ensure(install: bool) {
     let line = install_line(&release);
     let administrator = administrator();
     let Some(administrator) = administrator.filter(|_| install && is_debian(&release) && has_program("apt-get")) else {
-        eprintln!("Without, they show as ignored. A driver that runs on the CPU comes with: {line}");
+        eprintln!("Without one they cannot run. A driver that runs on the CPU comes with: {line}");
         return;
     };
     eprintln!("Installing Mesa's, which runs on the CPU where there is no GPU: {line}");
     if let Err(message) = apt(administrator) {
-        eprintln!("That did not work: {message}\nThe tests of the GPU show as ignored.");
+        eprintln!("That did not work: {message}\nThe tests of the GPU cannot run.");
     }
 }
 

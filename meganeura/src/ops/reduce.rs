@@ -1,12 +1,14 @@
 //! Reductions over any axes: sum, maximum, minimum; and what is made of them: mean and variance.
 
+use std::panic::Location;
+
 use rayon::prelude::*;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Launch, Variant, define, offset};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
-use crate::{Result, Shape, TensorType};
+use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
 /// `y[kept] = fold over the reduced axes of x`
 ///
@@ -288,7 +290,14 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {
-        let freedom = as_f64(self.count(axes)) - as_f64(correction);
+        let count = self.count(axes);
+        if count <= correction {
+            let message =
+                format!("of {count} numbers with a correction of {correction}, which leaves nothing to divide by");
+            let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
+            return self.fail(error.at(Location::caller()));
+        }
+        let freedom = as_f64(count - correction);
         let centred = self - self.mean_keep(axes);
         centred.square().sum_keep(axes).scale(1.0 / freedom)
     }

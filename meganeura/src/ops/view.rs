@@ -67,6 +67,7 @@ impl Primitive for View {
                 }
                 Layout::contiguous(from).permute(axes).shape()
             }
+            Self::Expand(to) if to.elements() == 0 => return Err(format!("{to} has no elements (an empty batch?)")),
             Self::Expand(to) if from.broadcast(to) == Some(*to) => *to,
             Self::Expand(to) => return Err(format!("{from} does not broadcast to {to}")),
             Self::Slice { axis, start, len } => {

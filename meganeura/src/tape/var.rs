@@ -177,6 +177,15 @@ impl Var {
     pub fn item(&self) -> Result<f32> {
         self.to_tensor()?.item()
     }
+
+    /// As [`Var::item`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Var::item`].
+    pub async fn item_async(&self) -> Result<f32> {
+        self.to_tensor()?.item_async().await
+    }
 }
 
 impl fmt::Debug for Var {

@@ -38,6 +38,17 @@ pub(crate) struct Geometry {
     options: Conv2dOptions,
 }
 
+/// The input pixels of one element of all patches.
+struct Tap {
+    /// Where the channel begins in the image.
+    plane: usize,
+    /// The output rows and columns for which the element lies inside the input, not in the padding.
+    rows: std::ops::Range<usize>,
+    columns: std::ops::Range<usize>,
+    /// The pixel of the first of those, inside its channel.
+    first: usize,
+}
+
 /// Output pixels along one axis, or why there are none.
 pub(crate) fn output_extent(
     axis: &str,
@@ -50,7 +61,11 @@ pub(crate) fn output_extent(
     if stride == 0 || dilation == 0 || kernel == 0 {
         return Err(format!("{axis}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
     }
-    let (padded, reach) = (extent + 2 * padding, dilation * (kernel - 1) + 1);
+    let padded = padding.checked_mul(2).and_then(|both| extent.checked_add(both));
+    let reach = dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(1));
+    let (Some(padded), Some(reach)) = (padded, reach) else {
+        return Err(format!("{axis}: kernel {kernel}, padding {padding} or dilation {dilation} is too large"));
+    };
     if padded < reach {
         return Err(format!("{axis}: the kernel reaches over {reach} pixels, the padded input has {padded}"));
     }
@@ -101,21 +116,21 @@ impl Geometry {
         if self.is_pointwise() {
             return image;
         }
+        let stride = self.options.stride[1];
         for (row, out) in scratch.chunks_exact_mut(self.p * self.q).enumerate() {
-            let plane = &image[row / (self.kernel[0] * self.kernel[1]) * self.h * self.w..][..self.h * self.w];
-            for (p, out) in out.chunks_exact_mut(self.q).enumerate() {
-                let Some(y) = self.input_row(row, p) else {
-                    out.fill(T::ZERO);
-                    continue;
-                };
-                let line = &plane[y * self.w..][..self.w];
-                let (inside, first) = self.input_columns(row);
-                out[..inside.start].fill(T::ZERO);
-                out[inside.end..].fill(T::ZERO);
-                let out = &mut out[inside];
-                match self.options.stride[1] {
-                    1 => out.copy_from_slice(&line[first..][..out.len()]),
-                    stride => out.iter_mut().zip(line[first..].iter().step_by(stride)).for_each(|(y, &x)| *y = x),
+            let tap = self.tap(row);
+            out[..tap.rows.start * self.q].fill(T::ZERO);
+            out[tap.rows.end * self.q..].fill(T::ZERO);
+            let plane = &image[tap.plane..][..self.h * self.w];
+            let lines = out.chunks_exact_mut(self.q).take(tap.rows.end).skip(tap.rows.start);
+            for (out, from) in lines.zip((tap.first..).step_by(self.options.stride[0] * self.w)) {
+                out[..tap.columns.start].fill(T::ZERO);
+                out[tap.columns.end..].fill(T::ZERO);
+                let out = &mut out[tap.columns.clone()];
+                match stride {
+                    // Lines are short: a loop beats a call that copies memory.
+                    1 => out.iter_mut().zip(&plane[from..]).for_each(|(y, &x)| *y = x),
+                    _ => out.iter_mut().zip(plane[from..].iter().step_by(stride)).for_each(|(y, &x)| *y = x),
                 }
             }
         }
@@ -124,32 +139,35 @@ impl Geometry {
 
     /// The other way: adds each patch element to the pixel that it came from.
     pub(super) fn add_columns<T: Real>(&self, columns: &[T], image: &mut [T]) {
+        let stride = self.options.stride[1];
         for (row, from) in columns.chunks_exact(self.p * self.q).enumerate() {
-            let plane = &mut image[row / (self.kernel[0] * self.kernel[1]) * self.h * self.w..][..self.h * self.w];
-            for (p, from) in from.chunks_exact(self.q).enumerate() {
-                let Some(y) = self.input_row(row, p) else { continue };
-                let line = &mut plane[y * self.w..][..self.w];
-                let (inside, first) = self.input_columns(row);
-                let line = line[first.min(self.w)..].iter_mut().step_by(self.options.stride[1]);
-                line.zip(&from[inside]).for_each(|(y, &x)| *y += x);
+            let tap = self.tap(row);
+            let plane = &mut image[tap.plane..][..self.h * self.w];
+            let lines = from.chunks_exact(self.q).take(tap.rows.end).skip(tap.rows.start);
+            for (from, to) in lines.zip((tap.first..).step_by(self.options.stride[0] * self.w)) {
+                let from = &from[tap.columns.clone()];
+                match stride {
+                    1 => plane[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x),
+                    _ => plane[to..].iter_mut().step_by(stride).zip(from).for_each(|(y, &x)| *y += x),
+                }
             }
         }
     }
 
-    /// The input row that patch row `row` reads for output row `p`, unless that is padding.
-    fn input_row(&self, row: usize, p: usize) -> Option<usize> {
-        let i = row / self.kernel[1] % self.kernel[0];
-        let y = p * self.options.stride[0] + i * self.options.dilation[0];
-        y.checked_sub(self.options.padding[0]).filter(|&y| y < self.h)
-    }
-
-    /// The output columns for which patch row `row` reads inside the input, and the input column of the first.
-    fn input_columns(&self, row: usize) -> (std::ops::Range<usize>, usize) {
-        let (stride, padding) = (self.options.stride[1], self.options.padding[1]);
-        let shift = row % self.kernel[1] * self.options.dilation[1];
-        let first = padding.saturating_sub(shift).div_ceil(stride).min(self.q);
-        let end = (self.w + padding).saturating_sub(shift).div_ceil(stride).min(self.q).max(first);
-        (first..end, (first * stride + shift).saturating_sub(padding))
+    /// What patch row `row` reads.
+    fn tap(&self, row: usize) -> Tap {
+        let [kh, kw] = self.kernel;
+        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
+        let along = |axis: usize, tap: usize, extent: usize, outputs: usize| {
+            let shift = tap * dilation[axis];
+            let first: usize = padding[axis].saturating_sub(shift).div_ceil(stride[axis]).min(outputs);
+            let end: usize = (extent + padding[axis]).saturating_sub(shift).div_ceil(stride[axis]).min(outputs);
+            (first..end.max(first), (first * stride[axis] + shift).saturating_sub(padding[axis]))
+        };
+        let (rows, y) = along(0, row / kw % kh, self.h, self.p);
+        let (columns, x) = along(1, row % kw, self.w, self.q);
+        let rows = if columns.is_empty() { rows.start..rows.start } else { rows };
+        Tap { plane: row / (kh * kw) * self.h * self.w, rows, columns, first: y * self.w + x }
     }
 
     /// The shader's constants.

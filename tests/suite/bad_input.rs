@@ -1,0 +1,299 @@
+//! Misuse of every operation: each is recorded as an error that names the operation, the operands and the line.
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::data::Dataset;
+use meganeura::nn::*;
+use meganeura::ops::{Conv2dOptions, CustomOp};
+use meganeura::{
+    CrossEntropyOptions, Device, ErrorKind, Init, Layer, Precision, Result, Seed, Tape, Tensor, TensorType, Var,
+};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::nets::tensor;
+
+/// What the mistakes are made with.
+struct Operands {
+    /// `[2, 3]`
+    a: Var,
+    /// `[4, 5]`
+    b: Var,
+    /// `[3]`
+    v: Var,
+    /// `[1, 2, 5, 5]`
+    image: Var,
+    /// Labels `[4]`, up to 9.
+    labels: Tensor,
+    /// The same on the tape: no floats.
+    u: Var,
+}
+
+struct Misuse {
+    op: &'static str,
+    parts: &'static [&'static str],
+    call: fn(&Operands) -> Var,
+}
+
+/// `"name in the message" ["what it says", …] |x| the call;`, on one line: the error must name that line.
+macro_rules! misuses {
+    ($($op:literal [$($part:literal),*] |$x:ident| $call:expr;)+) => {
+        const MISUSES: &[Misuse] = &[$(Misuse { op: $op, parts: &[$($part),*], call: |$x| $call }),+];
+    };
+}
+
+const WIDE: [usize; 2] = [usize::MAX, usize::MAX];
+const ONE: [usize; 2] = [1, 1];
+const TWO: [usize; 2] = [2, 2];
+const NONE: [usize; 2] = [0, 0];
+
+fn conv(change: impl FnOnce(&mut Conv2dOptions)) -> Conv2dOptions {
+    let mut options = Conv2dOptions::default();
+    change(&mut options);
+    options
+}
+
+misuses! {
+    "neg" ["u32[4]"] |x| -&x.u;
+    "abs" ["u32[4]"] |x| x.u.abs();
+    "sign" ["u32[4]"] |x| x.u.sign();
+    "exp" ["u32[4]"] |x| x.u.exp();
+    "expm1" ["u32[4]"] |x| x.u.expm1();
+    "log" ["u32[4]"] |x| x.u.log();
+    "sqrt" ["u32[4]"] |x| x.u.sqrt();
+    "rsqrt" ["u32[4]"] |x| x.u.rsqrt();
+    "sin" ["u32[4]"] |x| x.u.sin();
+    "cos" ["u32[4]"] |x| x.u.cos();
+    "tanh" ["u32[4]"] |x| x.u.tanh();
+    "sigmoid" ["u32[4]"] |x| x.u.sigmoid();
+    "relu" ["u32[4]"] |x| x.u.relu();
+    "gelu" ["u32[4]"] |x| x.u.gelu();
+    "gelu_tanh" ["u32[4]"] |x| x.u.gelu_tanh();
+    "silu" ["u32[4]"] |x| x.u.silu();
+    "softplus" ["u32[4]"] |x| x.u.softplus();
+    "recip" ["u32[4]"] |x| x.u.recip();
+    "square" ["u32[4]"] |x| x.u.square();
+    "erf" ["u32[4]"] |x| x.u.erf();
+    "leaky_relu" ["u32[4]"] |x| x.u.leaky_relu(0.1);
+    "elu" ["u32[4]"] |x| x.u.elu(1.0);
+    "clamp" ["u32[4]"] |x| x.u.clamp(0.0, 1.0);
+    "pow" ["u32[4]"] |x| x.u.powf(2.0);
+    "pow" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.pow(&x.b);
+    "add" ["f32[2, 3]", "f32[4, 5]"] |x| &x.a + &x.b;
+    "add" ["f32[2, 3]", "u32[4]"] |x| &x.a + &x.u;
+    "add" ["u32[4]"] |x| 1.0 + &x.u;
+    "sub" ["f32[4, 5]", "f32[3]"] |x| &x.b - &x.v;
+    "mul" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.clone() * &x.b;
+    "div" ["f32[2, 3]", "f32[4, 5]"] |x| &x.a / x.b.clone();
+    "min" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.minimum(&x.b);
+    "max" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.maximum(&x.b);
+    "eq" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.eq(&x.b);
+    "ne" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.ne(&x.b);
+    "lt" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.lt(&x.b);
+    "le" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.le(&x.b);
+    "gt" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.gt(&x.b);
+    "ge" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.ge(&x.b);
+    "select" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.select(&x.a, &x.b);
+    "select" ["f32[4, 5]", "f32[2, 3]"] |x| x.b.select(&x.a, &x.a);
+    "reshape" ["[2, 3]", "[5]", "6"] |x| x.a.reshape([5]);
+    "reshape" ["[2, 3]"] |x| x.a.reshape(WIDE);
+    "permute" ["[0]", "f32[2, 3]"] |x| x.a.permute(&[0]);
+    "permute" ["[0, 0]"] |x| x.a.permute(&[0, 0]);
+    "permute" ["[0, 2]"] |x| x.a.permute(&[0, 2]);
+    "t" ["f32[3]"] |x| x.v.t();
+    "expand" ["[2, 3]", "[4, 3]"] |x| x.a.expand([4, 3]);
+    "expand" ["[2, 3]", "[3]"] |x| x.a.expand([3]);
+    "expand" ["[0, 3]"] |x| x.v.expand([0, 3]);
+    "slice" ["axis 2", "f32[2, 3]"] |x| x.a.slice(2, 0..1);
+    "slice" ["1..4", "axis 1"] |x| x.a.slice(1, 1..4);
+    "slice" ["axis 0"] |x| x.a.slice(0, 1..1);
+    "slice" ["axis 1"] |x| x.a.slice(1, usize::MAX - 1..usize::MAX);
+    "concat" ["[2, 3]", "[4, 5]"] |x| Var::concat(&[&x.a, &x.b], 0);
+    "concat" ["[2, 3]", "[3]"] |x| Var::concat(&[&x.a, &x.v], 0);
+    "concat" ["axis 2"] |x| Var::concat(&[&x.a, &x.a], 2);
+    "concat" ["u32"] |x| Var::concat(&[&x.u, &x.u], 0);
+    "pad" ["1", "2", "f32[2, 3]"] |x| x.a.pad(&[(1, 1)], 0.0);
+    "pad" ["NaN"] |x| x.v.pad(&[(1, 1)], f64::NAN);
+    "pad" ["inf"] |x| x.v.pad(&[(1, 1)], f64::INFINITY);
+    "pad" ["f32[3]"] |x| x.v.pad(&[(1, 1)], 1e300);
+    "pad" ["f32[3]"] |x| x.v.pad(&[(usize::MAX, usize::MAX)], 0.0);
+    "sum" ["axis 2", "f32[2, 3]"] |x| x.a.sum_over(&[2]);
+    "sum" ["axis 1", "twice"] |x| x.a.sum_keep(&[1, 0, 1]);
+    "sum" ["u32[4]"] |x| x.u.sum();
+    "sum" ["axis 7"] |x| x.a.mean_over(&[7]);
+    "sum" ["axis 7"] |x| x.a.mean_keep(&[7]);
+    "sum" ["u32[4]"] |x| x.u.mean();
+    "max" ["axis 2"] |x| x.a.max_over(&[2]);
+    "max" ["u32[4]"] |x| x.u.max();
+    "min" ["axis 2"] |x| x.a.min_keep(&[2]);
+    "min" ["u32[4]"] |x| x.u.min();
+    "sum" ["axis 2"] |x| x.a.variance_over(&[2], 0);
+    "variance" ["3", "f32[3]"] |x| x.v.variance(3);
+    "variance" ["1", "f32[2, 3]"] |x| x.a.variance_over(&[], 1);
+    "softmax" ["axis 2", "f32[2, 3]"] |x| x.a.softmax(2);
+    "softmax" ["u32[4]"] |x| x.u.softmax(0);
+    "log_softmax" ["axis 5"] |x| x.a.log_softmax(5);
+    "matmul" ["3", "4", "f32[2, 3]", "f32[4, 5]"] |x| x.a.matmul(&x.b);
+    "matmul" ["f32[2, 3]", "f32[3]"] |x| x.a.matmul(&x.v);
+    "matmul" ["u32[4]"] |x| x.u.matmul(&x.u);
+    "matmul" ["[1, 2]", "[3]"] |x| x.image.matmul(&x.v.reshape([3, 1, 1]).expand([3, 5, 5]));
+    "conv2d" ["[1, 2, 5, 5]", "2 channels"] |x| x.image.conv2d(&x.image.slice(1, 0..1), conv(|_| {}));
+    "conv2d" ["[2, 3]"] |x| x.a.conv2d(&x.image, conv(|_| {}));
+    "conv2d" ["[4, 5]"] |x| x.image.conv2d(&x.b, conv(|_| {}));
+    "conv2d" ["u32[4]"] |x| x.image.conv2d(&x.u, conv(|_| {}));
+    "conv2d" ["stride 0"] |x| x.image.conv2d(&x.image, conv(|o| o.stride = [0, 1]));
+    "conv2d" ["dilation 0"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [1, 0]));
+    "conv2d" ["9 pixels", "5"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [2, 1]));
+    "conv2d" ["0 groups"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 0));
+    "conv2d" ["2 groups", "1 output"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 2));
+    "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.padding = WIDE));
+    "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = WIDE));
+    "max_pool2d" ["[2, 3]"] |x| x.a.max_pool2d(TWO, TWO, NONE, ONE);
+    "max_pool2d" ["u32[4]"] |x| x.u.max_pool2d(TWO, TWO, NONE, ONE);
+    "max_pool2d" ["kernel 0"] |x| x.image.max_pool2d(NONE, TWO, NONE, ONE);
+    "max_pool2d" ["stride 0"] |x| x.image.max_pool2d(TWO, NONE, NONE, ONE);
+    "max_pool2d" ["dilation 0"] |x| x.image.max_pool2d(TWO, TWO, NONE, NONE);
+    "max_pool2d" ["padding [2, 2]"] |x| x.image.max_pool2d(TWO, TWO, TWO, ONE);
+    "max_pool2d" ["6 pixels", "5"] |x| x.image.max_pool2d([6, 1], ONE, NONE, ONE);
+    "max_pool2d" ["f32[1, 2, 5, 5]"] |x| x.image.max_pool2d(WIDE, ONE, NONE, TWO);
+    "avg_pool2d" ["[2, 3]"] |x| x.a.avg_pool2d(TWO, TWO, NONE, true);
+    "avg_pool2d" ["stride 0"] |x| x.image.avg_pool2d(TWO, NONE, NONE, true);
+    "avg_pool2d" ["6 pixels", "5"] |x| x.image.avg_pool2d([1, 6], ONE, NONE, false);
+    "avg_pool2d" ["f32[1, 2, 5, 5]"] |x| x.image.avg_pool2d(WIDE, ONE, [usize::MAX / 2; 2], false);
+    "group_norm" ["0 groups"] |x| x.a.group_norm(0, 1e-5, &x.v, &x.v);
+    "group_norm" ["2 groups", "3 channels"] |x| x.a.group_norm(2, 1e-5, &x.v, &x.v);
+    "group_norm" ["weight", "f32[2, 3]"] |x| x.a.group_norm(1, 1e-5, &x.a, &x.v);
+    "group_norm" ["bias", "f32[4, 5]"] |x| x.a.group_norm(1, 1e-5, &x.v, &x.b);
+    "group_norm" ["[3]"] |x| x.v.group_norm(1, 1e-5, &x.v, &x.v);
+    "group_norm" ["NaN"] |x| x.a.group_norm(1, f64::NAN, &x.v, &x.v);
+    "group_norm" ["-1"] |x| x.a.group_norm(1, -1.0, &x.v, &x.v);
+    "cross_entropy" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.cross_entropy(&x.labels);
+    "cross_entropy" ["u32[2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
+    "cross_entropy" ["[3]"] |x| x.v.cross_entropy(&x.labels);
+    "cross_entropy" ["label smoothing", "1.5"] |x| x.b.cross_entropy_with(&x.labels, CrossEntropyOptions { label_smoothing: 1.5 });
+    "cross_entropy" ["label 9"] |x| x.b.cross_entropy_rows(&x.labels, 0.0);
+    "cross_entropy" ["smoothing", "NaN"] |x| x.b.pad(&[(0, 0), (5, 0)], 0.0).cross_entropy_rows(&x.labels, f64::NAN);
+    "mse" ["f32[2, 3]", "f32[3]"] |x| x.a.mse(&x.v);
+    "bce_with_logits" ["f32[2, 3]", "f32[3]"] |x| x.a.bce_with_logits(&x.v);
+    "picky" ["exactly two", "f32[2, 3]"] |x| x.a.custom(Picky, &[]);
+    "picky" ["floats", "u32[4]"] |x| x.a.custom(Picky, &[&x.u]);
+    "linear" ["5", "3", "f32[4, 5]"] |x| linear().forward(&x.b);
+    "dropout" ["1.5"] |x| Dropout::new(1.5).forward(&x.a);
+    "max_pool2d" ["stride 0"] |x| MaxPool2d::new(2).stride(0).forward(&x.image);
+    "conv2d" ["3 channels"] |x| Conv2d::new(3, 1, 1).init(&Device::cpu(), Seed::new(0)).expect("fine").forward(&x.image);
+    "exp" ["u32[4]"] |x| vec![Relu, Relu].forward(&x.u.exp());
+    "relu" ["u32[4]"] |x| vec![Relu, Relu].forward(&x.u);
+    "input" ["f64[3]"] |x| x.a.tape().input(&tensor(&Device::cpu_with(Precision::Double), "v", [3]).expect("fine"));
+}
+
+fn linear() -> Linear {
+    Linear::new(3, 2).init(&Device::cpu(), Seed::new(0)).expect("fine")
+}
+
+/// Takes two operands.
+#[derive(Debug)]
+struct Picky;
+
+impl CustomOp for Picky {
+    fn name(&self) -> &'static str {
+        "picky"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        if x.len() == 2 { Ok(vec![x[0]]) } else { Err("takes exactly two operands".into()) }
+    }
+
+    fn vjp(&self, x: &[Var], _: &[Var], _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; x.len()])
+    }
+
+    fn cpu(&self, _: &[&[f64]], _: &mut [&mut [f64]]) {}
+
+    fn wgsl(&self, _: &[TensorType]) -> (String, usize) {
+        (String::new(), 0)
+    }
+}
+
+fn operands(device: &Device) -> Result<Operands> {
+    let tape = Tape::new(device);
+    let input = |shape: &[usize]| Ok(tape.input(&tensor(device, "x", meganeura::Shape::new(shape))?));
+    let labels = Tensor::indices(device, [4], &[0, 9, 3, 1])?;
+    let u = tape.input(&labels);
+    Ok(Operands { a: input(&[2, 3])?, b: input(&[4, 5])?, v: input(&[3])?, image: input(&[1, 2, 5, 5])?, labels, u })
+}
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    for (k, misuse) in MISUSES.iter().enumerate() {
+        let name = format!("bad_input::{}::{k}", misuse.op);
+        trials.push(Trial::test(name, || refused(misuse)));
+    }
+    trials.push(Trial::test("bad_input::descriptions", descriptions));
+    trials.push(Trial::test("bad_input::tensors", || tensors(&Device::cpu())));
+    trials.push(gpu_trial("bad_input::gpu::tensors", tensors));
+}
+
+fn refused(misuse: &Misuse) -> Outcome {
+    let y = (misuse.call)(&operands(&Device::cpu())?);
+    let error = y.error().ok_or("recorded without complaint")?;
+    let message = error.to_string();
+    assert!(matches!(error.kind(), ErrorKind::Shape | ErrorKind::Argument | ErrorKind::Device), "{error:?}");
+    assert!(message.starts_with(&format!("{}: ", misuse.op)), "{:?} is not named first: {message}", misuse.op);
+    for part in misuse.parts {
+        assert!(message.contains(part), "{part:?} is not in {message}");
+    }
+    // The operation's own line, which in this file has its name.
+    let at = error.location().ok_or_else(|| Failed::from(format!("no location: {message}")))?;
+    assert!(at.file().ends_with("bad_input.rs"), "{message}");
+    let line = include_str!("bad_input.rs").lines().nth(at.line() as usize - 1).unwrap_or_default();
+    assert!(line.trim_start().starts_with(&format!("{:?} [", misuse.op)), "not the line of the mistake: {message}");
+    assert!(y.to_vec().is_err());
+    Ok(())
+}
+
+/// Layers check their descriptions when they are built, before anything is recorded.
+fn descriptions() -> Outcome {
+    let device = Device::cpu();
+    let seed = Seed::new(0);
+    for (error, parts) in [
+        (Conv2d::new(4, 6, 3).groups(0).init(&device, seed).err(), ["conv2d", "0 groups"]),
+        (Conv2d::new(4, 6, 3).groups(4).init(&device, seed).err(), ["conv2d", "4 groups"]),
+        (Conv2d::new(4, 6, 3).stride(0).init(&device, seed).err(), ["conv2d", "stride"]),
+        (Conv2d::new(4, 6, 0).init(&device, seed).err(), ["conv2d", "kernel"]),
+        (GroupNorm::new(0, 4).init(&device, seed).err(), ["group_norm", "0 equal groups"]),
+        (GroupNorm::new(3, 4).init(&device, seed).err(), ["group_norm", "3 equal groups"]),
+        (Linear::new(0, 4).init(&device, seed).err(), ["linear", "0 to 4"]),
+        (MaxPool2d::new(2).stride(0).init(&device, seed).err(), ["max_pool2d", "stride"]),
+        (AvgPool2d::new(2).padding(2).init(&device, seed).err(), ["avg_pool2d", "padding"]),
+        (Dropout::new(1.0).init(&device, seed).err(), ["dropout", "1"]),
+    ] {
+        let error = error.ok_or_else(|| Failed::from(format!("built without complaint: {parts:?}")))?;
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+        assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
+    }
+    Ok(())
+}
+
+fn tensors(device: &Device) -> Outcome {
+    let empty = "empty batch";
+    for (result, part) in [
+        (Tensor::from_slice(device, [0, 3], &[]), empty),
+        (Tensor::zeros(device, [4, 0]), empty),
+        (Tensor::indices(device, [0], &[]), empty),
+        (Tensor::from_slice(device, [2, 3], &[0.0; 5]), "5 numbers given for shape [2, 3]"),
+        (Tensor::from_slice(device, [usize::MAX, 2], &[0.0; 5]), "5 numbers"),
+        (Tensor::zeros(device, [2])?.reshape([3]), "[3]"),
+    ] {
+        let error = result.map(drop).expect_err(part);
+        assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let floats = Tensor::zeros(device, [2])?;
+    assert_eq!(floats.to_u32_vec().map(drop).expect_err("floats").kind(), ErrorKind::Argument);
+    assert_eq!(floats.item().map(drop).expect_err("two").kind(), ErrorKind::Shape);
+    assert_eq!(Tensor::indices(device, [1], &[1])?.to_vec().map(drop).expect_err("labels").kind(), ErrorKind::Argument);
+    // Batches of nothing.
+    let dataset = Dataset::new(vec![0.0; 4], [2], vec![0, 1])?;
+    let mut batches = dataset.batches(0).on(device);
+    assert_eq!(batches.next().expect("an error").map(drop).expect_err("empty").kind(), ErrorKind::Argument);
+    assert!(batches.next().is_none());
+    Ok(())
+}

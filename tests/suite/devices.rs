@@ -1,0 +1,157 @@
+//! Asking for devices that are not there, choosing one by the environment, and asking one for more memory than it has.
+
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::optim::{AdamW, Optimizer};
+use meganeura::{Device, ErrorKind, Param, Precision, Tape, Tensor};
+
+use crate::Outcome;
+use crate::adapter::{adapter, gpu_trial};
+use crate::nets::{Tiny, bits, images, record, tensor};
+
+/// The argument that makes this program print [`Device::best`] and end.
+const BEST: &str = "print-the-best-device";
+
+/// Does so if asked to. A process has one environment, so choosing by it is tested in others.
+pub(crate) fn print_best_if_asked() -> bool {
+    if std::env::args().nth(1).as_deref() != Some(BEST) {
+        return false;
+    }
+    match Device::best() {
+        Ok(device) => {
+            println!("{} device {device}, because: {}", if device.is_gpu() { "GPU" } else { "CPU" }, device.reason())
+        }
+        Err(error) => println!("{error:?}"),
+    }
+    true
+}
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    trials.push(Trial::test("devices::an_unknown_name_is_an_error", unknown));
+    trials.push(Trial::test("devices::the_environment_chooses", environment));
+    trials.push(gpu_trial("devices::the_environment_chooses_an_adapter", environment_adapter));
+    trials.push(Trial::test("devices::what_they_say_of_themselves", description));
+    trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
+    trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
+    trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
+}
+
+fn unknown() -> Outcome {
+    let name = "an adapter that nobody makes";
+    let error = Device::named(name).map(drop).expect_err("there is none");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    let message = error.to_string();
+    assert!(message.contains(name), "{message}");
+    match adapter() {
+        // What there is instead.
+        Ok(device) => assert!(message.contains(&device.to_string()), "{message}"),
+        Err(_) => assert!(message.contains("no adapter"), "{message}"),
+    }
+    // A GPU, or why there is none; never something else in its place.
+    match Device::named("gpu") {
+        Ok(device) => assert!(device.is_gpu()),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Device, "{error}"),
+    }
+    assert!(!Device::named("CPU")?.is_gpu());
+    Ok(())
+}
+
+fn best(wanted: Option<&str>) -> Result<String, Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(BEST).env_remove("MEGANEURA_DEVICE");
+    if let Some(wanted) = wanted {
+        command.env("MEGANEURA_DEVICE", wanted);
+    }
+    let output = command.output()?;
+    assert!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn environment() -> Outcome {
+    let chosen = best(Some("cpu"))?;
+    assert!(chosen.starts_with("CPU device") && chosen.contains("because: MEGANEURA_DEVICE=cpu"), "{chosen}");
+    let refused = best(Some("nonsense"))?;
+    assert!(refused.starts_with("Device: ") && refused.contains("\"nonsense\""), "{refused}");
+    // Left open, it is the first GPU, or the CPU and why.
+    let open = best(None)?;
+    assert_eq!(open, best(Some(""))?);
+    match Device::named("gpu") {
+        Ok(_) => assert!(open.starts_with("GPU device"), "{open}"),
+        Err(_) => assert!(open.starts_with("CPU device") && open.contains("because: no GPU"), "{open}"),
+    }
+    let demanded = best(Some("gpu"))?;
+    assert!(demanded.starts_with("GPU device") || demanded.starts_with("Device: no GPU"), "{demanded}");
+    Ok(())
+}
+
+fn environment_adapter(device: &Device) -> Outcome {
+    let name = device.to_string();
+    let part = name.split(' ').next().expect("a name").to_uppercase();
+    let chosen = best(Some(&part))?;
+    assert!(chosen.starts_with("GPU device") && chosen.contains(&name), "{chosen}");
+    assert!(chosen.contains(&format!("MEGANEURA_DEVICE={part}")), "{chosen}");
+    Ok(())
+}
+
+fn description() -> Outcome {
+    let (single, double) = (Device::cpu(), Device::cpu_with(Precision::Double));
+    assert!(single.to_string().starts_with("CPU, ") && double.to_string().ends_with("double precision"));
+    assert!(single.same(&Device::cpu()) && !single.same(&double));
+    assert_eq!((single.precision(), double.precision()), (Precision::Full, Precision::Double));
+    Ok(())
+}
+
+/// More numbers than any memory holds: 2⁶⁰.
+const HUGE: [usize; 2] = [1 << 30, 1 << 30];
+
+fn too_large(device: &Device) -> Outcome {
+    let expect = |what: &str, result: meganeura::Result<()>| {
+        let error = result.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
+    };
+    let x = tensor(device, "x", [1, 1])?;
+    let mut net = Tiny::init(device, 1)?;
+    let before = bits(&net)?;
+    let mut optimizer = AdamW::new(0.01);
+    let (images, labels) = images(device, "large", 3)?;
+    for _ in 0..2 {
+        // A tensor of the caller's, a result, something in between, an operand that must be copied.
+        expect("full", Tensor::full(device, HUGE, 1.0).map(drop));
+        expect("zeros", Tensor::zeros(device, [usize::MAX, 2]).map(drop));
+        expect("a result", (Tape::new(device).input(&x).expand(HUGE) + 1.0).to_vec().map(drop));
+        expect("more than can be counted", Tape::new(device).input(&x).expand([1 << 40, 1 << 40]).to_vec().map(drop));
+        let wide = Tape::new(device).input(&x).expand(HUGE);
+        expect("in between", wide.exp().matmul(&wide.slice(1, 0..1).exp()).slice(0, 0..1).to_vec().map(drop));
+        expect("a copy", wide.softmax(1).slice(0, 0..1).to_vec().map(drop));
+        // A step that fails for want of memory changes nothing.
+        let (loss, _) = record(&net, &images, &labels)?;
+        let tape = loss.tape();
+        let weight = tape.param(&net.stem.weight);
+        let extra = weight.slice(0, 0..1).reshape([1, 9]).slice(1, 0..1).expand(HUGE).tanh().max();
+        let grads = tape.backward(&(&loss + extra))?;
+        expect("a step", optimizer.step(&mut net, &grads));
+        assert_eq!(bits(&net)?, before);
+    }
+    // The device is none the worse.
+    let (loss, grads) = record(&net, &images, &labels)?;
+    optimizer.step(&mut net, &grads)?;
+    assert!(loss.item()?.is_finite());
+    assert_ne!(bits(&net)?, before);
+    Ok(())
+}
+
+/// Tapes stay on a thread; devices, tensors and parameters may be used by all.
+fn threads(device: &Device) -> Outcome {
+    let x = tensor(device, "x", [64])?;
+    let w = Param::new(x.clone());
+    let run = |factor: f64| Ok((Tape::new(device).param(&w) * factor + 1.0).sum().item()?);
+    let serial = [1.0, 2.0, 3.0, 4.0].map(run).into_iter().collect::<Result<Vec<f32>, Failed>>()?;
+    let parallel = std::thread::scope(|scope| {
+        let run = &run;
+        let threads = [1.0, 2.0, 3.0, 4.0].map(|factor| scope.spawn(move || run(factor)));
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<f32>, Failed>>()
+    })?;
+    assert_eq!(serial, parallel);
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Optimizers against literal re-implementations on plain numbers.
+
+use libtest_mimic::Trial;
+use meganeura::optim::{AdamW, Optimizer, Sgd};
+use meganeura::{Device, Layer, ModuleExt, Param, Precision, Result, Tape, Tensor, Var};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::nets::{Tiny, images, normal, record};
+use crate::numbers::{Computed, Reference, compare};
+
+const STEPS: usize = 5;
+const N: usize = 4;
+
+/// One number's update: `(w, dw, t)` to the new `w`.
+type Rule = Box<dyn FnMut(usize, f64, f64, usize) -> f64>;
+
+/// An optimizer and what it should do, at the learning rate of each step.
+struct Subject {
+    name: &'static str,
+    optimizer: fn() -> Box<dyn Optimizer>,
+    rule: fn() -> Rule,
+}
+
+fn rates(step: usize) -> f64 {
+    [0.1, 0.1, 0.05, 0.2, 0.0][step]
+}
+
+fn sgd(momentum: f64, nesterov: bool, decay: f64) -> Rule {
+    let mut velocity = vec![0.0; 2 * N];
+    Box::new(move |i, w, dw, t| {
+        let g = dw + decay * w;
+        velocity[i] = if t == 1 { g } else { momentum * velocity[i] + g };
+        let direction = if nesterov { g + momentum * velocity[i] } else { velocity[i] };
+        w - rates(t - 1) * if momentum == 0.0 { g } else { direction }
+    })
+}
+
+fn adamw(beta1: f64, beta2: f64, eps: f64, decay: f64) -> Rule {
+    let mut moments = vec![(0.0, 0.0); 2 * N];
+    Box::new(move |i, w, dw, t| {
+        let (m, v) = &mut moments[i];
+        *m = beta1 * *m + (1.0 - beta1) * dw;
+        *v = beta2 * *v + (1.0 - beta2) * dw * dw;
+        let (m_hat, v_hat) = (*m / (1.0 - beta1.powi(t as i32)), *v / (1.0 - beta2.powi(t as i32)));
+        let w = w - rates(t - 1) * decay * w;
+        w - rates(t - 1) * m_hat / (v_hat.sqrt() + eps)
+    })
+}
+
+const SUBJECTS: [Subject; 8] = [
+    Subject { name: "sgd", optimizer: || Box::new(Sgd::new(0.0)), rule: || sgd(0.0, false, 0.0) },
+    Subject {
+        name: "sgd with decay",
+        optimizer: || Box::new(Sgd::new(0.0).weight_decay(0.05)),
+        rule: || sgd(0.0, false, 0.05),
+    },
+    Subject {
+        name: "sgd with momentum",
+        optimizer: || Box::new(Sgd::new(0.0).momentum(0.9)),
+        rule: || sgd(0.9, false, 0.0),
+    },
+    Subject {
+        name: "sgd with momentum and decay",
+        optimizer: || Box::new(Sgd::new(0.0).momentum(0.8).weight_decay(0.1)),
+        rule: || sgd(0.8, false, 0.1),
+    },
+    Subject {
+        name: "sgd with nesterov",
+        optimizer: || Box::new(Sgd::new(0.0).momentum(0.9).nesterov(true).weight_decay(0.01)),
+        rule: || sgd(0.9, true, 0.01),
+    },
+    Subject { name: "adamw", optimizer: || Box::new(AdamW::new(0.0)), rule: || adamw(0.9, 0.999, 1e-8, 0.01) },
+    Subject {
+        name: "adam",
+        optimizer: || Box::new(AdamW::new(0.0).weight_decay(0.0)),
+        rule: || adamw(0.9, 0.999, 1e-8, 0.0),
+    },
+    Subject {
+        name: "adamw otherwise",
+        optimizer: || Box::new(AdamW::new(0.0).betas(0.7, 0.9).eps(1e-2).weight_decay(0.3)),
+        rule: || adamw(0.7, 0.9, 1e-2, 0.3),
+    },
+];
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    for subject in &SUBJECTS {
+        let double = || agrees(subject, &Device::cpu_with(Precision::Double).for_testing(0)?, 1e-13);
+        trials.push(Trial::test(format!("optimizers::{}", subject.name), double));
+        // Five steps of some ten roundings each.
+        let single = |device: &Device| agrees(subject, &device.for_testing(0)?, 3e-6);
+        trials.push(gpu_trial(format!("optimizers::gpu::{}", subject.name), single));
+    }
+    trials.push(Trial::test("optimizers::the_norm_of_all_is_clipped", || clip(&Device::cpu().for_testing(0)?)));
+    trials.push(gpu_trial("optimizers::gpu::the_norm_of_all_is_clipped", |device| clip(&device.for_testing(0)?)));
+    trials.push(Trial::test("optimizers::copies_are_left_alone", || copies(&Device::cpu())));
+    trials.push(gpu_trial("optimizers::gpu::copies_are_left_alone", |device| copies(&device.for_testing(0)?)));
+}
+
+/// The derivative of [`loss`] with respect to number `i`.
+fn derivative(i: usize, w: f64) -> f64 {
+    // d/dw of c·(w³/3 − w) with the c of this number.
+    factors()[i] * (w * w - 1.0)
+}
+
+fn factors() -> Vec<f64> {
+    normal("factors", 2 * N)
+}
+
+/// `Σ c·(w³/3 − w)` over both parameters, joined.
+fn loss(tape: &Tape, w: &[Param; 2]) -> Result<Var> {
+    let factors = tape.input(&Tensor::from_f64(&tape.device(), [2 * N], &factors())?);
+    let w = Var::concat(&[&tape.param(&w[0]), &tape.param(&w[1])], 0);
+    Ok((factors * (&w * &w * &w / 3.0 - &w)).sum())
+}
+
+fn start(device: &Device) -> Result<[Param; 2]> {
+    let start = normal("start", 2 * N);
+    let param = |part: &[f64]| Ok(Param::new(Tensor::from_f64(device, [N], part)?));
+    Ok([param(&start[..N])?, param(&start[N..])?])
+}
+
+fn agrees(subject: &Subject, device: &Device, tolerance: f64) -> Outcome {
+    let (mut w, mut optimizer) = (start(device)?, (subject.optimizer)());
+    let (mut expected, mut rule) = (normal("start", 2 * N), (subject.rule)());
+    for step in 0..STEPS {
+        optimizer.set_lr(rates(step));
+        let tape = Tape::new(device);
+        let grads = tape.backward(&loss(&tape, &w)?)?;
+        optimizer.step(&mut w, &grads)?;
+        for (i, w) in expected.iter_mut().enumerate() {
+            *w = rule(i, *w, derivative(i, *w), step + 1);
+        }
+        let computed = [w[0].value().to_f64_vec()?, w[1].value().to_f64_vec()?].concat();
+        compare(&format!("step {}", step + 1), &Computed(computed), &Reference(expected.clone()), tolerance)?;
+    }
+    Ok(())
+}
+
+fn clip(device: &Device) -> Outcome {
+    let start = normal("start", 2 * N);
+    let dw: Vec<f64> = start.iter().enumerate().map(|(i, &w)| derivative(i, w)).collect();
+    let norm = dw.iter().map(|dw| dw * dw).sum::<f64>().sqrt();
+    for max_norm in [norm / 3.0, norm * 3.0] {
+        let mut w = self::start(device)?;
+        let tape = Tape::new(device);
+        let grads = tape.backward(&loss(&tape, &w)?)?;
+        let before = grads.norm(&w);
+        let grads = grads.clip_norm(&w, max_norm)?;
+        Sgd::new(0.5).step(&mut w, &grads)?;
+        compare("the norm", &Computed(vec![f64::from(before.item()?)]), &Reference(vec![norm]), 1e-6)?;
+        let factor = (max_norm / norm).min(1.0);
+        let expected = start.iter().zip(&dw).map(|(w, dw)| w - 0.5 * factor * dw).collect();
+        let computed = [w[0].value().to_f64_vec()?, w[1].value().to_f64_vec()?].concat();
+        compare("after the step", &Computed(computed), &Reference(expected), 2e-6)?;
+    }
+    Ok(())
+}
+
+/// Updates are written in place, but never into memory that somebody else reads.
+fn copies(device: &Device) -> Outcome {
+    let mut net = Tiny::init(device, 1)?;
+    let read = |net: &Tiny| -> Result<Vec<Vec<f32>>> {
+        net.named_parameters().into_iter().map(|(_, param)| param.value().to_vec()).collect()
+    };
+    let (tensor, clone) = (net.stem.weight.value(), net.stem.clone());
+    let (before, all) = (tensor.to_vec()?, read(&net)?);
+    let (images, labels) = images(device, "copies", 3)?;
+    let mut optimizer = AdamW::new(0.1);
+    for _ in 0..2 {
+        let (_, grads) = record(&net, &images, &labels)?;
+        optimizer.step(&mut net, &grads)?;
+    }
+    assert_ne!(net.stem.weight.value().to_vec()?, before);
+    assert_eq!((tensor.to_vec()?, clone.weight.value().to_vec()?), (before.clone(), before));
+    assert!(read(&net)?.iter().zip(&all).all(|(new, old)| new != old), "every parameter was trained");
+    // The copy is a parameter of its own.
+    let tape = Tape::new(device);
+    let grads = tape.backward(&net.stem.forward(&tape.input(&images)).sum())?;
+    assert!(grads.get(&clone.weight).is_none() && grads.get(&net.stem.weight).is_some());
+    Ok(())
+}
