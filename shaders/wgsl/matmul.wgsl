@@ -80,6 +80,90 @@ fn load_tiles(lane: u32, b: u32, row0: u32, column0: u32, k0: u32) {
     }
 }
 
+// An invocation's block of sums stays in registers only where every index into it is a constant: hence vectors and matrices
+// spelled out, and no loops over them.
+#if MICRO == 4
+alias Line = vec4<f32>;
+alias Block = mat4x4<f32>;
+
+fn lhs_line(at: u32) -> Line {
+    return Line(lhs_tile[at], lhs_tile[at + SIDE], lhs_tile[at + 2u * SIDE], lhs_tile[at + 3u * SIDE]);
+}
+
+fn rhs_line(at: u32) -> Line {
+    return Line(rhs_tile[at], rhs_tile[at + SIDE], rhs_tile[at + 2u * SIDE], rhs_tile[at + 3u * SIDE]);
+}
+
+fn outer(rows: Line, columns: Line) -> Block {
+    return Block(rows.x * columns, rows.y * columns, rows.z * columns, rows.w * columns);
+}
+
+fn store_line(b: u32, i: u32, j: u32, line: Line) {
+    store(b, i, j, line.x);
+    store(b, i, j + SIDE, line.y);
+    store(b, i, j + 2u * SIDE, line.z);
+    store(b, i, j + 3u * SIDE, line.w);
+}
+
+fn store_block(b: u32, i: u32, j: u32, block: Block) {
+    store_line(b, i, j, block[0]);
+    store_line(b, i + SIDE, j, block[1]);
+    store_line(b, i + 2u * SIDE, j, block[2]);
+    store_line(b, i + 3u * SIDE, j, block[3]);
+}
+#endif
+#if MICRO == 2
+alias Line = vec2<f32>;
+alias Block = mat2x2<f32>;
+
+fn lhs_line(at: u32) -> Line {
+    return Line(lhs_tile[at], lhs_tile[at + SIDE]);
+}
+
+fn rhs_line(at: u32) -> Line {
+    return Line(rhs_tile[at], rhs_tile[at + SIDE]);
+}
+
+fn outer(rows: Line, columns: Line) -> Block {
+    return Block(rows.x * columns, rows.y * columns);
+}
+
+fn store_line(b: u32, i: u32, j: u32, line: Line) {
+    store(b, i, j, line.x);
+    store(b, i, j + SIDE, line.y);
+}
+
+fn store_block(b: u32, i: u32, j: u32, block: Block) {
+    store_line(b, i, j, block[0]);
+    store_line(b, i + SIDE, j, block[1]);
+}
+#endif
+#if MICRO == 1
+alias Block = f32;
+
+fn lhs_line(at: u32) -> f32 {
+    return lhs_tile[at];
+}
+
+fn rhs_line(at: u32) -> f32 {
+    return rhs_tile[at];
+}
+
+fn outer(row: f32, column: f32) -> Block {
+    return row * column;
+}
+
+fn store_block(b: u32, i: u32, j: u32, block: Block) {
+    store(b, i, j, block);
+}
+#endif
+
+fn store(b: u32, i: u32, j: u32, sum: f32) {
+    if i < M && j < N {
+        y[(b * M + i) * N + j] = sum;
+    }
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -96,34 +180,16 @@ fn main(
     let row = lane / SIDE;
     let column = lane % SIDE;
 
-    var sums: array<array<f32, MICRO>, MICRO>;
+    var sums: Block;
     for (var k0 = 0u; k0 < K; k0 += DEPTH) {
         workgroupBarrier();
         load_tiles(lane, b, row0, column0, k0);
         workgroupBarrier();
         for (var k = 0u; k < DEPTH; k++) {
-            var factors: array<f32, MICRO>;
-            for (var n = 0u; n < MICRO; n++) {
-                factors[n] = rhs_tile[k * PITCH + column + n * SIDE];
-            }
-            for (var m = 0u; m < MICRO; m++) {
-                let factor = lhs_tile[k * PITCH + row + m * SIDE];
-                for (var n = 0u; n < MICRO; n++) {
-                    sums[m][n] += factor * factors[n];
-                }
-            }
+            sums += outer(lhs_line(k * PITCH + row), rhs_line(k * PITCH + column));
         }
     }
-
-    for (var m = 0u; m < MICRO; m++) {
-        for (var n = 0u; n < MICRO; n++) {
-            let i = row0 + row + m * SIDE;
-            let j = column0 + column + n * SIDE;
-            if i < M && j < N {
-                y[(b * M + i) * N + j] = sums[m][n];
-            }
-        }
-    }
+    store_block(b, row0 + row, column0 + column, sums);
 }
 #else
 const WG: u32 = ${WG};
