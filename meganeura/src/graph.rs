@@ -26,8 +26,14 @@ impl fmt::Debug for ValueId {
 }
 
 /// A float compared and hashed by its bits: an attribute of an operation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Exact(pub f64);
+
+impl fmt::Debug for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
 
 impl PartialEq for Exact {
     fn eq(&self, other: &Self) -> bool {

@@ -215,7 +215,9 @@ impl Layout {
             let (extent, stride) = (self.shape.dims[axis], self.strides[axis]);
             match dims.last_mut() {
                 _ if extent == 1 => {}
-                Some((outer, step)) if *step == stride * extent => (*outer, *step) = (*outer * extent, stride),
+                Some((outer, step)) if *step == stride.saturating_mul(extent) => {
+                    (*outer, *step) = (outer.saturating_mul(extent), stride);
+                }
                 _ => dims.push((extent, stride)),
             }
         }

@@ -179,7 +179,7 @@ misuses! {
     "linear" ["5", "3", "f32[4, 5]"] |x| linear().forward(&x.b);
     "dropout" ["1.5"] |x| Dropout::new(1.5).forward(&x.a);
     "max_pool2d" ["stride 0"] |x| MaxPool2d::new(2).stride(0).forward(&x.image);
-    "conv2d" ["3 channels"] |x| Conv2d::new(3, 1, 1).init(&Device::cpu(), Seed::new(0)).expect("fine").forward(&x.image);
+    "conv2d" ["2 channels", "expects 3"] |x| Conv2d::new(3, 1, 1).init(&Device::cpu(), Seed::new(0)).expect("fine").forward(&x.image);
     "exp" ["u32[4]"] |x| vec![Relu, Relu].forward(&x.u.exp());
     "relu" ["u32[4]"] |x| vec![Relu, Relu].forward(&x.u);
     "input" ["f64[3]"] |x| x.a.tape().input(&tensor(&Device::cpu_with(Precision::Double), "v", [3]).expect("fine"));

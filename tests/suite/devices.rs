@@ -4,7 +4,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{Device, ErrorKind, Param, Precision, Tape, Tensor};
+use meganeura::{Device, ErrorKind, Param, Precision, Result, Tape, Tensor};
 
 use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
@@ -20,7 +20,8 @@ pub(crate) fn print_best_if_asked() -> bool {
     }
     match Device::best() {
         Ok(device) => {
-            println!("{} device {device}, because: {}", if device.is_gpu() { "GPU" } else { "CPU" }, device.reason())
+            let kind = if device.is_gpu() { "GPU" } else { "CPU" };
+            println!("{kind} device {device}, because: {}", device.reason());
         }
         Err(error) => println!("{error:?}"),
     }
@@ -106,7 +107,7 @@ fn description() -> Outcome {
 const HUGE: [usize; 2] = [1 << 30, 1 << 30];
 
 fn too_large(device: &Device) -> Outcome {
-    let expect = |what: &str, result: meganeura::Result<()>| {
+    let expect = |what: &str, result: Result<()>| {
         let error = result.expect_err(what);
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
     };
@@ -143,14 +144,18 @@ fn too_large(device: &Device) -> Outcome {
 
 /// Tapes stay on a thread; devices, tensors and parameters may be used by all.
 fn threads(device: &Device) -> Outcome {
-    let x = tensor(device, "x", [64])?;
-    let w = Param::new(x.clone());
-    let run = |factor: f64| Ok((Tape::new(device).param(&w) * factor + 1.0).sum().item()?);
-    let serial = [1.0, 2.0, 3.0, 4.0].map(run).into_iter().collect::<Result<Vec<f32>, Failed>>()?;
+    let w = Param::new(tensor(device, "x", [64])?);
+    let run = |factor: f64| (Tape::new(device).param(&w) * factor + 1.0).sum().item();
+    let serial = [1.0, 2.0, 3.0, 4.0].map(run).into_iter().collect::<Result<Vec<f32>>>()?;
+    let again = |factor| {
+        for _ in 0..50 {
+            run(factor)?;
+        }
+        run(factor)
+    };
     let parallel = std::thread::scope(|scope| {
-        let run = &run;
-        let threads = [1.0, 2.0, 3.0, 4.0].map(|factor| scope.spawn(move || run(factor)));
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<f32>, Failed>>()
+        let threads = [1.0, 2.0, 3.0, 4.0].map(|factor| scope.spawn(move || again(factor)));
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<f32>>>()
     })?;
     assert_eq!(serial, parallel);
     Ok(())

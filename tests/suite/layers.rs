@@ -15,11 +15,13 @@ use crate::adapter::gpu_trial;
 use crate::nets::{Nested, Pool, Tiny, randomise, tensor};
 use crate::numbers::{Computed, Reference, compare};
 
+type Build = Box<dyn Fn(&Device) -> Result<Box<dyn Layer>> + Send + Sync>;
+
 /// A layer and the shape of its input.
 struct Subject {
     name: String,
     x: Vec<usize>,
-    build: Box<dyn Fn(&Device) -> Result<Box<dyn Layer>> + Send + Sync>,
+    build: Build,
     /// Sums of K rounded terms lose about √K units in the last place; no subject sums more than 200. Through the 1/σ of a
     /// normalisation and the functions of a GPU, which may be some units off, they lose a few times that.
     tolerance: f64,

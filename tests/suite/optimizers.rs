@@ -2,11 +2,11 @@
 
 use libtest_mimic::Trial;
 use meganeura::optim::{AdamW, Optimizer, Sgd};
-use meganeura::{Device, Layer, ModuleExt, Param, Precision, Result, Tape, Tensor, Var};
+use meganeura::{Device, ErrorKind, Layer, ModuleExt, Param, Precision, Result, Tape, Tensor, Var};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
-use crate::nets::{Tiny, images, normal, record};
+use crate::nets::{Tiny, bits, images, normal, record};
 use crate::numbers::{Computed, Reference, compare};
 
 const STEPS: usize = 5;
@@ -27,7 +27,7 @@ fn rates(step: usize) -> f64 {
 }
 
 fn sgd(momentum: f64, nesterov: bool, decay: f64) -> Rule {
-    let mut velocity = vec![0.0; 2 * N];
+    let mut velocity = [0.0; 2 * N];
     Box::new(move |i, w, dw, t| {
         let g = dw + decay * w;
         velocity[i] = if t == 1 { g } else { momentum * velocity[i] + g };
@@ -37,7 +37,7 @@ fn sgd(momentum: f64, nesterov: bool, decay: f64) -> Rule {
 }
 
 fn adamw(beta1: f64, beta2: f64, eps: f64, decay: f64) -> Rule {
-    let mut moments = vec![(0.0, 0.0); 2 * N];
+    let mut moments = [(0.0, 0.0); 2 * N];
     Box::new(move |i, w, dw, t| {
         let (m, v) = &mut moments[i];
         *m = beta1 * *m + (1.0 - beta1) * dw;
@@ -93,6 +93,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
     trials.push(Trial::test("optimizers::the_norm_of_all_is_clipped", || clip(&Device::cpu().for_testing(0)?)));
     trials.push(gpu_trial("optimizers::gpu::the_norm_of_all_is_clipped", |device| clip(&device.for_testing(0)?)));
+    trials.push(Trial::test("optimizers::step_parts_of_a_model", || parts(&Device::cpu())));
+    trials.push(gpu_trial("optimizers::gpu::step_parts_of_a_model", |device| parts(&device.for_testing(0)?)));
     trials.push(Trial::test("optimizers::copies_are_left_alone", || copies(&Device::cpu())));
     trials.push(gpu_trial("optimizers::gpu::copies_are_left_alone", |device| copies(&device.for_testing(0)?)));
 }
@@ -178,5 +180,26 @@ fn copies(device: &Device) -> Outcome {
     let tape = Tape::new(device);
     let grads = tape.backward(&net.stem.forward(&tape.input(&images)).sum())?;
     assert!(grads.get(&clone.weight).is_none() && grads.get(&net.stem.weight).is_some());
+    Ok(())
+}
+
+/// A part of a model may be stepped alone. That makes the tape stale, so another part's step is recorded anew.
+fn parts(device: &Device) -> Outcome {
+    let mut net = Tiny::init(device, 1)?;
+    let (images, labels) = images(device, "parts", 3)?;
+    let changed = |net: &Tiny, before: &[(String, Vec<u64>)]| -> Result<Vec<String>> {
+        let pairs = bits(net)?.into_iter().zip(before);
+        Ok(pairs.filter(|(now, before)| now != *before).map(|((path, _), _)| path).collect())
+    };
+    let before = bits(&net)?;
+    let (_, grads) = record(&net, &images, &labels)?;
+    Sgd::new(0.1).step(&mut net.stem, &grads)?;
+    assert_eq!(changed(&net, &before)?, ["stem.weight", "stem.bias"]);
+    let error = Sgd::new(0.1).step(&mut net.head, &grads).expect_err("the stem has changed");
+    assert_eq!(error.kind(), ErrorKind::StaleTape);
+    assert_eq!(changed(&net, &before)?, ["stem.weight", "stem.bias"]);
+    let (before, (_, grads)) = (bits(&net)?, record(&net, &images, &labels)?);
+    Sgd::new(0.1).step(&mut net.head, &grads)?;
+    assert_eq!(changed(&net, &before)?, ["head.weight", "head.bias"]);
     Ok(())
 }

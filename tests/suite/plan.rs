@@ -24,6 +24,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("leaves_out_what_is_frozen", frozen);
     both("leaves_out_what_nobody_reads", unread);
     both("gives_the_same_bits_again", same_bits);
+    trials.push(Trial::test("plan::is_forgotten_when_there_are_many", many_plans));
 }
 
 #[derive(Module, Debug)]
@@ -212,5 +213,23 @@ fn same_bits(device: &Device) -> Outcome {
     assert_eq!(first, run()?);
     // The steps did do something.
     assert!(first.0.iter().collect::<std::collections::HashSet<_>>().len() == first.0.len());
+    Ok(())
+}
+
+/// Sixty-four plans are kept.
+fn many_plans() -> Outcome {
+    let device = Device::cpu();
+    let run = |n: usize| -> Result<Vec<f32>> {
+        let x = tensor(&device, "x", [n])?;
+        Tape::new(&device).input(&x).abs().to_vec()
+    };
+    for n in 1..=70 {
+        run(n)?;
+    }
+    assert_eq!((device.stats().plans, device.plan_dumps().len()), (70, 64));
+    // The last is known, the first no longer.
+    assert_eq!((run(70)?.len(), device.stats().plans), (70, 70));
+    assert_eq!((run(1)?.len(), device.stats().plans), (1, 71));
+    assert_eq!(device.plan_dumps().len(), 64);
     Ok(())
 }

@@ -22,11 +22,13 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("a_rule_that_fails_names_the_operations_line", failing_rule);
     test("paths_are_those_of_the_model", paths);
     test("stale_after_a_step", || stale(&Device::cpu()));
-    test("stale_after_set_and_load", stale_after_set);
+    test("stale_after_set_and_moves", stale_after_set);
+    test("what_is_held_is_of_before_the_step", || held(&Device::cpu().for_testing(0)?));
     test("operands_of_two_tapes_are_refused", two_tapes);
     test("operands_of_two_devices_are_refused", || two_devices(&Device::cpu_with(Precision::Double)));
     test("labels_are_viewed_like_floats", || labels(&Device::cpu()));
     trials.push(gpu_trial("tape::gpu::stale_after_a_step", |device| stale(&device.for_testing(0)?)));
+    trials.push(gpu_trial("tape::gpu::what_is_held_is_of_before_the_step", |device| held(&device.for_testing(0)?)));
     trials.push(gpu_trial("tape::gpu::operands_of_two_devices_are_refused", two_devices));
     trials.push(gpu_trial("tape::gpu::labels_are_viewed_like_floats", labels));
 }
@@ -179,6 +181,33 @@ fn stale(device: &Device) -> Outcome {
     // A new tape is fine.
     let (_, grads) = record(&net, &images, &labels)?;
     Ok(AdamW::new(0.1).step(&mut net, &grads)?)
+}
+
+/// Updates are written in place, after everything that reads the old values.
+fn held(device: &Device) -> Outcome {
+    let mut w = Param::new(Tensor::from_slice(device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
+    let old = w.value();
+    let before = old.to_vec()?;
+    let tape = Tape::new(device);
+    // The same memory twice: as a parameter, and as an input that pulls the parameter back.
+    let (x, anchor) = (tape.param(&w), tape.input(&old));
+    let loss = (&x - &anchor).square().sum() + x.square().sum();
+    let grads = tape.backward(&loss)?;
+    let (same, doubled) = (x.detach(), &x + &anchor);
+    let views = [x.t(), x.slice(1, 1..3), x.reshape([6]), x.expand([2, 2, 3])];
+    let dw = grads.get(&w).expect("trained");
+    Sgd::new(0.25).step(&mut w, &grads)?;
+    // dw = 2(w − anchor) + 2w = 2w
+    assert_eq!(w.value().to_vec()?, before.iter().map(|w| w - 0.5 * w).collect::<Vec<_>>());
+    assert_eq!(dw.to_vec()?, before.iter().map(|w| 2.0 * w).collect::<Vec<_>>());
+    assert_eq!((old.to_vec()?, same.to_vec()?), (before.clone(), before.clone()));
+    assert_eq!(doubled.to_vec()?, before.iter().map(|w| 2.0 * w).collect::<Vec<_>>());
+    let [transposed, slice, flat, expanded] = views;
+    assert_eq!(transposed.to_vec()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    assert_eq!(slice.to_vec()?, [2.0, 3.0, 5.0, 6.0]);
+    assert_eq!((flat.to_vec()?, expanded.to_vec()?), (before.clone(), before.repeat(2)));
+    assert_eq!(loss.item()?, 91.0);
+    Ok(())
 }
 
 fn stale_after_set() -> Outcome {

@@ -14,8 +14,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("training::the_loss_falls", || falls(&Device::cpu())));
     trials.push(Trial::test("training::precisions_agree", || curves_agree(&Device::cpu())));
     trials.push(gpu_trial("training::gpu::curves_agree", |device| curves_agree(&device.for_testing(0)?)));
-    trials.push(gpu_trial("training::gpu::the_same_start", |device| same_start(device)));
-    trials.push(gpu_trial("training::gpu::the_same_dropout", |device| same_dropout(device)));
+    trials.push(gpu_trial("training::gpu::the_same_start", same_start));
+    trials.push(gpu_trial("training::gpu::the_same_dropout", same_dropout));
     trials.push(Trial::test("training::not_finite", || not_finite(&Device::cpu().for_testing(0)?)));
     trials.push(gpu_trial("training::gpu::not_finite", |device| not_finite(&device.for_testing(0)?)));
     trials.push(Trial::test("training::moved_to_another_device", || moved(&Device::cpu_with(Precision::Double))));
@@ -74,20 +74,23 @@ fn same_start(device: &Device) -> Result<(), Failed> {
 }
 
 fn same_dropout(device: &Device) -> Result<(), Failed> {
-    let run = |device: &Device, seed| -> Result<Vec<Vec<f32>>> {
+    let run = |device: &Device, seed| -> Result<[Vec<f32>; 3]> {
         let tape = Tape::with_seed(device, seed);
         let x = tape.input(&Tensor::full(device, [37, 53], 1.0)?);
-        // Two layers, in another order of their use than of their making; and a gradient, which must see the same mask.
-        let (first, second) = (Dropout::new(0.5).forward(&x), Dropout::new(0.1).forward(&x));
-        let dx = tape.backward(&(&first + &second * 2.0).sum())?.of(&x).expect("depends");
-        let sum = (&first + &second * 2.0).to_vec()?;
-        assert_eq!(dx.to_vec()?, sum, "of ones, the output and the gradient are the mask");
-        Ok(vec![second.to_vec()?, first.to_vec()?])
+        let [first, second, third] = [0.5, 0.1, 0.5].map(|p| Dropout::new(p).forward(&x));
+        let sum = &first + &second * 2.0;
+        let dx = tape.backward(&sum.sum())?.of(&x).expect("depends");
+        assert_eq!(dx.to_vec()?, sum.to_vec()?, "of ones, the output and the gradient are the mask");
+        Ok([first.to_vec()?, second.to_vec()?, third.to_vec()?])
     };
     for seed in [0, 1, u64::MAX, 1 << 32] {
-        assert_eq!(run(&Device::cpu(), seed)?, run(device, seed)?, "seed {seed}");
+        let masks = run(&Device::cpu(), seed)?;
+        assert_eq!(masks, run(device, seed)?, "seed {seed}");
+        assert_ne!(masks[0], masks[2], "each layer has numbers of its own");
     }
-    assert_ne!(run(device, 1)?, run(device, 1 << 32)?, "all of the seed counts");
+    for seed in [1, 1 << 32] {
+        assert_ne!(run(device, 0)?, run(device, seed)?, "all of the seed counts");
+    }
     // The seeds of tapes that are given none follow the device's.
     let own = |device: &Device| -> Result<_> {
         device.set_seed(3);

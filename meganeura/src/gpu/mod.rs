@@ -111,13 +111,20 @@ impl Gpu {
         self.0.poll(wgpu::PollType::wait_indefinitely())
     }
 
-    /// Memory for a tensor of this many bytes.
-    fn allocate(&self, bytes: usize) -> Result<Arc<Buffer>> {
-        let Inner { limits, device, memory, .. } = &*self.0;
+    /// Refuses what no buffer of the device may hold.
+    fn expect_fits(&self, bytes: usize) -> Result<()> {
+        let Inner { limits, name, .. } = &*self.0;
         let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
         if bytes as u64 > most {
-            bail!(OutOfMemory, "a tensor of {bytes} bytes, {} holds at most {most} in one", self.0.name);
+            bail!(OutOfMemory, "a tensor of {bytes} bytes, {name} holds at most {most} in one");
         }
+        Ok(())
+    }
+
+    /// Memory for a tensor of this many bytes.
+    fn allocate(&self, bytes: usize) -> Result<Arc<Buffer>> {
+        let Inner { device, memory, .. } = &*self.0;
+        self.expect_fits(bytes)?;
         if let Some(buffer) = memory.reuse(bytes) {
             return Ok(buffer);
         }
@@ -153,9 +160,14 @@ impl Gpu {
     /// The numbers of a buffer. Waits for the device.
     pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
         let reading = self.start_reading(from, ty)?;
-        self.wait()?;
-        let mapped = lock(&reading.mapped).take();
-        reading.finish(mapped.expect("the wait covered the mapping"), ty)
+        loop {
+            self.wait()?;
+            if let Some(mapped) = lock(&reading.mapped).take() {
+                return reading.finish(mapped, ty);
+            }
+            // Another thread's wait ended first and is about to make this reading's callback.
+            std::thread::yield_now();
+        }
     }
 
     /// As [`Gpu::download`], without blocking the thread.

@@ -56,6 +56,8 @@ fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
 impl Gpu {
     /// Compiles the launches of a plan; kernels that no plan needed before are compiled side by side.
     pub(crate) fn compile(&self, plan: &Plan) -> Result<Executable> {
+        // Shaders could not even spell the extents of what does not fit.
+        plan.storages.iter().try_for_each(|storage| self.expect_fits(storage.bytes()))?;
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
         let sources = launches.iter().map(|(_, launch)| source(launch)).collect::<Result<Vec<_>>>()?;

@@ -189,8 +189,7 @@ impl Var {
         let with_batch = |var: &Self| {
             let shape = var.shape();
             let dims = [batch.dims(), &shape.dims()[shape.rank() - 2..]].concat();
-            let shape = Shape::new(&dims);
-            if var.shape() == shape { var.clone() } else { var.expand(shape) }
+            var.expand(Shape::new(&dims))
         };
         self.record(Matmul, &[&with_batch(self), &with_batch(other)])
     }

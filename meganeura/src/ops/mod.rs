@@ -214,17 +214,17 @@ impl Op {
     }
 }
 
-/// The name, and the attributes where there are any: `conv2d{stride: [2, 2], …}`.
+/// The name, and the attributes where there are any: `sum{fold: Sum, axes: [0]}`.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
         if let Self::Pointwise(_) = self {
             return Ok(());
         }
+        // `Name { attributes }`, `Name(attributes)` or `Name`, as derived.
         let debug = format!("{:?}", self.primitive());
-        match debug.split_once(['{', '(']) {
-            Some((_, attributes)) => write!(f, "{{{}}}", attributes.trim_end_matches(['}', ')']).trim()),
-            None => Ok(()),
-        }
+        let Some((_, attributes)) = debug.split_once(['{', '(']) else { return Ok(()) };
+        let attributes = attributes.strip_suffix(['}', ')']).unwrap_or(attributes);
+        write!(f, "{{{}}}", attributes.trim())
     }
 }

@@ -118,7 +118,8 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Self {
-        self.record(View::Reshape(shape.into()), &[self])
+        let shape = shape.into();
+        if self.shape() == shape { self.clone() } else { self.record(View::Reshape(shape), &[self]) }
     }
 
     /// All axes from the second on as one: `[N, C, H, W]` becomes `[N, C·H·W]`.
@@ -156,7 +157,8 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn expand(&self, shape: impl Into<Shape>) -> Self {
-        self.record(View::Expand(shape.into()), &[self])
+        let shape = shape.into();
+        if self.shape() == shape { self.clone() } else { self.record(View::Expand(shape), &[self]) }
     }
 
     /// The elements of an axis in a range.
