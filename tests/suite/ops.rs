@@ -36,6 +36,12 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
+/// Whether results after the first are statistics for the gradient, not differentiable themselves.
+fn has_statistics(case: &Case) -> bool {
+    ["group_norm", "cross_entropy"].iter().any(|op| case.name.starts_with(op))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "stands in `map_err`")]
 fn failed(error: Error) -> Failed {
     Failed::from(error.to_string())
 }
@@ -72,8 +78,7 @@ fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<O
     let (x, y) = record(case, &tape, operands)?;
     let mut terms = Vec::new();
     for (k, y) in y.iter().enumerate().filter(|(_, y)| y.ty().dtype.is_float()) {
-        // Further results are statistics for the gradient, not differentiable themselves.
-        if k > 0 && case.name.starts_with("group_norm") || k > 0 && case.name.starts_with("cross_entropy") {
+        if k > 0 && has_statistics(case) {
             continue;
         }
         let cotangent = Case::new(meganeura::ops::Pointwise::Neg).input(y.shape().dims());
@@ -127,7 +132,7 @@ fn gradient(case: &Case) -> Result<(), Failed> {
     let device = Device::cpu_with(Precision::Double);
     let inputs =
         operands(case).iter().map(|numbers| numbers.tensor(&device)).collect::<Result<Vec<_>>>().map_err(failed)?;
-    let first_only = case.name.starts_with("group_norm") || case.name.starts_with("cross_entropy");
+    let first_only = has_statistics(case);
     let build = |(): &(), x: &[Var]| {
         let mut y = (case.build)(x);
         if first_only {

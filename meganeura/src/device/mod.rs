@@ -47,6 +47,7 @@ enum Engine {
 
 #[derive(Clone, Copy, Default)]
 struct Testing {
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor has one way to compute"))]
     variant: usize,
     poison: bool,
 }

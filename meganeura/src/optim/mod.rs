@@ -42,7 +42,8 @@ use crate::{Grads, Result, Var};
 pub trait Optimizer {
     /// Updates every parameter of `module` that is not frozen, and everything that is held on the tape is computed along.
     ///
-    /// `module` may be a part of what the gradients are of: the rest is left alone, for another optimizer say.
+    /// `module` may be a part of what the gradients are of: the rest is left alone. The step ends the tape, as the parameters
+    /// that it recorded are no more; another optimizer steps another part on a tape of its own.
     ///
     /// # Errors
     ///

@@ -119,7 +119,10 @@ pub(super) fn trained(module: &dyn Module, grads: &Grads) -> (Vec<Trained>, Vec<
             return;
         }
         let path = at.path();
-        param.set_path(&path);
+        // A part that is stepped by itself keeps the names that it has in the whole.
+        if param.path().is_none() {
+            param.set_path(&path);
+        }
         match grads.get(param) {
             Some(dw) => trained.push(Trained { cell: Arc::clone(param.cell()), path, dw }),
             None => missing.push(path),

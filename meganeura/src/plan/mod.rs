@@ -56,6 +56,7 @@ impl Key {
 pub(crate) enum Target {
     /// The native executor runs a step as one call.
     Cpu,
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
     /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer).
     Gpu { variant: usize },
 }
