@@ -107,6 +107,10 @@ impl Sweep<'_> {
         }
         for ((value, x), dx) in inputs.into_iter().zip(&x).zip(dx) {
             let Some(dx) = dx else { continue };
+            if !self.tape.same(dx.tape()) {
+                let message = "the gradient rule gives a value of another tape";
+                return Err(here(Error::new(ErrorKind::Argument, message)));
+            }
             if dx.error().is_none() && dx.ty() != x.ty() {
                 let message = format!("the gradient rule gives a gradient {} for an operand {}", dx.ty(), x.ty());
                 return Err(here(Error::new(ErrorKind::Shape, message)));

@@ -198,6 +198,10 @@ impl CustomOp for Picky {
         "picky"
     }
 
+    fn key(&self) -> String {
+        format!("{self:?}")
+    }
+
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         if x.len() == 2 { Ok(vec![x[0]]) } else { Err("takes exactly two operands".into()) }
     }

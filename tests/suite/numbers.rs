@@ -57,13 +57,13 @@ pub(crate) fn compare(what: &str, computed: &Computed, reference: &Reference, to
     if computed.len() != reference.len() {
         return Err(format!("{what}: {} numbers, the reference has {}", computed.len(), reference.len()).into());
     }
-    let scale = reference.iter().fold(1.0f64, |max, x| max.max(x.abs()));
+    let scale = reference.iter().filter(|x| x.is_finite()).fold(1.0f64, |max, x| max.max(x.abs()));
     let mut worst = (0.0, 0);
     for (at, (x, want)) in computed.iter().zip(reference).enumerate() {
-        // Both NaN agrees; one NaN is as wrong as can be.
-        let error = match (x.is_nan(), want.is_nan()) {
-            (true, true) => 0.0,
-            (false, false) => (x - want).abs() / scale,
+        // What is not finite must be the same; else it is as wrong as can be.
+        let error = match (x.is_finite(), want.is_finite()) {
+            (true, true) => (x - want).abs() / scale,
+            _ if x == want || (x.is_nan() && want.is_nan()) => 0.0,
             _ => f64::INFINITY,
         };
         if error > worst.0 {
@@ -91,6 +91,10 @@ pub(crate) fn collect(trials: &mut Vec<libtest_mimic::Trial>) {
         assert!(differs(&[1.0, f64::NAN], &[1.0, 2.0]));
         assert!(differs(&[1.0, 2.0], &[1.0, f64::NAN]));
         assert!(differs(&[1.0], &[1.0, 2.0]));
+        assert!(differs(&[1.0, 2.0], &[f64::INFINITY, 2.1]));
+        assert!(differs(&[f64::INFINITY, 2.0], &[f64::INFINITY, 2.1]));
+        assert!(differs(&[f64::INFINITY], &[f64::NEG_INFINITY]));
+        assert!(!differs(&[f64::INFINITY, 2.0], &[f64::INFINITY, 2.0]));
         assert!(!differs(&[1.0, f64::NAN], &[1.0 + 1e-7, f64::NAN]));
         Ok(())
     }));

@@ -42,6 +42,10 @@ impl CustomOp for Planted {
         self.name
     }
 
+    fn key(&self) -> String {
+        format!("{self:?}")
+    }
+
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         Ok(vec![x[0].with_shape(Shape::new(self.output))])
     }
@@ -261,6 +265,10 @@ struct Cube {
 impl CustomOp for Cube {
     fn name(&self) -> &'static str {
         "cube"
+    }
+
+    fn key(&self) -> String {
+        format!("{self:?}")
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {

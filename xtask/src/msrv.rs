@@ -19,13 +19,20 @@ pub fn run() -> Done {
         return process::run(cargo().args(CHECK));
     }
     let installed = output("rustup", &["toolchain", "list"]).unwrap_or_default();
-    let Some(toolchain) = installed.split_whitespace().find(|toolchain| is_release(toolchain, oldest)) else {
-        return Err(format!(
-            "Rust {oldest}, the oldest supported release, is not there to check with; \
-             install it: rustup toolchain install {oldest} --profile minimal"
-        ));
-    };
+    if !installed.split_whitespace().any(|toolchain| is_release(toolchain, oldest)) {
+        install(oldest)?;
+    }
+    let installed = output("rustup", &["toolchain", "list"]).unwrap_or_default();
+    let toolchain = installed.split_whitespace().find(|toolchain| is_release(toolchain, oldest)).unwrap_or(oldest);
     process::run(Command::new("rustup").args(["run", toolchain, "cargo"]).args(CHECK))
+}
+
+fn install(oldest: &str) -> Done {
+    eprintln!("\nRust {oldest}, the oldest supported release, is not there to check with: installing it");
+    let mut rustup = Command::new("rustup");
+    process::run(rustup.args(["toolchain", "install", oldest, "--profile", "minimal"])).map_err(|error| {
+        format!("{error}; to check with Rust {oldest}, install it: rustup toolchain install {oldest} --profile minimal")
+    })
 }
 
 /// The value of `rust-version = "…"`.

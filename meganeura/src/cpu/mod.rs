@@ -43,8 +43,8 @@ impl Cpu {
             plan.outputs.iter().map(|&s| HostBuffer::try_zeros(plan.storages[s].dtype, plan.storages[s].elements));
         let mut memory = Memory {
             plan,
-            leaves: &mut bindings.leaves,
-            host: HostBuffer::U32(bindings.host.iter().map(host_bits).collect()),
+            leaves: &mut *bindings.leaves,
+            host: HostBuffer::U32(bindings.host.iter().map(|word| word.bits()).collect()),
             outputs: outputs.collect::<Result<_>>()?,
             slots: &mut slots,
         };
@@ -61,15 +61,6 @@ impl Cpu {
     pub(crate) fn slot_bytes(&self) -> u64 {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
-    }
-}
-
-/// A host word as kernels that read bits see it.
-#[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; pointwise programs read the full number")]
-fn host_bits(word: &HostWord) -> u32 {
-    match *word {
-        HostWord::Float(x) => (x as f32).to_bits(),
-        HostWord::Word(x) => x,
     }
 }
 

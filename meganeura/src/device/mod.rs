@@ -2,7 +2,6 @@
 
 mod choose;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +18,7 @@ use crate::plan::{Bindings, Key, Plan, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
 
-/// Plans kept at most; the oldest goes first.
+/// Plans kept at most; the one that was not used for longest goes first.
 const PLANS_KEPT: usize = 64;
 
 /// What computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
@@ -52,10 +51,23 @@ struct Testing {
     poison: bool,
 }
 
+/// Plans by the structure that they were made for, the least recently used first.
 #[derive(Default)]
-struct Plans {
-    by_hash: HashMap<u64, Vec<(Key, Arc<Program>)>>,
-    order: Vec<u64>,
+struct Plans(Vec<(u64, Key, Arc<Program>)>);
+
+impl Plans {
+    fn find(&mut self, hash: u64, request: &Request<'_>) -> Option<Arc<Program>> {
+        let at = self.0.iter().rposition(|(known, key, _)| *known == hash && key.matches(request))?;
+        self.0[at..].rotate_left(1);
+        self.0.last().map(|(_, _, program)| Arc::clone(program))
+    }
+
+    fn keep(&mut self, hash: u64, key: Key, program: Arc<Program>) {
+        if self.0.len() == PLANS_KEPT {
+            self.0.remove(0);
+        }
+        self.0.push((hash, key, program));
+    }
 }
 
 /// A plan, ready to run on its device.
@@ -159,15 +171,11 @@ impl Device {
         stats
     }
 
-    /// The plans that this device keeps, as text, in the order in which they were made: what runs, what is fused, where
-    /// results live, and how many bytes that takes.
+    /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results
+    /// live, and how many bytes that takes.
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
-        let plans = lock(&self.0.plans);
-        let mut hashes = plans.order.clone();
-        let mut seen = std::collections::HashSet::new();
-        hashes.retain(|hash| seen.insert(*hash));
-        hashes.iter().flat_map(|hash| &plans.by_hash[hash]).map(|(_, program)| program.plan.to_string()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, _, program)| program.plan.to_string()).collect()
     }
 
     /// Waits until everything submitted so far is done.
@@ -228,22 +236,12 @@ impl Device {
         let mut hasher = DefaultHasher::new();
         (request.graph, request.outputs, request.assigns).hash(&mut hasher);
         let hash = hasher.finish();
-        if let Some(known) = lock(&self.0.plans).by_hash.get(&hash)
-            && let Some((_, program)) = known.iter().find(|(key, _)| key.matches(request))
-        {
-            return Ok(Arc::clone(program));
+        if let Some(program) = lock(&self.0.plans).find(hash, request) {
+            return Ok(program);
         }
         let start = Instant::now();
         let program = Arc::new(self.make_program(request)?);
-        let mut plans = lock(&self.0.plans);
-        plans.by_hash.entry(hash).or_default().push((Key::from(request), Arc::clone(&program)));
-        plans.order.push(hash);
-        if plans.order.len() > PLANS_KEPT {
-            let oldest = plans.order.remove(0);
-            if let Some(entry) = plans.by_hash.get_mut(&oldest) {
-                entry.remove(0);
-            }
-        }
+        lock(&self.0.plans).keep(hash, Key::from(request), Arc::clone(&program));
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
         stats.plan_time += start.elapsed();

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::lock;
+use super::{fault, lock};
+use crate::Result;
 
 /// A piece of device memory, for one tensor.
 pub(crate) struct Buffer {
@@ -60,31 +61,35 @@ pub(crate) struct Memory {
 }
 
 /// Sizes are rounded up so that tensors of similar sizes share buffers: to an eighth of a power of two, at least 256.
-fn size_class(bytes: usize) -> u64 {
+pub(super) fn size_class(bytes: usize) -> u64 {
     let bytes = (bytes as u64).max(256);
     let step = (bytes.next_power_of_two() / 16).max(256);
     bytes.next_multiple_of(step)
 }
 
 impl Memory {
-    /// An unused buffer of the right size class.
-    pub(super) fn reuse(self: &Arc<Self>, bytes: usize) -> Option<Arc<Buffer>> {
-        let raw = lock(&self.unused).get_mut(&size_class(bytes))?.pop()?;
+    /// An unused buffer of this size.
+    pub(super) fn reuse(self: &Arc<Self>, size: u64) -> Option<Arc<Buffer>> {
+        let raw = lock(&self.unused).get_mut(&size)?.pop()?;
         Some(Arc::new(Buffer { raw: Some(raw), home: Arc::downgrade(self) }))
     }
 
-    pub(super) fn create(self: &Arc<Self>, device: &wgpu::Device, bytes: usize) -> Arc<Buffer> {
-        let size = size_class(bytes);
+    /// A new buffer of this size. One that the device refuses never enters the pool.
+    pub(super) fn create(self: &Arc<Self>, device: &wgpu::Device, size: u64) -> Result<Arc<Buffer>> {
+        let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("tensor"),
             size,
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
+        if let Some(error) = pollster::block_on(scope.pop()) {
+            return Err(fault(error));
+        }
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
         self.peak.fetch_max(bytes, Ordering::Relaxed);
         let id = self.created.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Buffer { raw: Some(Raw { id, buffer }), home: Arc::downgrade(self) })
+        Ok(Arc::new(Buffer { raw: Some(Raw { id, buffer }), home: Arc::downgrade(self) }))
     }
 
     /// Gives unused buffers back to the driver.

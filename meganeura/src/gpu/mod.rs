@@ -55,13 +55,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Faults {
     fn note(&mut self, error: wgpu::Error) {
-        let error = match error {
-            wgpu::Error::OutOfMemory { .. } => Error::new(ErrorKind::OutOfMemory, "the device has no memory left"),
-            wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
-                Error::new(ErrorKind::Device, format!("the device refused a command: {description}"))
-            }
-        };
-        self.error.get_or_insert(error);
+        self.error.get_or_insert(fault(error));
+    }
+}
+
+fn fault(error: wgpu::Error) -> Error {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => Error::new(ErrorKind::OutOfMemory, "the device has no memory left"),
+        wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
+            Error::new(ErrorKind::Device, format!("the device refused a command: {description}"))
+        }
     }
 }
 
@@ -87,17 +90,21 @@ impl Inner {
         }
     }
 
-    /// Submits commands, and waits for earlier ones where too many would be in flight.
-    fn submit(&self, commands: wgpu::CommandBuffer) -> Result<()> {
+    /// Submits commands, and waits for earlier ones where too many would be in flight. What goes wrong from here on is
+    /// returned by the next call that checks: the commands are on their way.
+    fn submit(&self, commands: wgpu::CommandBuffer) {
         let index = self.queue.submit([commands]);
         let oldest = {
             let mut in_flight = lock(&self.in_flight);
             in_flight.push_back(index);
             if in_flight.len() > RUNS_IN_FLIGHT { in_flight.pop_front() } else { None }
         };
-        match oldest {
-            Some(oldest) => self.poll(wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None }),
-            None => self.check(),
+        if let Some(oldest) = oldest {
+            let wait = wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None };
+            if let Err(error) = self.device.poll(wait) {
+                let error = Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error);
+                lock(&self.faults).error.get_or_insert(error);
+            }
         }
     }
 }
@@ -111,12 +118,17 @@ impl Gpu {
         self.0.poll(wgpu::PollType::wait_indefinitely())
     }
 
+    /// The most bytes that one buffer may hold.
+    fn most_bytes(&self) -> u64 {
+        let limits = &self.0.limits;
+        limits.max_buffer_size.min(limits.max_storage_buffer_binding_size)
+    }
+
     /// Refuses what no buffer of the device may hold.
     fn expect_fits(&self, bytes: usize) -> Result<()> {
-        let Inner { limits, name, .. } = &*self.0;
-        let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+        let most = self.most_bytes();
         if bytes as u64 > most {
-            bail!(OutOfMemory, "a tensor of {bytes} bytes, {name} holds at most {most} in one");
+            bail!(OutOfMemory, "a tensor of {bytes} bytes, {} holds at most {most} in one", self.0.name);
         }
         Ok(())
     }
@@ -125,21 +137,16 @@ impl Gpu {
     fn allocate(&self, bytes: usize) -> Result<Arc<Buffer>> {
         let Inner { device, memory, .. } = &*self.0;
         self.expect_fits(bytes)?;
-        if let Some(buffer) = memory.reuse(bytes) {
+        let size = memory::size_class(bytes).min(self.most_bytes());
+        if let Some(buffer) = memory.reuse(size) {
             return Ok(buffer);
         }
-        let buffer = memory.create(device, bytes);
-        let Err(error) = self.0.check() else { return Ok(buffer) };
-        if error.kind() != ErrorKind::OutOfMemory {
-            return Err(error);
-        }
-        // What lies unused may make room.
-        drop(buffer);
-        memory.release_unused();
-        self.wait()?;
-        let buffer = memory.create(device, bytes);
-        self.0.check().map_err(|error| error.context(format!("a tensor of {bytes} bytes")))?;
-        Ok(buffer)
+        memory.create(device, size).or_else(|_| {
+            // What lies unused may make room.
+            memory.release_unused();
+            self.wait()?;
+            memory.create(device, size).map_err(|error| error.context(format!("a tensor of {bytes} bytes")))
+        })
     }
 
     pub(crate) fn upload(&self, host: &HostBuffer) -> Result<Arc<Buffer>> {
@@ -153,7 +160,7 @@ impl Gpu {
         let to = self.allocate(ty.bytes())?;
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, ty.bytes() as u64);
-        self.0.submit(encoder.finish())?;
+        self.0.submit(encoder.finish());
         Ok(to)
     }
 
@@ -201,7 +208,7 @@ impl Gpu {
         });
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
-        self.0.submit(encoder.finish())?;
+        self.0.submit(encoder.finish());
         let mapped = Arc::new(Mutex::new(None));
         let report = Arc::clone(&mapped);
         staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));

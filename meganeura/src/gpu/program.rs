@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::memory::Buffer;
-use super::{Gpu, Inner, lock};
+use super::{Gpu, Inner, fault, lock};
 use crate::error::bail;
 use crate::kernel::launch::{Binding, Launch};
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId};
@@ -99,23 +99,25 @@ impl Gpu {
         missing.dedup();
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
         let next = std::sync::atomic::AtomicUsize::new(0);
+        let refused = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while let Some(source) = missing.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                        let pipeline = self.0.pipeline(source);
-                        lock(&self.0.pipelines.0).insert((*source).clone(), Arc::new(pipeline));
+                        match self.0.pipeline(source) {
+                            Ok(pipeline) => {
+                                lock(&self.0.pipelines.0).insert((*source).clone(), Arc::new(pipeline));
+                            }
+                            Err(error) => lock(&refused).push(error),
+                        }
                     }
                 });
             }
         });
-        if let Err(error) = self.0.check() {
-            // None of the new ones can be trusted.
-            let mut known = lock(&self.0.pipelines.0);
-            missing.iter().for_each(|source| drop(known.remove(*source)));
-            return Err(error);
+        match refused.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).pop() {
+            Some(error) => Err(error),
+            None => self.0.check(),
         }
-        Ok(())
     }
 
     /// Runs a compiled plan; the storages of its outputs.
@@ -176,7 +178,7 @@ impl Gpu {
             pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
         }
         drop(pass);
-        self.0.submit(encoder.finish())?;
+        self.0.submit(encoder.finish());
         Ok(outputs.into_iter().map(Storage::Gpu).collect())
     }
 
@@ -184,12 +186,7 @@ impl Gpu {
         if words.is_empty() {
             return Ok(None);
         }
-        #[expect(clippy::cast_possible_truncation, reason = "GPUs compute in f32")]
-        let bits = words.iter().map(|word| match *word {
-            HostWord::Float(x) => (x as f32).to_bits(),
-            HostWord::Word(x) => x,
-        });
-        let bits: Vec<u32> = bits.collect();
+        let bits: Vec<u32> = words.iter().map(|word| word.bits()).collect();
         let bytes: &[u8] = bytemuck::cast_slice(&bits);
         let fits = |buffer: &Arc<Buffer>| buffer.raw().size() >= bytes.len() as u64;
         let buffer = match arena.host.take().filter(fits) {
@@ -202,19 +199,22 @@ impl Gpu {
 }
 
 impl Inner {
-    fn pipeline(&self, source: &str) -> wgpu::ComputePipeline {
+    fn pipeline(&self, source: &str) -> Result<wgpu::ComputePipeline> {
+        // Scopes belong to the thread: another thread's faults are not this kernel's.
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
             label: None,
             source: wgpu::ShaderSource::Wgsl(source.into()),
         });
-        self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,
             layout: None,
             module: &module,
             entry_point: Some("main"),
             compilation_options: wgpu::PipelineCompilationOptions::default(),
             cache: None,
-        })
+        });
+        pollster::block_on(scope.pop()).map_or(Ok(pipeline), |error| Err(fault(error)))
     }
 
     /// For tests: what a kernel leaves unwritten shows.

@@ -97,9 +97,12 @@ impl Kernel for CrossEntropy {
             lse[0] = native::log_sum_exp(row());
             let label = labels[at] as usize;
             let target = if label < classes { x[base + label * inner] } else { T::NAN };
-            // On differences from the logarithm, where nothing large cancels.
-            let mean = row().map(|x| lse[0] - x).sum::<T>() / native::real(classes);
-            loss[0] = (T::ONE - smoothing) * (lse[0] - target) + smoothing * mean;
+            loss[0] = (T::ONE - smoothing) * (lse[0] - target);
+            // Without smoothing a class that is masked by −∞ costs nothing.
+            if smoothing > T::ZERO {
+                // On differences from the logarithm, where nothing large cancels.
+                loss[0] += smoothing * row().map(|x| lse[0] - x).sum::<T>() / native::real(classes);
+            }
         });
     }
 
@@ -150,7 +153,11 @@ impl Kernel for CrossEntropyGrad {
         native::parallel(y[0].floats(), classes * inner, |first, dx| {
             for (i, dx) in dx.iter_mut().enumerate() {
                 let (c, row) = (i / inner, first / classes + i % inner);
-                let hit = if labels[row] as usize == c { T::ONE - smoothing } else { T::ZERO };
+                let hit = match labels[row] as usize {
+                    label if label >= classes => T::NAN,
+                    label if label == c => T::ONE - smoothing,
+                    _ => T::ZERO,
+                };
                 *dx = d_loss[row] * ((x[first + i] - lse[row]).exp() - hit - share);
             }
         });
@@ -181,5 +188,23 @@ impl Var {
         let labels = self.tape().input(labels);
         let [loss, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing) }, &[self, &labels]);
         loss
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Device, Result, Tape, Tensor};
+
+    #[test]
+    fn masked_classes_cost_nothing() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::from_slice(&device, [1, 3], &[0.0, 1.0, f32::NEG_INFINITY])?);
+        let labels = Tensor::indices(&device, [1], &[0])?;
+        let loss = x.cross_entropy_rows(&labels, 0.0);
+        assert!((loss.to_vec()?[0] - 1.313_261_7).abs() < 1e-6);
+        let grads = tape.backward(&loss.sum())?;
+        assert!(grads.of(&x).expect("the loss depends on x").to_vec()?.iter().all(|dx| dx.is_finite()));
+        Ok(())
     }
 }

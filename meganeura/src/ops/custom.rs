@@ -1,5 +1,6 @@
 //! Operations that users bring: rule, native kernel and WGSL included.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
@@ -24,6 +25,9 @@ use crate::{DType, Result, TensorType};
 /// impl CustomOp for Cube {
 ///     fn name(&self) -> &'static str {
 ///         "cube"
+///     }
+///     fn key(&self) -> String {
+///         String::new() // no attributes
 ///     }
 ///     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
 ///         Ok(vec![x[0]])
@@ -57,14 +61,13 @@ use crate::{DType, Result, TensorType};
 /// assert_eq!(y.to_vec()?, [8.0, -1.0]);
 /// # Ok::<(), meganeura::Error>(())
 /// ```
-pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
+pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// The operation's name, in error messages and dumps.
     fn name(&self) -> &'static str;
 
-    /// Every attribute that changes what is computed, as text: two operations of one name and key share a plan.
-    fn key(&self) -> String {
-        format!("{self:?}")
-    }
+    /// Every attribute that changes what is computed, as text; empty if there are none. Two operations of one type and key
+    /// are the same operation: they share plans, and equal uses of them are computed once.
+    fn key(&self) -> String;
 
     /// The types of the results.
     ///
@@ -95,7 +98,7 @@ pub struct Custom(Arc<dyn CustomOp>);
 
 impl PartialEq for Custom {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || (self.0.name() == other.0.name() && self.0.key() == other.0.key())
+        Arc::ptr_eq(&self.0, &other.0) || ((*self.0).type_id() == (*other.0).type_id() && self.0.key() == other.0.key())
     }
 }
 
@@ -103,7 +106,7 @@ impl Eq for Custom {}
 
 impl Hash for Custom {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.name().hash(state);
+        (*self.0).type_id().hash(state);
         self.0.key().hash(state);
     }
 }
@@ -124,8 +127,9 @@ impl Primitive for Custom {
             return Err("custom operations take floats".into());
         }
         let outputs = self.0.outputs(x)?;
-        match outputs.iter().find(|ty| !ty.dtype.is_float()) {
-            Some(odd) => Err(format!("custom operations give floats, not {odd}")),
+        let fits = |ty: &TensorType| x.first().is_none_or(|x| ty.dtype == x.dtype) && ty.shape.elements() > 0;
+        match outputs.iter().find(|ty| !fits(ty)) {
+            Some(odd) => Err(format!("a result {odd}: results have the operands' element type, and elements")),
             None if outputs.is_empty() => Err("custom operations give at least one result".into()),
             None => Ok(outputs),
         }

@@ -42,7 +42,7 @@ use crate::tape::Var;
 use crate::{Result, TensorType};
 
 /// What every operation says of itself, whatever its family.
-pub trait Primitive {
+pub trait Primitive: fmt::Debug {
     /// The operation's name, as in error messages, dumps and the names of kernels.
     fn name(&self) -> &'static str;
 
@@ -95,7 +95,7 @@ macro_rules! ops {
         })+
 
         impl KernelOp {
-            fn primitive(&self) -> &dyn ErasedPrimitive {
+            fn primitive(&self) -> &dyn Primitive {
                 match self { $(Self::$name(op) => op,)+ }
             }
 
@@ -169,29 +169,8 @@ impl From<View> for Op {
     }
 }
 
-/// [`Primitive`] without what needs `Self: Sized`.
-trait ErasedPrimitive: fmt::Debug {
-    fn name(&self) -> &'static str;
-    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
-    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
-}
-
-impl<P: Primitive + fmt::Debug> ErasedPrimitive for P {
-    fn name(&self) -> &'static str {
-        Primitive::name(self)
-    }
-
-    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        Primitive::outputs(self, x)
-    }
-
-    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Primitive::vjp(self, x, y, dy)
-    }
-}
-
 impl Op {
-    fn primitive(&self) -> &dyn ErasedPrimitive {
+    fn primitive(&self) -> &dyn Primitive {
         match self {
             Self::Pointwise(op) => op,
             Self::View(op) => op,

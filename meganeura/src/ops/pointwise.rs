@@ -76,13 +76,13 @@ macro_rules! table {
 
             #[expect(unused_variables, reason = "not every rule needs every operand")]
             fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-                let Some($crate::ops::pointwise::Cotangent(dy)) = dy[0].as_ref().map($crate::ops::pointwise::Cotangent) else {
+                let Some(cotangent) = &dy[0] else {
                     return Ok(vec![None; x.len()]);
                 };
                 Ok(match self {
                     $(Self::$name => {
                         let [$($x),+] = x else { unreachable!("the tape checked the arity") };
-                        let ($y, $dy) = (&y[0], dy);
+                        let ($y, $dy) = (&y[0], cotangent);
                         vec![$(table!(@grad $grad)),+]
                     })+
                 })
@@ -95,9 +95,6 @@ macro_rules! table {
         }
     };
 }
-
-/// Only a name for the one cotangent of a row.
-struct Cotangent<'a>(&'a Var);
 
 fn same_floats(x: &[TensorType], arity: usize) -> Result<Vec<TensorType>, String> {
     debug_assert_eq!(x.len(), arity);

@@ -93,6 +93,9 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn random_uniform(&self) -> Self {
+        if self.error().is_some() {
+            return self.clone();
+        }
         let (seed, stream) = self.tape().random_stream();
         let precision = if self.ty().dtype == DType::F64 { Precision::Double } else { Precision::Full };
         self.record(RandomUniform { stream, shape: self.shape(), precision }, &[&seed])

@@ -33,9 +33,7 @@ pub(super) fn lower(graph: &Graph, schedule: &[Item], outputs: &[ValueId], assig
     for (k, &value) in outputs.iter().enumerate() {
         lowering.output(k, value);
     }
-    for &(leaf, value) in assigns {
-        lowering.assign(leaf, value);
-    }
+    lowering.assign(assigns);
     lowering.plan
 }
 
@@ -121,7 +119,6 @@ impl Lowering<'_> {
     fn contiguous(&mut self, operand: Operand) -> Operand {
         let Argument { ty, layout } = operand.argument;
         let argument = Argument { ty, layout: Layout::contiguous(layout.shape()) };
-        let argument = Argument { ty: ty.with_shape(layout.shape()), ..argument };
         if layout.is_contiguous() {
             return Operand { storage: operand.storage, argument };
         }
@@ -228,21 +225,32 @@ impl Lowering<'_> {
         self.plan.outputs.push(storage);
     }
 
-    /// Makes a value the new contents of a leaf.
-    fn assign(&mut self, leaf: usize, value: ValueId) {
-        let ty = self.graph.ty(value);
-        let target = self.leaf(leaf, ty);
-        let operand = self.stored(value);
-        if self.can_write_in_place(operand, target) {
+    /// Makes values the new contents of leaves.
+    fn assign(&mut self, assigns: &[(usize, ValueId)]) {
+        // All values first: those that are another leaf's old contents are copied before anything is overwritten.
+        let mut operands: Vec<_> = assigns.iter().map(|&(_, value)| self.stored(value)).collect();
+        for operand in &mut operands {
+            if let Place::Leaf(_) = self.plan.storages[operand.storage].place {
+                let storage = self.new_storage(operand.argument.ty, UNPLACED);
+                self.copy(*operand, storage);
+                let argument = Argument { layout: Layout::contiguous(operand.argument.ty.shape), ..operand.argument };
+                *operand = Operand { storage, argument };
+            }
+        }
+        for (k, &(leaf, value)) in assigns.iter().enumerate() {
+            let target = self.leaf(leaf, self.graph.ty(value));
+            let operand = operands[k];
+            if !self.can_write_in_place(operand, target) {
+                self.copy(operand, target);
+                continue;
+            }
             let replaced = operand.storage;
             for step in &mut self.plan.steps {
                 step.inputs.iter_mut().filter(|i| i.storage == replaced).for_each(|input| input.storage = target);
                 step.outputs.iter_mut().filter(|(s, _)| *s == replaced).for_each(|output| output.0 = target);
             }
-            self.storage.values_mut().filter(|s| **s == replaced).for_each(|storage| *storage = target);
+            operands.iter_mut().filter(|o| o.storage == replaced).for_each(|operand| operand.storage = target);
             self.plan.storages[replaced].elements = 0;
-        } else {
-            self.copy(operand, target);
         }
     }
 

@@ -68,9 +68,20 @@ pub(crate) enum HostWord {
     Word(u32),
 }
 
+impl HostWord {
+    /// The word as kernels that read bits see it.
+    #[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; native programs read the full number")]
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Float(x) => (x as f32).to_bits(),
+            Self::Word(x) => x,
+        }
+    }
+}
+
 /// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
 pub(crate) struct Bindings<'a> {
-    pub(crate) leaves: Vec<Storage>,
+    pub(crate) leaves: &'a mut [Storage],
     pub(crate) host: &'a [HostWord],
 }
 

@@ -8,7 +8,7 @@ use crate::graph::{Source, ValueId};
 use crate::param::{Cell, State};
 use crate::plan::{Bindings, Request};
 use crate::tensor::Storage;
-use crate::{Result, Tensor};
+use crate::{Device, Result, Tensor};
 
 impl Tape {
     /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
@@ -64,37 +64,21 @@ impl Recording {
         replaced: &[(ValueId, Tensor)],
     ) -> Result<Vec<Tensor>> {
         let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
-        let request = Request { graph: &self.graph, outputs, assigns: &assigned };
-        let executable = self.device.plan(&request)?;
         let mut leaves = Vec::with_capacity(self.leaves.len());
         for leaf in &self.leaves {
             leaves.push(self.leaf_storage(leaf, replaced)?);
         }
-        // An updated cell lends out its storage for the run, so that it can be written in place.
-        let mut locks = Vec::with_capacity(assigns.len());
+        let request = Request { graph: &self.graph, outputs, assigns: &assigned };
+        let executable = self.device.plan(&request)?;
+        let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
         for ((cell, _), &(leaf, _)) in assigns.iter().zip(&assigned) {
-            let mut state = cell.lock();
-            drop(std::mem::replace(&mut leaves[leaf], Storage::empty()));
-            let mut storage = std::mem::replace(state.tensor.storage_mut(), Storage::empty());
-            if !storage.is_unique() {
-                match self.device.copy(&storage, state.tensor.ty()) {
-                    Ok(copy) => storage = copy,
-                    Err(error) => {
-                        *state.tensor.storage_mut() = storage;
-                        restore(&mut locks, &mut leaves);
-                        return Err(error);
-                    }
-                }
-            }
-            leaves[leaf] = storage;
-            locks.push((leaf, state));
+            lent.lend(&self.device, leaf, cell)?;
         }
-        let mut bindings = Bindings { leaves, host: &self.host };
-        let results = self.device.run(&executable, &mut bindings);
+        let results = self.device.run(&executable, &mut Bindings { leaves: &mut lent.leaves, host: &self.host });
         if results.is_ok() {
-            locks.iter_mut().for_each(|(_, state)| state.version += 1);
+            lent.cells.iter_mut().for_each(|(_, state)| state.version += 1);
         }
-        restore(&mut locks, &mut bindings.leaves);
+        drop(lent);
         Ok(outputs
             .iter()
             .zip(results?)
@@ -140,9 +124,32 @@ impl Recording {
     }
 }
 
-/// Gives updated storages back to the cells that lent them.
-fn restore(locks: &mut Vec<(usize, MutexGuard<'_, State>)>, leaves: &mut [Storage]) {
-    for (leaf, mut state) in locks.drain(..) {
-        *state.tensor.storage_mut() = std::mem::replace(&mut leaves[leaf], Storage::empty());
+/// The storages of a run's leaves. Cells that the run updates lend theirs, so that it can be written in place, and get it back
+/// however the run ends.
+struct Lent<'a> {
+    leaves: Vec<Storage>,
+    cells: Vec<(usize, MutexGuard<'a, State>)>,
+}
+
+impl<'a> Lent<'a> {
+    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too.
+    fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell) -> Result<()> {
+        let mut state = cell.lock();
+        drop(std::mem::replace(&mut self.leaves[leaf], Storage::empty()));
+        if !state.tensor.storage().is_unique() {
+            let copy = device.copy(state.tensor.storage(), state.tensor.ty())?;
+            *state.tensor.storage_mut() = copy;
+        }
+        self.leaves[leaf] = std::mem::replace(state.tensor.storage_mut(), Storage::empty());
+        self.cells.push((leaf, state));
+        Ok(())
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        for (leaf, state) in &mut self.cells {
+            *state.tensor.storage_mut() = std::mem::replace(&mut self.leaves[*leaf], Storage::empty());
+        }
     }
 }

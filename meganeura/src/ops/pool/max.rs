@@ -117,7 +117,10 @@ impl Kernel for MaxPool2dGrad {
             dx.fill(T::ZERO);
             let from = first / (g.h * g.w) * g.p * g.q;
             for (&place, &dy) in index[from..][..g.p * g.q].iter().zip(&dy[from..]) {
-                dx[place as usize] += dy;
+                // A window that lies in the padding alone has no winner.
+                if let Some(dx) = dx.get_mut(place as usize) {
+                    *dx += dy;
+                }
             }
         });
     }
@@ -142,5 +145,22 @@ impl Var {
     ) -> Self {
         let [y, _] = self.record_many(MaxPool2d(Pool2d { kernel, stride, padding, dilation }), &[self]);
         y
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Device, Result, Tape, Tensor};
+
+    #[test]
+    fn windows_in_the_padding_alone_have_no_winner() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::from_slice(&device, [1, 1, 1, 3], &[1.0, 2.0, 3.0])?);
+        let y = x.max_pool2d([2, 2], [1, 1], [1, 1], [2, 2]);
+        assert_eq!(y.to_vec()?, [f32::NEG_INFINITY; 3]);
+        let grads = tape.backward(&y.sum())?;
+        assert_eq!(grads.of(&x).expect("the sum depends on x").to_vec()?, [0.0; 3]);
+        Ok(())
     }
 }
