@@ -1,6 +1,32 @@
-//! Matrix products, through the `gemm` crate.
+//! Matrix products, through the `gemm` crates.
+
+use gemm_common::Parallelism;
 
 use super::Real;
+
+/// A product of the `gemm` crate for one element type: `m, n, k`; destination, its column and row strides, whether it is
+/// added to; left operand and its column and row strides; right operand likewise; factors of both terms; conjugations.
+pub type Product<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
 
 /// A matrix in a slice.
 #[derive(Clone, Copy)]
@@ -44,26 +70,26 @@ pub(crate) fn gemm<T: Real>(a: Matrix<'_, T>, b: Matrix<'_, T>, y: &mut [T], acc
     assert_eq!(a.columns, b.rows, "inner extents agree");
     assert_eq!(y.len(), a.rows * b.columns, "the result has its place");
     let small = a.rows * b.columns * a.columns < 64 * 64 * 64;
-    let parallelism =
-        if threads == Threads::One || small { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(0) };
+    let parallelism = if threads == Threads::One || small { Parallelism::None } else { Parallelism::Rayon(0) };
     let stride = |s: usize| isize::try_from(s).expect("slices are shorter than isize::MAX");
+    // The microkernels want results by columns, so this computes `yᵀ = bᵀ·aᵀ`.
     // SAFETY: `Matrix::new` checked that every element of `a` and `b` lies inside its slice, `y` has exactly the result's
     // elements, and `&mut` keeps it apart from the operands.
     unsafe {
-        gemm::gemm(
-            a.rows,
+        T::product()(
             b.columns,
+            a.rows,
             a.columns,
             y.as_mut_ptr(),
-            1,
             stride(b.columns),
+            1,
             accumulate == Accumulate::Yes,
-            a.data.as_ptr(),
-            stride(a.column_stride),
-            stride(a.row_stride),
             b.data.as_ptr(),
-            stride(b.column_stride),
             stride(b.row_stride),
+            stride(b.column_stride),
+            a.data.as_ptr(),
+            stride(a.row_stride),
+            stride(a.column_stride),
             T::ONE,
             T::ONE,
             false,

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
+use super::gemm::Product;
 use crate::DType;
 use crate::host::HostBuffer;
 
@@ -69,6 +70,8 @@ pub trait Real:
         self != self
     }
 
+    /// The matrix product for this processor.
+    fn product() -> Product<Self>;
     /// The numbers of a buffer of this type.
     fn slice(buffer: &HostBuffer) -> &[Self];
     /// The numbers of a buffer of this type.
@@ -76,7 +79,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path) => {
+    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path, product: $product:path) => {
         impl Real for $T {
             const DTYPE: DType = DType::$variant;
             const ZERO: Self = 0.0;
@@ -138,6 +141,9 @@ macro_rules! real {
             fn powf(self, y: Self) -> Self {
                 self.powf(y)
             }
+            fn product() -> Product<Self> {
+                $product()
+            }
             fn slice(buffer: &HostBuffer) -> &[Self] {
                 match buffer {
                     HostBuffer::$variant(data) => data,
@@ -154,8 +160,8 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf);
-real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf);
+real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf, product: gemm_f32::gemm::f32::get_gemm_fn);
+real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf, product: gemm_f64::gemm::f64::get_gemm_fn);
 
 /// Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C library
 /// prevents. Errors are a few units in the last place; tests below hold them to that.
