@@ -1,4 +1,4 @@
-//! `#[derive(Module)]` of [meganeura](https://docs.rs/meganeura), which exports it. The reference is at [`Module`].
+//! `#[derive(Module)]` of the crate `meganeura`, which exports it. The reference is at [`Module`].
 
 mod ast;
 mod attr;
