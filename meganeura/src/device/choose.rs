@@ -72,10 +72,9 @@ impl Device {
         }
     }
 
+    /// The same device, which was just made, with another reason.
     fn because(self, reason: String) -> Self {
-        match std::sync::Arc::try_unwrap(self.0) {
-            Ok(inner) => Self(std::sync::Arc::new(super::Inner { reason, ..inner })),
-            Err(shared) => Self(shared),
-        }
+        let inner = std::sync::Arc::into_inner(self.0).expect("nobody else has seen the device");
+        Self(std::sync::Arc::new(super::Inner { reason, ..inner }))
     }
 }

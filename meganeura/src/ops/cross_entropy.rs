@@ -128,8 +128,7 @@ impl Primitive for CrossEntropyGrad {
     }
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let message = "has no gradient rule of its own (a second derivative); `log_softmax` has";
-        Err(Error::new(ErrorKind::NotDifferentiable, message).in_op("cross_entropy_grad"))
+        Err(Error::no_second_derivative("cross_entropy_grad"))
     }
 
     #[cfg(feature = "testing")]

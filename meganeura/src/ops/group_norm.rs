@@ -5,7 +5,7 @@ use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Result, Shape, TensorType};
+use crate::{Error, Result, Shape, TensorType};
 
 /// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
 ///
@@ -82,10 +82,6 @@ fn expect(x: &[TensorType], shapes: &[(&str, Shape)]) -> Result<(), String> {
     Ok(())
 }
 
-fn second_derivative(op: &'static str) -> Error {
-    Error::new(ErrorKind::NotDifferentiable, "has no gradient rule of its own (a second derivative)").in_op(op)
-}
-
 impl Primitive for GroupNorm {
     fn name(&self) -> &'static str {
         "group_norm"
@@ -105,7 +101,7 @@ impl Primitive for GroupNorm {
 
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         if dy[1..].iter().any(Option::is_some) {
-            return Err(second_derivative("group_norm"));
+            return Err(Error::no_second_derivative("group_norm"));
         }
         let ([x, weight, _], [_, mean, rstd], Some(dy)) = (x, y, &dy[0]) else { return Ok(vec![None; 3]) };
         let dx = dy.record(GroupNormGrad { groups: self.groups }, &[x, weight, mean, rstd, dy]);
@@ -212,7 +208,7 @@ impl Primitive for GroupNormGrad {
     }
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(second_derivative("group_norm_grad"))
+        Err(Error::no_second_derivative("group_norm_grad"))
     }
 
     #[cfg(feature = "testing")]
@@ -271,7 +267,7 @@ impl Primitive for GroupNormGradParams {
     }
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(second_derivative("group_norm_grad_params"))
+        Err(Error::no_second_derivative("group_norm_grad_params"))
     }
 
     #[cfg(feature = "testing")]

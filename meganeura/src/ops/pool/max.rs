@@ -5,7 +5,7 @@ use crate::kernel::launch::{Argument, Launch, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
-use crate::{DType, Result, Shape, TensorType};
+use crate::{DType, Error, Result, Shape, TensorType};
 
 /// Maximum of each window: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
 ///
@@ -94,8 +94,7 @@ impl Primitive for MaxPool2dGrad {
     }
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let message = "has no gradient rule of its own (a second derivative)";
-        Err(crate::Error::new(crate::ErrorKind::NotDifferentiable, message).in_op("max_pool2d_grad"))
+        Err(Error::no_second_derivative("max_pool2d_grad"))
     }
 
     #[cfg(feature = "testing")]
