@@ -153,3 +153,56 @@ impl Drop for Lent<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use crate::ops::CustomOp;
+    use crate::{Device, Param, Result, Tape, Tensor, TensorType, Var};
+
+    /// Its native kernel panics, as a user's may.
+    #[derive(Debug)]
+    struct Panics;
+
+    impl CustomOp for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn key(&self) -> String {
+            String::new()
+        }
+
+        fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+            Ok(vec![x[0]])
+        }
+
+        fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+            Ok(vec![None])
+        }
+
+        fn cpu(&self, _x: &[&[f64]], _y: &mut [&mut [f64]]) {
+            panic!("a kernel of the user's");
+        }
+
+        fn wgsl(&self, _types: &[TensorType]) -> (String, usize) {
+            unreachable!("runs on the CPU")
+        }
+    }
+
+    #[test]
+    fn a_panic_during_a_run_gives_parameters_their_storage_back() -> Result<()> {
+        let device = Device::cpu();
+        let param = Param::new(Tensor::from_slice(&device, [2], &[1.0, 2.0])?);
+        let tape = Tape::new(&device);
+        let new = tape.param(&param).custom(Panics, &[]);
+        let run = AssertUnwindSafe(|| tape.update(vec![(Arc::clone(param.cell()), new.clone())]));
+        assert!(catch_unwind(run).is_err());
+        assert_eq!(param.value().to_vec()?, [1.0, 2.0]);
+        // And the device still works.
+        assert_eq!((Tape::new(&device).param(&param) * 2.0).to_vec()?, [2.0, 4.0]);
+        Ok(())
+    }
+}
