@@ -257,7 +257,7 @@ impl Device {
             }),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let plan = Plan::new(request, Target::Gpu { variant: self.0.testing.variant });
+                let plan = Plan::new(request, Target::Gpu { caps: gpu.caps(), variant: self.0.testing.variant });
                 let compiled = gpu.compile(&plan)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }

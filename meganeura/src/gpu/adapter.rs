@@ -6,6 +6,7 @@ use super::memory::Memory;
 use super::program::Pipelines;
 use super::{Faults, Gpu, Inner, lock};
 use crate::error::bail;
+use crate::kernel::launch::{Caps, Kind};
 use crate::{Error, ErrorKind, Result};
 
 /// Every adapter that can compute, the best kind first.
@@ -39,6 +40,21 @@ fn name(info: &wgpu::AdapterInfo) -> String {
 fn list(adapters: &[wgpu::Adapter]) -> String {
     let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
     if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
+}
+
+/// What kernels may count on.
+fn caps(kind: wgpu::DeviceType, limits: &wgpu::Limits) -> Caps {
+    let size = |limit: u32| limit as usize;
+    Caps {
+        kind: match kind {
+            wgpu::DeviceType::Cpu => Kind::Software,
+            wgpu::DeviceType::IntegratedGpu => Kind::Integrated,
+            _ => Kind::Discrete,
+        },
+        workgroup_memory: size(limits.max_compute_workgroup_storage_size),
+        workgroup_size: size(limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x)),
+        bindings: size(limits.max_storage_buffers_per_shader_stage),
+    }
 }
 
 impl Gpu {
@@ -90,6 +106,7 @@ impl Gpu {
             name,
             device,
             queue,
+            caps: caps(adapter.get_info().device_type, &limits),
             limits,
             memory: Arc::new(Memory::default()),
             pipelines: Pipelines::default(),

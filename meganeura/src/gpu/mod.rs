@@ -17,6 +17,7 @@ pub(crate) use program::Executable;
 
 use crate::error::bail;
 use crate::host::HostBuffer;
+use crate::kernel::launch::Caps;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 use memory::Memory;
 use program::Pipelines;
@@ -33,6 +34,7 @@ struct Inner {
     device: wgpu::Device,
     queue: wgpu::Queue,
     limits: wgpu::Limits,
+    caps: Caps,
     memory: Arc<Memory>,
     pipelines: Pipelines,
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
@@ -110,6 +112,10 @@ impl Inner {
 }
 
 impl Gpu {
+    pub(crate) fn caps(&self) -> Caps {
+        self.0.caps
+    }
+
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.0.memory.peak()
     }

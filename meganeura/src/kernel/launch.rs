@@ -11,6 +11,30 @@ pub struct Argument {
     pub layout: Layout,
 }
 
+/// What an adapter is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// A processor of its own, with its own memory.
+    Discrete,
+    /// Part of the host's chip, with the host's memory.
+    Integrated,
+    /// A driver that computes on the CPU.
+    Software,
+}
+
+/// What a device can do, as far as the choice of kernels depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Caps {
+    /// What the adapter is.
+    pub kind: Kind,
+    /// Bytes of memory that a workgroup may share.
+    pub workgroup_memory: usize,
+    /// Invocations that a workgroup may have.
+    pub workgroup_size: usize,
+    /// Buffers that a launch may bind.
+    pub bindings: usize,
+}
+
 /// One way to compute an operation on a GPU: launches that run one after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variant {

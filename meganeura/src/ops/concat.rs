@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
 use crate::kernel::native::{OutView, Real, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
@@ -91,7 +91,7 @@ impl Kernel for Concat {
         }
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let parts = self.parts(x.iter().map(|x| x.ty.shape), y[0].shape);
         let launch = |(k, (x, part)): (usize, (&Argument, Layout))| {
             let elements = x.ty.shape.elements();

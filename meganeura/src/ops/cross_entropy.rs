@@ -5,7 +5,7 @@ use std::panic::Location;
 use super::softmax::{around, row_group};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
@@ -106,7 +106,7 @@ impl Kernel for CrossEntropy {
         });
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, classes, inner) = around(x[0].ty.shape, 1);
         let mut defines = define![WG: row_group(classes), ROWS: rows, CLASSES: classes, INNER: inner];
         defines.push(("SMOOTH", literal(self.smoothing.0)));
@@ -162,7 +162,7 @@ impl Kernel for CrossEntropyGrad {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, classes, inner) = around(x[0].ty.shape, 1);
         let mut defines = define![WG: 64, ROWS: rows, CLASSES: classes, INNER: inner];
         defines.push(("SMOOTH", literal(self.smoothing.0)));

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Launch, Variant};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant};
 use crate::kernel::native::{OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Result, TensorType};
@@ -163,7 +163,7 @@ impl Kernel for Custom {
         }
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let types: Vec<_> = x.iter().map(|x| x.ty).collect();
         debug_assert!(types.iter().all(|ty| ty.dtype == DType::F32), "GPUs compute in f32");
         let (source, workgroups) = self.0.wgsl(&types);

@@ -2,7 +2,7 @@
 
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Error, Result, Shape, TensorType};
@@ -187,7 +187,7 @@ impl Kernel for GroupNorm {
         });
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         let mut defines = g.defines();
         defines.push(("EPS", literal(self.eps.0)));
@@ -248,7 +248,7 @@ impl Kernel for GroupNormGrad {
         });
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         vec![Variant::simple("group", Launch::new("group_norm_grad", g.defines(), (5, 1), g.n * g.groups))]
     }
@@ -297,7 +297,7 @@ impl Kernel for GroupNormGradParams {
         });
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         vec![Variant::simple("channel", Launch::new("group_norm_grad_params", g.defines(), (4, 2), g.c))]
     }

@@ -1,7 +1,7 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, offset};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
@@ -133,7 +133,7 @@ impl Kernel for Matmul {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (a, b) = (x[0].layout, x[1].layout);
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
         let (a_batch, a_row, a_col) = strides(&a);

@@ -36,7 +36,7 @@ pub use view::View;
 
 pub use self::conv2d::Conv2dOptions;
 
-use crate::kernel::launch::{Argument, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, View as Operand};
 use crate::tape::Var;
 use crate::{Result, TensorType};
@@ -77,7 +77,7 @@ pub trait Kernel: Primitive {
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]);
 
     /// Ways to compute this on a GPU, best first. Never empty.
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant>;
+    fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 
 macro_rules! ops {
@@ -107,8 +107,8 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.cpu(x, y),)+ }
             }
 
-            pub(crate) fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
-                match self { $(Self::$name(op) => op.variants(x, y),)+ }
+            pub(crate) fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
+                match self { $(Self::$name(op) => op.variants(x, y, caps),)+ }
             }
         }
 

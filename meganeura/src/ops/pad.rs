@@ -2,7 +2,7 @@
 
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
@@ -83,7 +83,7 @@ impl Kernel for Pad {
         native::copy_strided(&x[0], y, &self.inside(x[0].layout().shape()));
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (shape, out) = (x[0].ty.shape, y[0].shape);
         let (mut inside, mut at) = (Vec::new(), vec![format!("{}u", x[0].layout.offset())]);
         let mut below = out.elements();

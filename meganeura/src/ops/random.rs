@@ -2,7 +2,7 @@
 //! draws the same numbers and a step run again draws them again.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Precision, Result, Shape, TensorType};
@@ -80,7 +80,7 @@ impl Kernel for RandomUniform {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let elements = y[0].shape.elements();
         let defines = define![WG: 64, N: elements, STREAM: format!("{}u", self.stream), SEED_AT: x[0].layout.offset()];
         let groups = elements.div_ceil(4).div_ceil(64);

@@ -5,7 +5,7 @@ use std::panic::Location;
 use rayon::prelude::*;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, offset};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Result, Shape, TensorType};
@@ -136,7 +136,7 @@ impl Kernel for Reduce {
         }
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (kept, reduced) = x[0].layout.split(&self.axes);
         let outs = y[0].shape.elements();
         let len = reduced.shape().elements();

@@ -1,7 +1,7 @@
 //! Softmax and its logarithm along an axis.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -79,7 +79,7 @@ impl Kernel for Softmax {
         });
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (outer, len, inner) = around(x[0].ty.shape, self.axis);
         let log = u32::from(self.log);
         let defines = define![WG: row_group(len), OUTER: outer, LEN: len, INNER: inner, LOG: log];

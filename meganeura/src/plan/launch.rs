@@ -2,10 +2,10 @@
 
 use super::{Place, Plan, StorageInfo, Work};
 use crate::DType;
-use crate::kernel::launch::Argument;
+use crate::kernel::launch::{Argument, Caps};
 
 /// Chooses the launches of every step. `variant` asks for another than the best, the last where there are fewer.
-pub(super) fn launch(plan: &mut Plan, variant: usize) {
+pub(super) fn launch(plan: &mut Plan, caps: &Caps, variant: usize) {
     for step in &mut plan.steps {
         match &step.work {
             Work::Pointwise(program) => {
@@ -21,7 +21,7 @@ pub(super) fn launch(plan: &mut Plan, variant: usize) {
             Work::Kernel(op) => {
                 let arguments: Vec<Argument> = step.inputs.iter().map(|input| input.argument).collect();
                 let types: Vec<_> = step.outputs.iter().map(|&(_, ty)| ty).collect();
-                let mut variants = op.variants(&arguments, &types);
+                let mut variants = op.variants(&arguments, &types, caps);
                 let chosen = variants.swap_remove(variant.min(variants.len() - 1));
                 for elements in chosen.scratch {
                     step.scratch.push(plan.storages.len());

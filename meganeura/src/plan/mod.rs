@@ -18,7 +18,7 @@ mod simplify;
 pub(crate) use pointwise::{Input, Program};
 
 use crate::graph::{Graph, ValueId};
-use crate::kernel::launch::{Argument, Launch};
+use crate::kernel::launch::{Argument, Caps, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
 use crate::{DType, TensorType};
@@ -58,7 +58,7 @@ pub(crate) enum Target {
     Cpu,
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
     /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer).
-    Gpu { variant: usize },
+    Gpu { caps: Caps, variant: usize },
 }
 
 /// A small number that the host sends along with each run.
@@ -171,8 +171,8 @@ impl Plan {
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
         let schedule = fuse::fuse(&graph, &roots);
         let mut plan = lower::lower(&graph, &schedule, outputs, &assigns);
-        if let Target::Gpu { variant } = target {
-            launch::launch(&mut plan, variant);
+        if let Target::Gpu { caps, variant } = target {
+            launch::launch(&mut plan, &caps, variant);
         }
         place::place(&mut plan);
         plan

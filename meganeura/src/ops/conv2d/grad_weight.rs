@@ -1,7 +1,7 @@
 //! The gradient of a convolution with respect to its weight.
 
 use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape};
-use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
@@ -74,7 +74,7 @@ impl Kernel for Conv2dGradWeight {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
         let mut defines = geometry.defines();
         defines.push(("WG", "64".into()));

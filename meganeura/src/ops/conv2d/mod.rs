@@ -11,7 +11,7 @@ pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -78,7 +78,7 @@ impl Kernel for Conv2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
         let groups = y[0].shape.elements().div_ceil(64);
         let mut defines = geometry.defines();

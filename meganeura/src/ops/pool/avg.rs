@@ -1,7 +1,7 @@
 //! Average pooling.
 
 use super::{Geometry, Pool2d};
-use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
@@ -99,7 +99,7 @@ impl Kernel for AvgPool2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple("window", Launch::new("avg_pool2d", self.defines(x[0].ty.shape), (1, 1), groups))]
     }
@@ -154,7 +154,7 @@ impl Kernel for AvgPool2dGrad {
         });
     }
 
-    fn variants(&self, _: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "gather",

@@ -1,7 +1,7 @@
 //! Maximum pooling.
 
 use super::{Geometry, Pool2d};
-use crate::kernel::launch::{Argument, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
@@ -72,7 +72,7 @@ impl Kernel for MaxPool2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let defines = Geometry::of(x[0].ty.shape, self.0).defines();
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple("window", Launch::new("max_pool2d", defines, (1, 2), groups))]
@@ -124,7 +124,7 @@ impl Kernel for MaxPool2dGrad {
         });
     }
 
-    fn variants(&self, _: &[Argument], y: &[TensorType]) -> Vec<Variant> {
+    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let defines = Geometry::of(self.input, self.pool).defines();
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple("gather", Launch::new("max_pool2d_grad", defines, (2, 1), groups))]
