@@ -31,6 +31,7 @@
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value` | the same, by the value of `NAME`, which must be defined |
+//! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
 //!
 //! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define: a misspelt name
