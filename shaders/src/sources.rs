@@ -34,6 +34,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "random_uniform"
     "reduce"
     "shared/conv2d"
+    "shared/epilogue"
     "shared/float"
     "shared/grid"
     "shared/math"

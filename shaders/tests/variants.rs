@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use meganeura_shaders::{expand, kernels};
+use meganeura_shaders::{ExpandError, expand, kernels};
 use naga::{
     ShaderStage,
     valid::{Capabilities, ValidationFlags, Validator},
@@ -13,10 +13,34 @@ struct Variant {
     defines: Vec<(String, String)>,
 }
 
+/// What the host writes into kernels that store through `shared/epilogue`: the result's binding, and how an element of it is
+/// stored, as it is or through what was merged into the kernel.
+const STORES: [&str; 2] = [
+    "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
+     fn store(i: u32, value: f32) { store_y0[i] = value; }",
+    "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
+     fn store_gelu(x: f32) -> f32 { return m_gelu(x); }
+     fn store(i: u32, value: f32) { let t0 = store_gelu(value); store_y0[i] = t0 + store_y0[i]; }",
+];
+
 impl Variant {
-    fn expand(&self) -> String {
-        let defines: Vec<_> = self.defines.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        expand(&self.kernel, &defines).unwrap_or_else(|error| panic!("{error}"))
+    /// The variant's WGSL, in each form that what the host writes may take.
+    fn expand(&self) -> Vec<String> {
+        let with = |more: &[(&str, &str)]| {
+            let defines = self.defines.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            expand(&self.kernel, &defines.chain(more.iter().copied()).collect::<Vec<_>>())
+        };
+        let own = match with(&[("STORE", "")]) {
+            Err(ExpandError::Unused { name, .. }) if name == "STORE" => {
+                return vec![with(&[]).unwrap_or_else(|error| panic!("{error}"))];
+            }
+            own => own.unwrap_or_else(|error| panic!("{error}")),
+        };
+        // The host's bindings come after those of the kernel.
+        let at = own.matches("@binding(").count().to_string();
+        let fill =
+            |store: &str| with(&[("STORE", &store.replace("AT", &at))]).unwrap_or_else(|error| panic!("{error}"));
+        STORES.into_iter().map(fill).collect()
     }
 }
 
@@ -61,8 +85,9 @@ fn every_kernel_has_a_variant() {
 
 #[test]
 fn every_variant_is_valid() {
-    for variant in variants() {
-        let wgsl = variant.expand();
+    let all = variants();
+    for (variant, wgsl) in all.iter().flat_map(|variant| variant.expand().into_iter().map(move |wgsl| (variant, wgsl)))
+    {
         let module = naga::front::wgsl::parse_str(&wgsl)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
         Validator::new(ValidationFlags::all(), Capabilities::default())
@@ -90,22 +115,20 @@ fn workgroup_bytes(module: &naga::Module) -> u32 {
         .sum()
 }
 
-/// Bindings are 0, 1, … of group 0, first those that are read, then those that are written.
+/// Bindings are storage buffers, numbered 0, 1, … in group 0.
 fn assert_bindings(kernel: &str, module: &naga::Module) {
     let mut bindings: Vec<_> = module
         .global_variables
         .iter()
         .filter_map(|(_, variable)| Some((variable.binding?, variable.space)))
         .map(|(binding, space)| {
-            let naga::AddressSpace::Storage { access } = space else {
-                panic!("{kernel}: a binding that is not a storage buffer");
-            };
-            (binding.group, binding.binding, access.contains(naga::StorageAccess::STORE))
+            assert!(
+                matches!(space, naga::AddressSpace::Storage { .. }),
+                "{kernel}: a binding that is no storage buffer"
+            );
+            (binding.group, binding.binding as usize)
         })
         .collect();
     bindings.sort_unstable();
-    let inputs = bindings.iter().filter(|(_, _, written)| !written).count();
-    for (index, (group, binding, written)) in bindings.into_iter().enumerate() {
-        assert_eq!((group, binding as usize, written), (0, index, index >= inputs), "{kernel}: binding {index}");
-    }
+    assert!(bindings.iter().copied().eq((0..bindings.len()).map(|at| (0, at))), "{kernel}: {bindings:?}");
 }

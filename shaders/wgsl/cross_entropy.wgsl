@@ -7,6 +7,7 @@
 //
 // Defines: WG a power of two; ROWS, CLASSES, INNER; SMOOTH a literal
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/reduce"
 
@@ -18,8 +19,7 @@ const SMOOTH: f32 = ${SMOOTH};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
-@group(0) @binding(2) var<storage, read_write> loss: array<f32>;
-@group(0) @binding(3) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(2) var<storage, read_write> lse: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -59,7 +59,7 @@ fn main(
                 target_mean = (1.0 - SMOOTH) * target_mean + SMOOTH / f32(CLASSES) * total;
             }
         }
-        loss[row] = log_sum - target_mean;
+        store(row, log_sum - target_mean);
         lse[row] = shift + log_sum;
     }
 }

@@ -6,6 +6,7 @@
 //
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/float"
 
@@ -19,7 +20,6 @@ const SMOOTH: f32 = ${SMOOTH};
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 @group(0) @binding(2) var<storage, read> lse: array<f32>;
 @group(0) @binding(3) var<storage, read> dloss: array<f32>;
-@group(0) @binding(4) var<storage, read_write> dx: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -42,5 +42,5 @@ fn main(
     if label >= CLASSES {
         expected = quiet_nan();
     }
-    dx[index] = dloss[row] * (exp(x[index] - lse[row]) - expected);
+    store(index, dloss[row] * (exp(x[index] - lse[row]) - expected));
 }

@@ -6,6 +6,7 @@
 //
 // Defines: WG a power of two; N, C, S, G
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/reduce"
 
@@ -22,7 +23,6 @@ const LEN: u32 = GROUP_C * S;
 @group(0) @binding(2) var<storage, read> mean: array<f32>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
 @group(0) @binding(4) var<storage, read> dy: array<f32>;
-@group(0) @binding(5) var<storage, read_write> dx: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -52,6 +52,6 @@ fn main(
     for (var r = lane; r < LEN; r += WG) {
         let t = dy[base + r] * gamma[first_c + r / S];
         let z = (x[base + r] - centre) * scale;
-        dx[base + r] = scale * (t - mean_t - z * mean_tz);
+        store(base + r, scale * (t - mean_t - z * mean_tz));
     }
 }

@@ -15,6 +15,7 @@
 //          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
 //          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
 
+#include "shared/epilogue"
 #include "shared/grid"
 #if FORM == dot
 #include "shared/reduce"
@@ -31,7 +32,6 @@ const B_COL: u32 = ${B_COL};
 
 @group(0) @binding(0) var<storage, read> lhs: array<f32>;
 @group(0) @binding(1) var<storage, read> rhs: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 fn lhs_batch(b: u32) -> u32 {
     return ${A_BATCH};
@@ -99,10 +99,10 @@ fn outer(rows: Line, columns: Line) -> Block {
 }
 
 fn store_line(b: u32, i: u32, j: u32, line: Line) {
-    store(b, i, j, line.x);
-    store(b, i, j + SIDE, line.y);
-    store(b, i, j + 2u * SIDE, line.z);
-    store(b, i, j + 3u * SIDE, line.w);
+    store_at(b, i, j, line.x);
+    store_at(b, i, j + SIDE, line.y);
+    store_at(b, i, j + 2u * SIDE, line.z);
+    store_at(b, i, j + 3u * SIDE, line.w);
 }
 
 fn store_block(b: u32, i: u32, j: u32, block: Block) {
@@ -129,8 +129,8 @@ fn outer(rows: Line, columns: Line) -> Block {
 }
 
 fn store_line(b: u32, i: u32, j: u32, line: Line) {
-    store(b, i, j, line.x);
-    store(b, i, j + SIDE, line.y);
+    store_at(b, i, j, line.x);
+    store_at(b, i, j + SIDE, line.y);
 }
 
 fn store_block(b: u32, i: u32, j: u32, block: Block) {
@@ -154,13 +154,13 @@ fn outer(row: f32, column: f32) -> Block {
 }
 
 fn store_block(b: u32, i: u32, j: u32, block: Block) {
-    store(b, i, j, block);
+    store_at(b, i, j, block);
 }
 #endif
 
-fn store(b: u32, i: u32, j: u32, sum: f32) {
+fn store_at(b: u32, i: u32, j: u32, sum: f32) {
     if i < M && j < N {
-        y[(b * M + i) * N + j] = sum;
+        store((b * M + i) * N + j, sum);
     }
 }
 
@@ -213,7 +213,7 @@ fn main(
     }
     let result = workgroup_sum(lane, sum);
     if lane == 0u {
-        y[index] = result;
+        store(index, result);
     }
 }
 #endif

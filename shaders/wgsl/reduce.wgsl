@@ -11,6 +11,7 @@
 //          BASE where the elements of result o begin, an expression of `o: u32`
 //          STEP how far from there element r is, an expression of `r: u32`
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/float"
 #if FORM == tree
@@ -22,7 +23,6 @@ const OUTS: u32 = ${OUTS};
 const LEN: u32 = ${LEN};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 fn element(o: u32, r: u32) -> f32 {
     let base: u32 = ${BASE};
@@ -61,13 +61,13 @@ fn main(
     }
     let result = workgroup_${OP}(lane, fold(o, lane, WG));
     if lane == 0u {
-        y[o] = result;
+        store(o, result);
     }
 #else
     let o = workgroup_index(workgroup, workgroups) * WG + lane;
     if o >= OUTS {
         return;
     }
-    y[o] = fold(o, 0u, 1u);
+    store(o, fold(o, 0u, 1u));
 #endif
 }

@@ -4,6 +4,7 @@
 //
 // Defines: WG a power of two; OUTER, LEN, INNER; LOG 0 or 1
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/reduce"
 
@@ -13,7 +14,6 @@ const LEN: u32 = ${LEN};
 const INNER: u32 = ${INNER};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -42,9 +42,9 @@ fn main(
     for (var l = lane; l < LEN; l += WG) {
         let at = base + l * INNER;
 #if LOG == 1
-        y[at] = x[at] - shift - log(total);
+        store(at, x[at] - shift - log(total));
 #else
-        y[at] = exp(x[at] - shift) / total;
+        store(at, exp(x[at] - shift) / total);
 #endif
     }
 }

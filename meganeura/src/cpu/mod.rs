@@ -141,9 +141,9 @@ impl Memory<'_> {
             View::new(data, input.argument.layout)
         };
         match &step.work {
-            Work::Kernel(op) => {
+            Work::Kernel(kernel) => {
                 let inputs: Vec<_> = step.inputs.iter().map(view).collect();
-                op.cpu(&inputs, &mut outputs);
+                kernel.op.cpu(&inputs, &mut outputs);
             }
             Work::Pointwise(program) => {
                 // An operand that is updated in place is read from the result.

@@ -14,6 +14,8 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
+#[cfg(feature = "gpu")]
+use crate::kernel::launch::Caps;
 use crate::plan::{Bindings, Key, Plan, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
@@ -49,6 +51,16 @@ struct Testing {
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor has one way to compute"))]
     variant: usize,
     poison: bool,
+    /// Whether elementwise work stays out of the launches of kernels.
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor merges nothing"))]
+    apart: bool,
+}
+
+#[cfg(feature = "gpu")]
+impl Testing {
+    fn target(self, caps: Caps) -> Target {
+        Target::Gpu { caps, variant: self.variant, merge: !self.apart }
+    }
 }
 
 /// Plans by the structure that they were made for, the least recently used first.
@@ -257,7 +269,7 @@ impl Device {
             }),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let plan = Plan::new(request, Target::Gpu { caps: gpu.caps(), variant: self.0.testing.variant });
+                let plan = Plan::new(request, self.0.testing.target(gpu.caps()));
                 let compiled = gpu.compile(&plan)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
@@ -290,20 +302,35 @@ impl Device {
     /// If the adapter does not answer again.
     #[cfg(feature = "testing")]
     pub fn for_testing(&self, variant: usize) -> Result<Self> {
+        Ok(self.under_test(Testing { variant, poison: true, apart: false }))
+    }
+
+    /// As [`Device::for_testing`], with elementwise work in launches of its own rather than in those of kernels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::for_testing`].
+    #[cfg(feature = "testing")]
+    pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
+        Ok(self.under_test(Testing { variant, poison: true, apart: true }))
+    }
+
+    #[cfg(feature = "testing")]
+    fn under_test(&self, testing: Testing) -> Self {
         let engine = match &self.0.engine {
             Engine::Cpu(_) => Engine::Cpu(Cpu::default()),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
-        Ok(Self(Arc::new(Inner {
+        Self(Arc::new(Inner {
             engine,
             precision: self.0.precision,
             reason: self.0.reason.clone(),
             plans: Mutex::default(),
             seed: AtomicU64::new(0),
             stats: Mutex::default(),
-            testing: Testing { variant, poison: true },
-        })))
+            testing,
+        }))
     }
 }
 

@@ -86,6 +86,14 @@ impl Kernel for CrossEntropy {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
@@ -110,7 +118,10 @@ impl Kernel for CrossEntropy {
         let (rows, classes, inner) = around(x[0].ty.shape, 1);
         let mut defines = define![WG: row_group(classes), ROWS: rows, CLASSES: classes, INNER: inner];
         defines.push(("SMOOTH", literal(self.smoothing.0)));
-        vec![Variant::simple("tree", Launch::new("cross_entropy", defines, (2, 2), rows * inner))]
+        vec![Variant::simple(
+            "tree",
+            Launch::new("cross_entropy", defines, (2, 2), rows * inner).stores_through_epilogue(),
+        )]
     }
 }
 
@@ -143,6 +154,14 @@ impl Kernel for CrossEntropyGrad {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let labels = &x[1].indices()[x[1].layout().offset()..];
@@ -167,7 +186,10 @@ impl Kernel for CrossEntropyGrad {
         let mut defines = define![WG: 64, ROWS: rows, CLASSES: classes, INNER: inner];
         defines.push(("SMOOTH", literal(self.smoothing.0)));
         let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("element", Launch::new("cross_entropy_grad", defines, (4, 1), groups))]
+        vec![Variant::simple(
+            "element",
+            Launch::new("cross_entropy_grad", defines, (4, 1), groups).stores_through_epilogue(),
+        )]
     }
 }
 

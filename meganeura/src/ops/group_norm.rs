@@ -164,6 +164,14 @@ impl Kernel for GroupNorm {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
@@ -191,7 +199,10 @@ impl Kernel for GroupNorm {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         let mut defines = g.defines();
         defines.push(("EPS", literal(self.eps.0)));
-        vec![Variant::simple("group", Launch::new("group_norm", defines, (3, 3), g.n * g.groups))]
+        vec![Variant::simple(
+            "group",
+            Launch::new("group_norm", defines, (3, 3), g.n * g.groups).stores_through_epilogue(),
+        )]
     }
 }
 
@@ -223,6 +234,14 @@ impl Kernel for GroupNormGrad {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
@@ -250,7 +269,10 @@ impl Kernel for GroupNormGrad {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
-        vec![Variant::simple("group", Launch::new("group_norm_grad", g.defines(), (5, 1), g.n * g.groups))]
+        vec![Variant::simple(
+            "group",
+            Launch::new("group_norm_grad", g.defines(), (5, 1), g.n * g.groups).stores_through_epilogue(),
+        )]
     }
 }
 
@@ -279,6 +301,14 @@ impl Primitive for GroupNormGradParams {
 
 impl Kernel for GroupNormGradParams {
     fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
         false
     }
 

@@ -111,6 +111,14 @@ impl Kernel for Matmul {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (a, b) = (x[0], x[1]);
         let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
@@ -145,7 +153,7 @@ impl Kernel for Matmul {
             ];
             defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
             defines.extend(extra);
-            Launch::new("matmul", defines, (2, 1), workgroups)
+            Launch::new("matmul", defines, (2, 1), workgroups).stores_through_epilogue()
         };
         let tile = |name, micro: usize| {
             let side = 16 * micro;

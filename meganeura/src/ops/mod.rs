@@ -73,6 +73,14 @@ pub trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
     fn reads_strided(&self, index: usize) -> bool;
 
+    /// The operand that every variant reads through `load` of `shared/prologue`, at most a few times each element. On GPUs the
+    /// elementwise work that makes it may run there instead of on its own.
+    fn loads(&self) -> Option<usize>;
+
+    /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it may run
+    /// there instead of on its own.
+    fn stores(&self) -> bool;
+
     /// The native kernel. Results are contiguous and must be written completely.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]);
 
@@ -101,6 +109,14 @@ macro_rules! ops {
 
             pub(crate) fn reads_strided(&self, index: usize) -> bool {
                 match self { $(Self::$name(op) => op.reads_strided(index),)+ }
+            }
+
+            pub(crate) fn loads(&self) -> Option<usize> {
+                match self { $(Self::$name(op) => op.loads(),)+ }
+            }
+
+            pub(crate) fn stores(&self) -> bool {
+                match self { $(Self::$name(op) => op.stores(),)+ }
             }
 
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]) {

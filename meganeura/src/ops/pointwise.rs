@@ -48,13 +48,13 @@ macro_rules! table {
                 match self { $(Self::$name => [$(stringify!($x)),+].len(),)+ }
             }
 
-            /// The row as a WGSL function `p_name`.
+            /// The row as a WGSL function: a prefix and the row's name.
             #[must_use]
-            pub fn wgsl_function(self) -> String {
+            pub fn wgsl_function(self, prefix: &str) -> String {
                 match self {
                     $(Self::$name => {
                         let parameters = [$(concat!(stringify!($x), ": f32")),+].join(", ");
-                        format!(concat!("fn p_", $text, "({}) -> f32 {{ return {}; }}"), parameters, $wgsl)
+                        format!(concat!("fn {}", $text, "({}) -> f32 {{ return {}; }}"), prefix, parameters, $wgsl)
                     })+
                 }
             }

@@ -117,6 +117,14 @@ impl Kernel for Reduce {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (x, y) = (x[0], y[0].floats());
         let (kept, reduced) = x.layout().split(&self.axes);
@@ -145,8 +153,14 @@ impl Kernel for Reduce {
             defines.extend([("BASE", offset(&kept, "o")), ("STEP", offset(&reduced, "r"))]);
             defines
         };
-        let tree = Variant::simple("tree", Launch::new("reduce", defines("tree", 128), (1, 1), outs));
-        let serial = Variant::simple("serial", Launch::new("reduce", defines("serial", 64), (1, 1), outs.div_ceil(64)));
+        let tree = Variant::simple(
+            "tree",
+            Launch::new("reduce", defines("tree", 128), (1, 1), outs).stores_through_epilogue(),
+        );
+        let serial = Variant::simple(
+            "serial",
+            Launch::new("reduce", defines("serial", 64), (1, 1), outs.div_ceil(64)).stores_through_epilogue(),
+        );
         if len >= 64 { vec![tree, serial] } else { vec![serial, tree] }
     }
 }

@@ -64,6 +64,14 @@ impl Kernel for Softmax {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
@@ -83,7 +91,7 @@ impl Kernel for Softmax {
         let (outer, len, inner) = around(x[0].ty.shape, self.axis);
         let log = u32::from(self.log);
         let defines = define![WG: row_group(len), OUTER: outer, LEN: len, INNER: inner, LOG: log];
-        vec![Variant::simple("tree", Launch::new("softmax", defines, (1, 1), outer * inner))]
+        vec![Variant::simple("tree", Launch::new("softmax", defines, (1, 1), outer * inner).stores_through_epilogue())]
     }
 }
 

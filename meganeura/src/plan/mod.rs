@@ -1,7 +1,7 @@
 //! Plans: what a device runs, made from a graph by a few passes, each with tests of its own.
 //!
 //! ```text
-//! graph ─ simplify ─ fuse ─ lower ─ launches (GPU only) ─ place ─▶ Plan
+//! graph ─ simplify ─ fuse ─ merge (GPU only) ─ lower ─ launches (GPU only) ─ place ─▶ Plan
 //! ```
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
@@ -11,11 +11,15 @@ mod dump;
 mod fuse;
 mod launch;
 mod lower;
+mod merge;
 mod place;
 mod pointwise;
 mod simplify;
+mod uses;
 
 pub(crate) use pointwise::{Input, Program};
+
+use std::ops::Range;
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Launch};
@@ -57,9 +61,13 @@ pub(crate) enum Target {
     /// The native executor runs a step as one call.
     Cpu,
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
-    /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer).
-    Gpu { caps: Caps, variant: usize },
+    /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer), and
+    /// for groups that stay apart from kernels.
+    Gpu { caps: Caps, variant: usize, merge: bool },
 }
+
+/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first cache.
+const MOST_BUFFERS: usize = 8;
 
 /// A small number that the host sends along with each run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,7 +107,42 @@ pub(crate) struct Operand {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Pointwise(Program),
-    Kernel(KernelOp),
+    Kernel(Box<KernelWork>),
+}
+
+/// A kernel, with the programs that run inside of its launch. The step's operands are the kernel's, but the one that is loaded
+/// through a program, then those of the programs.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelWork {
+    pub(crate) op: KernelOp,
+    /// The number of the operation's operands, that which is loaded through a program included.
+    pub(crate) operands: usize,
+    /// The operation's results. The program that stores gives the step's result 0, and those after the operation's.
+    pub(crate) types: Vec<TensorType>,
+    pub(crate) load: Option<Load>,
+    pub(crate) store: Option<Program>,
+    /// Where the operands of `store` begin.
+    pub(crate) elementwise: usize,
+}
+
+/// The operand of a kernel that a program makes while the kernel runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) operand: usize,
+    pub(crate) ty: TensorType,
+    pub(crate) program: Program,
+}
+
+impl KernelWork {
+    /// The number that the step gives to operand `k` of the operation, which is in memory.
+    pub(crate) fn operand(&self, k: usize) -> usize {
+        k - usize::from(self.load.as_ref().is_some_and(|load| load.operand < k))
+    }
+
+    /// The number that the step gives to result `k` of `store`.
+    pub(crate) fn stored(&self, k: usize) -> usize {
+        if k == 0 { 0 } else { self.types.len() + k - 1 }
+    }
 }
 
 /// One unit of work of the native executor, a few launches of a GPU.
@@ -110,10 +153,24 @@ pub(crate) struct Step {
     pub(crate) outputs: Vec<(StorageId, TensorType)>,
     /// Memory that only the launches of this step use.
     pub(crate) scratch: Vec<StorageId>,
+    /// The chosen variant's name; empty for fused steps, and on the CPU.
+    pub(crate) variant: &'static str,
     pub(crate) launches: Vec<Launch>,
 }
 
 impl Step {
+    /// The operands of which result `output` needs element `i` alone for its own element `i`, and reads it before that is
+    /// written; `None` if the step stores the result in another way.
+    pub(crate) fn elementwise(&self, output: usize) -> Option<Range<usize>> {
+        match &self.work {
+            Work::Pointwise(_) => Some(0..self.inputs.len()),
+            Work::Kernel(kernel) => {
+                let results = kernel.store.as_ref()?.results.len();
+                (0..results).any(|k| kernel.stored(k) == output).then_some(kernel.elementwise..self.inputs.len())
+            }
+        }
+    }
+
     /// The storages that this step reads but does not write.
     pub(crate) fn reads(&self) -> impl Iterator<Item = StorageId> + '_ {
         self.inputs.iter().map(|input| input.storage)
@@ -169,9 +226,16 @@ impl Plan {
         let (graph, roots) = simplify::simplify(request.graph, &roots);
         let (outputs, assigned) = roots.split_at(request.outputs.len());
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
-        let schedule = fuse::fuse(&graph, &roots);
-        let mut plan = lower::lower(&graph, &schedule, outputs, &assigns);
-        if let Target::Gpu { caps, variant } = target {
+        let uses = uses::Uses::new(&graph, &roots);
+        let schedule = match target {
+            Target::Cpu => fuse::fuse(&uses, MOST_BUFFERS),
+            Target::Gpu { caps, merge: true, .. } => {
+                merge::merge(&uses, fuse::fuse(&uses, caps.bindings), caps.bindings)
+            }
+            Target::Gpu { caps, .. } => fuse::fuse(&uses, caps.bindings),
+        };
+        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns);
+        if let Target::Gpu { caps, variant, .. } = target {
             launch::launch(&mut plan, &caps, variant);
         }
         place::place(&mut plan);

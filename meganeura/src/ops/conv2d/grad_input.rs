@@ -55,6 +55,14 @@ impl Kernel for Conv2dGradInput {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// One product a group and image, of the transposed weights with `dy`, whose columns are then added into place.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
@@ -76,6 +84,9 @@ impl Kernel for Conv2dGradInput {
         let mut defines = geometry.defines();
         defines.push(("WG", "64".into()));
         let groups = self.input.elements().div_ceil(64);
-        vec![Variant::simple("gather", Launch::new("conv2d_grad_input", defines, (2, 1), groups))]
+        vec![Variant::simple(
+            "gather",
+            Launch::new("conv2d_grad_input", defines, (2, 1), groups).stores_through_epilogue(),
+        )]
     }
 }

@@ -55,6 +55,14 @@ impl Kernel for Conv2dGradWeight {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// `dw = Σₙ dy·patchesᵀ`, one product an image, summed in the order of the images. Threads share the output channels,
     /// so that each sum is made by one thread and two runs give the same bits.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
@@ -79,6 +87,9 @@ impl Kernel for Conv2dGradWeight {
         let mut defines = geometry.defines();
         defines.push(("WG", "64".into()));
         let groups = self.weight.elements();
-        vec![Variant::simple("tree", Launch::new("conv2d_grad_weight", defines, (2, 1), groups))]
+        vec![Variant::simple(
+            "tree",
+            Launch::new("conv2d_grad_weight", defines, (2, 1), groups).stores_through_epilogue(),
+        )]
     }
 }

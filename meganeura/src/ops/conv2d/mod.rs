@@ -62,6 +62,14 @@ impl Kernel for Conv2d {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// One product a group and image: the weights as they lie, times the image's patches as columns (im2col). A 1×1
     /// convolution without stride or padding multiplies the image itself.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
@@ -83,7 +91,7 @@ impl Kernel for Conv2d {
         let groups = y[0].shape.elements().div_ceil(64);
         let mut defines = geometry.defines();
         defines.push(("WG", "64".into()));
-        vec![Variant::simple("direct", Launch::new("conv2d", defines, (2, 1), groups))]
+        vec![Variant::simple("direct", Launch::new("conv2d", defines, (2, 1), groups).stores_through_epilogue())]
     }
 }
 
