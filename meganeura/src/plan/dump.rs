@@ -59,7 +59,12 @@ impl Plan {
         }
         if let [first, ..] = &step.launches[..] {
             let grids: Vec<_> = step.launches.iter().map(|l| format!("{}×{}", l.kernel, l.workgroups)).collect();
-            write!(f, "  [{}]", if first.kernel == "pointwise" { grids[0].clone() } else { grids.join(", ") })?;
+            let variant = if step.variant.is_empty() { String::new() } else { format!("{}: ", step.variant) };
+            write!(
+                f,
+                "  [{variant}{}]",
+                if first.kernel == "pointwise" { grids[0].clone() } else { grids.join(", ") }
+            )?;
         }
         writeln!(f)
     }

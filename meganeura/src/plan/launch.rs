@@ -27,6 +27,7 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, variant: usize) {
                     step.scratch.push(plan.storages.len());
                     plan.storages.push(StorageInfo { dtype: DType::F32, elements, place: Place::Slot(usize::MAX) });
                 }
+                step.variant = chosen.name;
                 step.launches = chosen.launches;
             }
         }

@@ -138,7 +138,7 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
-        self.plan.steps.push(Step { work, inputs, outputs, scratch: Vec::new(), launches: Vec::new() });
+        self.plan.steps.push(Step { work, inputs, outputs, scratch: Vec::new(), variant: "", launches: Vec::new() });
     }
 
     /// The operand in memory, whatever it is.

@@ -110,6 +110,8 @@ pub(crate) struct Step {
     pub(crate) outputs: Vec<(StorageId, TensorType)>,
     /// Memory that only the launches of this step use.
     pub(crate) scratch: Vec<StorageId>,
+    /// Which of its ways to be computed the launches are; empty where there is one.
+    pub(crate) variant: &'static str,
     pub(crate) launches: Vec<Launch>,
 }
 
@@ -181,6 +183,18 @@ impl Plan {
     /// Launches of one run: steps on the CPU.
     pub(crate) fn launches(&self) -> usize {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()
+    }
+
+    /// The step, the kernel and the variant of each launch of a run; on the CPU a step is one launch of its operation.
+    pub(crate) fn launch_names(&self) -> impl Iterator<Item = (usize, &'static str, &'static str)> + '_ {
+        self.steps.iter().enumerate().flat_map(|(at, step)| {
+            let native = step.launches.is_empty().then(|| match &step.work {
+                Work::Pointwise(_) => "pointwise",
+                Work::Kernel(op) => op.name(),
+            });
+            let launched = step.launches.iter().map(|launch| launch.kernel);
+            native.into_iter().chain(launched).map(move |name| (at, name, step.variant))
+        })
     }
 
     /// Bytes of the shared slots.
