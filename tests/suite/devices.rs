@@ -36,6 +36,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
+    trials.push(Trial::test("devices::profile", || profile(&Device::cpu())));
+    trials.push(gpu_trial("devices::gpu::profile", |device| profile(&device.for_testing(0)?)));
 }
 
 fn unknown() -> Outcome {
@@ -158,5 +160,40 @@ fn threads(device: &Device) -> Outcome {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<f32>>>()
     })?;
     assert_eq!(serial, parallel);
+    Ok(())
+}
+
+/// Every launch has a name and a time; all together are the run.
+fn profile(device: &Device) -> Outcome {
+    let error = device.last_profile().expect_err("nothing ran");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    let x = tensor(device, "x", [64, 64])?;
+    let run = || {
+        let x = Tape::new(device).input(&x);
+        x.matmul(&x).softmax(1).tanh().to_vec()
+    };
+    if let Err(error) = device.set_profiling(true) {
+        assert!(device.is_gpu() && error.to_string().contains("cannot time launches"), "{error}");
+        return Ok(());
+    }
+    let numbers = run()?;
+    let profile = device.last_profile()?;
+    let names: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name)).collect();
+    assert_eq!(names, [(0, "matmul"), (1, "softmax"), (2, "pointwise")]);
+    let variants = profile.launches.iter().map(|launch| launch.variant);
+    assert_eq!(variants.map(str::is_empty).collect::<Vec<_>>(), [!device.is_gpu(), !device.is_gpu(), true]);
+    assert_eq!(profile.total, profile.launches.iter().map(|launch| launch.duration).sum());
+    assert!(!profile.total.is_zero() && profile.total.as_secs() < 100, "{profile}");
+    assert!(profile.to_string().contains("× matmul") && profile.to_string().ends_with("in all\n"), "{profile}");
+    // It can be read again, and stays when later runs are not timed; those give the same numbers.
+    device.set_profiling(false)?;
+    assert_eq!(run()?, numbers);
+    assert_eq!(device.last_profile()?, profile);
+    // More launches than one set of stamps holds.
+    device.set_profiling(true)?;
+    let y = Tape::new(device).input(&tensor(device, "x", [3])?);
+    let y = (0..2100).fold(y, |y, _| y.softmax(0).tanh());
+    y.to_vec()?;
+    assert_eq!(device.last_profile()?.launches.len(), 4200);
     Ok(())
 }

@@ -1,12 +1,15 @@
 //! Devices: which executor computes, in which precision, and the plans that it has made.
 
 mod choose;
+mod profile;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+pub use profile::{LaunchTime, Profile};
 
 use crate::cpu::Cpu;
 #[cfg(feature = "gpu")]
@@ -19,6 +22,7 @@ use crate::kernel::launch::Caps;
 use crate::plan::{Bindings, Key, Plan, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
+use profile::{Timed, Times};
 
 /// Plans kept at most; the one that was not used for longest goes first.
 const PLANS_KEPT: usize = 64;
@@ -36,6 +40,8 @@ struct Inner {
     plans: Mutex<Plans>,
     seed: AtomicU64,
     stats: Mutex<Stats>,
+    profiling: AtomicBool,
+    profile: Mutex<Option<Timed>>,
     /// For tests: which variant of each kernel runs, and whether memory holds NaN before it is written.
     testing: Testing,
 }
@@ -121,6 +127,8 @@ impl Device {
             plans: Mutex::default(),
             seed: AtomicU64::new(0),
             stats: Mutex::default(),
+            profiling: AtomicBool::new(false),
+            profile: Mutex::default(),
             testing: Testing::default(),
         }))
     }
@@ -279,14 +287,22 @@ impl Device {
     /// Runs a program; the storages of its outputs.
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
-        let outputs = match &self.0.engine {
-            Engine::Cpu(cpu) => cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison)?,
+        let timed = self.0.profiling.load(Ordering::Relaxed);
+        let (outputs, times) = match &self.0.engine {
+            Engine::Cpu(cpu) => {
+                let (outputs, times) = cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison, timed)?;
+                (outputs, times.map(Times::Cpu))
+            }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
-                gpu.run(&program.plan, compiled, bindings, poison)?
+                let (outputs, times) = gpu.run(&program.plan, compiled, bindings, poison, timed)?;
+                (outputs, times.map(Times::Gpu))
             }
         };
+        if let Some(times) = times {
+            *lock(&self.0.profile) = Some(Timed::new(program, times));
+        }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;
         stats.launches += program.plan.launches() as u64;
@@ -322,15 +338,9 @@ impl Device {
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
-        Self(Arc::new(Inner {
-            engine,
-            precision: self.0.precision,
-            reason: self.0.reason.clone(),
-            plans: Mutex::default(),
-            seed: AtomicU64::new(0),
-            stats: Mutex::default(),
-            testing,
-        }))
+        let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
+        Arc::get_mut(&mut made.0).expect("nobody else has seen the device").testing = testing;
+        made
     }
 }
 

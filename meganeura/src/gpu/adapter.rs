@@ -86,6 +86,7 @@ impl Gpu {
         let limits = adapter.limits();
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("meganeura"),
+            required_features: super::timer::features(adapter),
             required_limits: limits.clone(),
             ..wgpu::DeviceDescriptor::default()
         };

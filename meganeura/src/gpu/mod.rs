@@ -5,6 +5,7 @@
 mod adapter;
 mod memory;
 mod program;
+mod timer;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,6 +15,7 @@ use std::task::Poll;
 
 pub(crate) use memory::Buffer;
 pub(crate) use program::Executable;
+pub(crate) use timer::Times;
 
 use crate::error::bail;
 use crate::host::HostBuffer;
@@ -120,6 +122,11 @@ impl Gpu {
         self.0.memory.peak()
     }
 
+    /// Whether runs can be timed, or why not.
+    pub(crate) fn expect_timing(&self) -> Result<()> {
+        self.0.expect_timing()
+    }
+
     pub(crate) fn wait(&self) -> Result<()> {
         self.0.poll(wgpu::PollType::wait_indefinitely())
     }
@@ -172,7 +179,11 @@ impl Gpu {
 
     /// The numbers of a buffer. Waits for the device.
     pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
-        let reading = self.start_reading(from, ty)?;
+        self.finish(&self.start_reading(from, ty)?, ty)
+    }
+
+    /// Waits for a read.
+    fn finish(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
         loop {
             self.wait()?;
             if let Some(mapped) = lock(&reading.mapped).take() {
@@ -215,10 +226,7 @@ impl Gpu {
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
         self.0.submit(encoder.finish());
-        let mapped = Arc::new(Mutex::new(None));
-        let report = Arc::clone(&mapped);
-        staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));
-        Ok(Reading { staging, mapped })
+        Ok(Reading::start(staging))
     }
 }
 
@@ -229,6 +237,18 @@ struct Reading {
 }
 
 impl Reading {
+    /// Of a buffer that submitted commands write.
+    fn start(staging: wgpu::Buffer) -> Self {
+        let mapped = Arc::new(Mutex::new(None));
+        let report = Arc::clone(&mapped);
+        staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));
+        Self { staging, mapped }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.staging.size()
+    }
+
     fn finish(&self, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
         let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
         mapped.map_err(|error| failed(error.to_string()))?;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::memory::Buffer;
+use super::timer::{Timer, Times};
 use super::{Gpu, Inner, fault, lock};
 use crate::error::bail;
 use crate::kernel::launch::{Binding, Launch};
@@ -120,14 +121,15 @@ impl Gpu {
         }
     }
 
-    /// Runs a compiled plan; the storages of its outputs.
+    /// Runs a compiled plan; the storages of its outputs, and how long each launch takes where `timed`.
     pub(crate) fn run(
         &self,
         plan: &Plan,
         executable: &Executable,
         bindings: &mut Bindings<'_>,
         poison: bool,
-    ) -> Result<Vec<Storage>> {
+        timed: bool,
+    ) -> Result<(Vec<Storage>, Option<Times>)> {
         self.0.check()?;
         let mut arena = lock(&self.0.arena);
         for (rank, &bytes) in plan.slots.iter().enumerate() {
@@ -157,8 +159,11 @@ impl Gpu {
             .collect();
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let timer = timed.then(|| Timer::new(&self.0.device, executable.launches.len()));
+        let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
+        stamp(&mut pass, 0);
         let mut last: Option<&Arc<wgpu::ComputePipeline>> = None;
-        for launch in &executable.launches {
+        for (at, launch) in executable.launches.iter().enumerate() {
             let bound: Vec<(&Buffer, u64)> = launch
                 .storages
                 .iter()
@@ -176,10 +181,13 @@ impl Gpu {
             }
             pass.set_bind_group(0, &launch.bind_group(&self.0.device, &bound), &[]);
             pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
+            stamp(&mut pass, at + 1);
         }
         drop(pass);
+        let stamps = timer.map(|timer| timer.finish(&self.0.device, &mut encoder));
         self.0.submit(encoder.finish());
-        Ok(outputs.into_iter().map(Storage::Gpu).collect())
+        let times = stamps.map(|stamps| Times::new(self, stamps));
+        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times))
     }
 
     fn write_host(&self, arena: &mut Arena, words: &[HostWord]) -> Result<Option<Arc<Buffer>>> {

@@ -107,6 +107,10 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op,)+ }
             }
 
+            pub(crate) fn name(&self) -> &'static str {
+                self.primitive().name()
+            }
+
             pub(crate) fn reads_strided(&self, index: usize) -> bool {
                 match self { $(Self::$name(op) => op.reads_strided(index),)+ }
             }

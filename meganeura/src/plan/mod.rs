@@ -247,6 +247,18 @@ impl Plan {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()
     }
 
+    /// The step, the kernel and the variant of each launch of a run; on the CPU a step is one launch of its operation.
+    pub(crate) fn launch_names(&self) -> impl Iterator<Item = (usize, &'static str, &'static str)> + '_ {
+        self.steps.iter().enumerate().flat_map(|(at, step)| {
+            let native = step.launches.is_empty().then(|| match &step.work {
+                Work::Pointwise(_) => "pointwise",
+                Work::Kernel(kernel) => kernel.op.name(),
+            });
+            let launched = step.launches.iter().map(|launch| launch.kernel);
+            native.into_iter().chain(launched).map(move |name| (at, name, step.variant))
+        })
+    }
+
     /// Bytes of the shared slots.
     pub(crate) fn slot_bytes(&self) -> usize {
         self.slots.iter().sum()
