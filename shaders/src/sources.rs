@@ -23,10 +23,11 @@ const SOURCES: &[(&str, &str)] = embed! {
     "cross_entropy"
     "cross_entropy_grad"
     "custom"
+    "gemm"
     "group_norm"
     "group_norm_grad"
     "group_norm_grad_params"
-    "matmul"
+    "matmul_dot"
     "max_pool2d"
     "max_pool2d_grad"
     "pad"
@@ -36,11 +37,13 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/conv2d"
     "shared/epilogue"
     "shared/float"
+    "shared/gemm"
     "shared/grid"
     "shared/math"
     "shared/reduce"
     "shared/window"
     "softmax"
+    "sum_parts"
 };
 
 /// The names of all kernels, sorted.

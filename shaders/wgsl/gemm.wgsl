@@ -1,6 +1,6 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
 //
-// Bindings: lhs, rhs → y, or partial sums y[part,b,i,j] where PARTS > 1.
+// Bindings: lhs, rhs → y by its epilogue, or the sums parts[part,b,i,j] where PARTS > 1, for `sum_parts`.
 //
 // Defines: those of shared/gemm
 //          BATCH, M, N, K
@@ -10,6 +10,9 @@
 //                                multiple of 4, and so are the other stride and every beginning; else f32
 
 #include "shared/gemm"
+#if PARTS == 1
+#include "shared/epilogue"
+#endif
 
 const BATCH: u32 = ${BATCH};
 const M: u32 = ${M};
@@ -22,7 +25,10 @@ const B_COL: u32 = ${B_COL};
 
 @group(0) @binding(0) var<storage, read> lhs: array<${A_ELEM}>;
 @group(0) @binding(1) var<storage, read> rhs: array<${B_ELEM}>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+#if PARTS == 1
+#else
+@group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+#endif
 
 fn lhs_at(b: u32, i: u32, k: u32) -> u32 {
     let begin: u32 = ${A_BATCH};
@@ -144,7 +150,11 @@ fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
     let at = ((part * BATCH + b) * M + i) * N + j;
 #for C in 4
     if j + ${C}u < N {
-        y[at + ${C}u] = sums[${C}];
+#if PARTS == 1
+        store(at + ${C}u, sums[${C}]);
+#else
+        parts[at + ${C}u] = sums[${C}];
+#endif
     }
 #endfor
 }

@@ -4,6 +4,7 @@
 //
 // Defines: WG, PARTS, LEN
 
+#include "shared/epilogue"
 #include "shared/grid"
 
 const WG: u32 = ${WG};
@@ -11,7 +12,6 @@ const PARTS: u32 = ${PARTS};
 const LEN: u32 = ${LEN};
 
 @group(0) @binding(0) var<storage, read> parts: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -27,5 +27,5 @@ fn main(
     for (var p = 1u; p < PARTS; p++) {
         sum += parts[p * LEN + i];
     }
-    y[i] = sum;
+    store(i, sum);
 }

@@ -1,6 +1,6 @@
 //! Matrix products on a GPU: the tilings of the shared WGSL product, and which of them suits a shape.
 
-use super::launch::{Caps, Kind, define};
+use super::launch::{Binding, Caps, Kind, Launch, define};
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +83,12 @@ impl Choice {
         ]
     }
 
+    /// The variant's name: the tiling's, and whether the reduction is cut.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        if self.parts == 1 { self.tiling.name } else { "split tiles" }
+    }
+
     /// The number of workgroups.
     #[must_use]
     pub fn workgroups(&self, product: Product) -> usize {
@@ -124,4 +130,12 @@ impl Product {
         }
         choices
     }
+}
+
+/// The launch that adds up the parts of a reduction, which are in scratch 0, into result 0.
+#[must_use]
+pub fn sum_parts(parts: usize, elements: usize) -> Launch {
+    let defines = define![WG: 256, PARTS: parts, LEN: elements];
+    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(256));
+    Launch { bindings: vec![Binding::Scratch(0), Binding::Output(0)], ..launch }.stores_through_epilogue()
 }

@@ -1,7 +1,8 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, offset};
+use crate::kernel::gemm::{Choice, Product, sum_parts};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
@@ -79,6 +80,12 @@ impl Primitive for Matmul {
             case(&[1, 300], &[300, 2]),
             case(&[3, 5, 7], &[3, 7, 2]),
             case(&[2, 3, 4, 5], &[2, 3, 5, 6]),
+            // beyond one tile of every size, with and without fours
+            case(&[131, 40], &[40, 133]),
+            case(&[132, 68], &[68, 136]),
+            case(&[2, 36, 300], &[2, 300, 40]),
+            Case::recorded("matmul", &[&[132, 36], &[140, 36]], |x| x[0].matmul(&x[1].t())),
+            Case::recorded("matmul", &[&[44, 132], &[44, 68]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[5, 7], &[6, 7]], |x| x[0].matmul(&x[1].t())),
             Case::recorded("matmul", &[&[7, 5], &[7, 6]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[3, 2, 4], &[4, 5]], |x| x[0].matmul(&x[1])),
@@ -141,39 +148,68 @@ impl Kernel for Matmul {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (a, b) = (x[0].layout, x[1].layout);
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        let (a, b) = (&x[0].layout, &x[1].layout);
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
-        let (a_batch, a_row, a_col) = strides(&a);
-        let (b_batch, b_row, b_col) = strides(&b);
-        let launch = |extra: Vec<(&'static str, String)>, workgroups| {
-            let mut defines = define![
-                BATCH: batch, M: m, N: n, K: k,
-                A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col,
-            ];
-            defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
-            defines.extend(extra);
-            Launch::new("matmul", defines, (2, 1), workgroups).stores_through_epilogue()
-        };
-        let tile = |name, micro: usize| {
-            let side = 16 * micro;
-            let groups = batch * m.div_ceil(side) * n.div_ceil(side);
-            Variant::simple(name, launch(define![FORM: "tile", MICRO: micro], groups))
-        };
-        let dot = Variant::simple("dot", launch(define![FORM: "dot", WG: 64], batch * m * n));
-        let mut tiles = vec![tile("tile 64", 4), tile("tile 32", 2), tile("tile 16", 1)];
-        match m.min(n) {
-            0..32 => tiles.reverse(),
-            32..64 => tiles.rotate_left(1),
-            _ => {}
-        }
-        if m * n <= 256 && k >= 256 {
-            tiles.insert(0, dot);
-        } else {
-            tiles.push(dot);
-        }
-        tiles
+        let product = Product { batch, m, n, k };
+        let mut variants: Vec<_> =
+            product.choices(caps).into_iter().map(|choice| tiled(choice, product, [a, b])).collect();
+        let mut defines = operands([a, b]);
+        defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);
+        let dot = Launch::new("matmul_dot", defines, (2, 1), batch * m * n).stores_through_epilogue();
+        let few = m * n <= 256 && k >= 256;
+        variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
+        variants
     }
+}
+
+/// Where the elements of both operands are, for the shaders.
+fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
+    let (a_batch, a_row, a_col) = strides(a);
+    let (b_batch, b_row, b_col) = strides(b);
+    let mut defines = define![A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col];
+    defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
+    defines
+}
+
+fn tiled(choice: Choice, product: Product, [a, b]: [&Layout; 2]) -> Variant {
+    let Product { batch, m, n, k } = product;
+    let mut defines = choice.defines();
+    defines.extend(operands([a, b]));
+    defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
+    // Neighbours that are read together: along the reduction, unless those across it are neighbours in memory.
+    let (_, a_row, a_col) = strides(a);
+    let (_, b_row, b_col) = strides(b);
+    let (a_down, b_across) = (a_row == 1 && a_col != 1, b_col == 1);
+    let element = |fours| if fours { "vec4<f32>" } else { "f32" };
+    defines.extend(define![
+        A_ALONG: if a_down { "row" } else { "k" },
+        B_ALONG: if b_across { "column" } else { "k" },
+        A_ELEM: element(reads_fours(a, usize::from(!a_down))),
+        B_ELEM: element(reads_fours(b, usize::from(b_across))),
+    ]);
+    let workgroups = choice.workgroups(product);
+    let launch = Launch::new("gemm", defines, (2, 1), workgroups);
+    if choice.parts == 1 {
+        return Variant::simple(choice.tiling.name, launch.stores_through_epilogue());
+    }
+    let elements = batch * m * n;
+    let launch = Launch { bindings: vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)], ..launch };
+    Variant {
+        name: choice.name(),
+        launches: vec![launch, sum_parts(choice.parts, elements)],
+        scratch: vec![choice.parts * elements],
+    }
+}
+
+/// Whether four neighbours along one of the last two axes can be read at once, wherever a multiple of four begins.
+fn reads_fours(layout: &Layout, axis: usize) -> bool {
+    let (batch, row, col) = strides(layout);
+    let [along, across] = if axis == 0 { [row, col] } else { [col, row] };
+    let rank = layout.shape().rank();
+    let extent = layout.shape().dims()[rank - 2 + axis];
+    let fours = |number: usize| number.is_multiple_of(4);
+    along == 1 && fours(extent) && fours(across) && fours(batch.offset()) && batch.strides().iter().all(|&s| fours(s))
 }
 
 impl Var {
