@@ -1,8 +1,9 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
 //
-// Bindings: lhs, rhs → y by its epilogue, or the sums parts[part,b,i,j] where PARTS > 1, for `sum_parts`.
+// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up (SUMS parts).
 //
 // Defines: those of shared/gemm
+//          SUMS          whole or parts
 //          BATCH, M, N, K
 //          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
 //          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
@@ -10,14 +11,14 @@
 //                                multiple of 4, and so are the other stride and every beginning; else f32
 
 #include "shared/gemm"
-#if PARTS == 1
+#if SUMS == whole
 #include "shared/epilogue"
 #endif
 
 const BATCH: u32 = ${BATCH};
-const M: u32 = ${M};
-const N: u32 = ${N};
-const K: u32 = ${K};
+const ROWS: u32 = ${M};
+const COLUMNS: u32 = ${N};
+const DEPTH: u32 = ${K};
 const A_ROW: u32 = ${A_ROW};
 const A_COL: u32 = ${A_COL};
 const B_ROW: u32 = ${B_ROW};
@@ -25,8 +26,7 @@ const B_COL: u32 = ${B_COL};
 
 @group(0) @binding(0) var<storage, read> lhs: array<${A_ELEM}>;
 @group(0) @binding(1) var<storage, read> rhs: array<${B_ELEM}>;
-#if PARTS == 1
-#else
+#if SUMS == parts
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
 #endif
 
@@ -42,7 +42,7 @@ fn rhs_at(b: u32, k: u32, j: u32) -> u32 {
 
 #if A_ELEM == f32
 fn a_element(b: u32, i: u32, k: u32, end: u32) -> f32 {
-    if i < M && k < end {
+    if i < ROWS && k < end {
         return lhs[lhs_at(b, i, k)];
     }
     return 0.0;
@@ -68,7 +68,7 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 #else
 /// Four neighbours: from column k on of row i, or from row i on of column k.
 fn a_line(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
-    if i < M && k < end {
+    if i < ROWS && k < end {
         return lhs[lhs_at(b, i, k) / 4u];
     }
     return vec4<f32>();
@@ -95,7 +95,7 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 
 #if B_ELEM == f32
 fn b_element(b: u32, k: u32, j: u32, end: u32) -> f32 {
-    if j < N && k < end {
+    if j < COLUMNS && k < end {
         return rhs[rhs_at(b, k, j)];
     }
     return 0.0;
@@ -121,7 +121,7 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #else
 /// Four neighbours: from row k on of column j, or from column j on of row k.
 fn b_line(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
-    if j < N && k < end {
+    if j < COLUMNS && k < end {
         return rhs[rhs_at(b, k, j) / 4u];
     }
     return vec4<f32>();
@@ -147,10 +147,10 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #endif
 
 fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
-    let at = ((part * BATCH + b) * M + i) * N + j;
+    let at = ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
 #for C in 4
-    if j + ${C}u < N {
-#if PARTS == 1
+    if j + ${C}u < COLUMNS {
+#if SUMS == whole
         store(at + ${C}u, sums[${C}]);
 #else
         parts[at + ${C}u] = sums[${C}];

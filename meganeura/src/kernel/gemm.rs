@@ -1,6 +1,7 @@
 //! Matrix products on a GPU: the tilings of the shared WGSL product, and which of them suits a shape.
 
-use super::launch::{Binding, Caps, Kind, Launch, define};
+use super::launch::{Binding, Caps, Kind, Launch, Variant, define, offset};
+use crate::Layout;
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,8 @@ pub struct Choice {
     pub tiling: Tiling,
     /// Parts of the reduction, each with workgroups of its own.
     pub parts: usize,
+    /// Steps of the reduction that are written out in a row.
+    unroll: usize,
 }
 
 impl Tiling {
@@ -78,15 +81,9 @@ impl Choice {
         let Tiling { invocations: [tm, tn], blocks: [fm, fn_], depth, .. } = self.tiling;
         let [rows, columns] = self.tiling.extent();
         define![
-            TM: tm, TN: tn, FM: fm, FN: fn_, BK: depth, UNROLL: 4, PARTS: self.parts,
+            TM: tm, TN: tn, FM: fm, FN: fn_, BK: depth, UNROLL: self.unroll, PARTS: self.parts,
             LOADS: (rows + columns) * depth / (16 * tm * tn),
         ]
-    }
-
-    /// The variant's name: the tiling's, and whether the reduction is cut.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        if self.parts == 1 { self.tiling.name } else { "split tiles" }
     }
 
     /// The number of workgroups.
@@ -109,6 +106,8 @@ impl Product {
             Kind::Integrated => 16,
             Kind::Software => 1,
         };
+        // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
+        let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
         let mut order = vec![LARGE, LARGE_SHALLOW, MEDIUM, MEDIUM_SHALLOW, SMALL];
         order.retain(|tiling| tiling.fits(caps));
         let enough = |tiling: &Tiling| {
@@ -123,13 +122,106 @@ impl Product {
             let most = self.k / (8 * tiling.depth);
             (2 * busy / tiling.tiles(self)).clamp(1, most.clamp(1, 32))
         };
-        let mut choices: Vec<_> = order.iter().map(|&tiling| Choice { tiling, parts: 1 }).collect();
+        let mut choices: Vec<_> = order.iter().map(|&tiling| Choice { tiling, parts: 1, unroll }).collect();
         let cut = parts(&order[0]);
         if cut > 1 {
-            choices.insert(0, Choice { tiling: order[0], parts: cut });
+            choices.insert(0, Choice { tiling: order[0], parts: cut, unroll });
         }
         choices
     }
+}
+
+/// Where the sums of a tiled launch go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sums {
+    /// To result 0, each once, through the epilogue.
+    Whole,
+    /// To a scratch buffer, part after part.
+    Scratch(usize),
+}
+
+impl Choice {
+    /// The launch of the shared product on strided operands `a [B…,M,K]` and `b [B…,K,N]`.
+    #[must_use]
+    pub fn launch(&self, product: Product, [a, b]: [(Binding, &Layout); 2], sums: Sums) -> Launch {
+        let Product { batch, m, n, k } = product;
+        let mut defines = self.defines();
+        defines.extend(operands([a.1, b.1]));
+        defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
+        // Neighbours that are read together: along the reduction, unless those across it are neighbours in memory.
+        let (_, [a_row, a_col]) = strides(a.1);
+        let (_, [_, b_col]) = strides(b.1);
+        let (a_down, b_across) = (a_row == 1 && a_col != 1, b_col == 1);
+        let element = |fours| if fours { "vec4<f32>" } else { "f32" };
+        defines.extend(define![
+            A_ALONG: if a_down { "row" } else { "k" },
+            B_ALONG: if b_across { "column" } else { "k" },
+            A_ELEM: element(reads_fours(a.1, usize::from(!a_down))),
+            B_ELEM: element(reads_fours(b.1, usize::from(b_across))),
+        ]);
+        let launch = Launch::new("gemm", defines, (0, 0), self.workgroups(product));
+        sums.bind(launch, vec![a.0, b.0])
+    }
+
+    /// A variant that launches `kernel`, which includes the shared product, with these defines besides its own, and adds up
+    /// the parts if the reduction is cut. It reads operands 0 and 1.
+    #[must_use]
+    pub fn variant(&self, product: Product, launch: impl FnOnce(Sums) -> Launch) -> Variant {
+        if self.parts == 1 {
+            return Variant::simple(self.tiling.name, launch(Sums::Whole));
+        }
+        let elements = product.batch * product.m * product.n;
+        Variant {
+            name: "tiles, split",
+            launches: vec![launch(Sums::Scratch(0)), sum_parts(self.parts, elements)],
+            scratch: vec![self.parts * elements],
+        }
+    }
+}
+
+impl Sums {
+    /// The launch with these operands, and its sums bound and defined.
+    #[must_use]
+    pub fn bind(self, mut launch: Launch, operands: Vec<Binding>) -> Launch {
+        launch.bindings = operands;
+        let sums = if self == Self::Whole { "whole" } else { "parts" };
+        launch.defines.push(("SUMS", sums.into()));
+        match self {
+            Self::Whole => launch.stores_through_epilogue(),
+            Self::Scratch(at) => {
+                launch.bindings.push(Binding::Scratch(at));
+                launch
+            }
+        }
+    }
+}
+
+/// The batch axes of an operand, and the strides of its rows and columns.
+#[must_use]
+pub fn strides(layout: &Layout) -> (Layout, [usize; 2]) {
+    let rank = layout.shape().rank();
+    let (batch, matrix) = layout.split(&[rank - 2, rank - 1]);
+    (batch, [matrix.strides()[0], matrix.strides()[1]])
+}
+
+/// Where the elements of both operands are, for the shaders.
+#[must_use]
+pub fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
+    let (a_batch, [a_row, a_col]) = strides(a);
+    let (b_batch, [b_row, b_col]) = strides(b);
+    let mut defines = define![A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col];
+    defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
+    defines
+}
+
+/// Whether four neighbours along one of the last two axes can be read at once, wherever a multiple of four begins.
+fn reads_fours(layout: &Layout, axis: usize) -> bool {
+    let (batch, strides) = strides(layout);
+    let [along, across] = [strides[axis], strides[1 - axis]];
+    let rank = layout.shape().rank();
+    let extent = layout.shape().dims()[rank - 2 + axis];
+    let fours = |number: usize| number.is_multiple_of(4);
+    along == 1 && fours(extent) && fours(across) && fours(batch.offset()) && batch.strides().iter().all(|&s| fours(s))
 }
 
 /// The launch that adds up the parts of a reduction, which are in scratch 0, into result 0.

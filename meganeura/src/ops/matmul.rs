@@ -1,11 +1,11 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::kernel::gemm::{Choice, Product, sum_parts};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
+use crate::kernel::gemm::{self, Choice, Product, strides};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
@@ -29,13 +29,6 @@ impl Geometry {
         let batch = a[..rank - 2].iter().product();
         Self { batch, m: a[rank - 2], k: a[rank - 1], n: b[rank - 1] }
     }
-}
-
-/// The batch axes of an operand, and the strides of its rows and columns.
-fn strides(layout: &Layout) -> (Layout, usize, usize) {
-    let rank = layout.shape().rank();
-    let (batch, matrix) = layout.split(&[rank - 2, rank - 1]);
-    (batch, matrix.strides()[0], matrix.strides()[1])
 }
 
 impl Primitive for Matmul {
@@ -129,8 +122,8 @@ impl Kernel for Matmul {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (a, b) = (x[0], x[1]);
         let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
-        let (a_batch, a_row, a_col) = strides(a.layout());
-        let (b_batch, b_row, b_col) = strides(b.layout());
+        let (a_batch, [a_row, a_col]) = strides(a.layout());
+        let (b_batch, [b_row, b_col]) = strides(b.layout());
         let y = y[0].floats();
         let product = |i: usize, y: &mut [T], threads| {
             let a = native::Matrix::new(&a.floats()[a_batch.at(i)..], (m, k), (a_row, a_col));
@@ -152,64 +145,16 @@ impl Kernel for Matmul {
         let (a, b) = (&x[0].layout, &x[1].layout);
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
         let product = Product { batch, m, n, k };
-        let mut variants: Vec<_> =
-            product.choices(caps).into_iter().map(|choice| tiled(choice, product, [a, b])).collect();
-        let mut defines = operands([a, b]);
+        let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
+        let tiled = |choice: Choice| choice.variant(product, |sums| choice.launch(product, read, sums));
+        let mut variants: Vec<_> = product.choices(caps).into_iter().map(tiled).collect();
+        let mut defines = gemm::operands([a, b]);
         defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);
         let dot = Launch::new("matmul_dot", defines, (2, 1), batch * m * n).stores_through_epilogue();
         let few = m * n <= 256 && k >= 256;
         variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
         variants
     }
-}
-
-/// Where the elements of both operands are, for the shaders.
-fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
-    let (a_batch, a_row, a_col) = strides(a);
-    let (b_batch, b_row, b_col) = strides(b);
-    let mut defines = define![A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col];
-    defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
-    defines
-}
-
-fn tiled(choice: Choice, product: Product, [a, b]: [&Layout; 2]) -> Variant {
-    let Product { batch, m, n, k } = product;
-    let mut defines = choice.defines();
-    defines.extend(operands([a, b]));
-    defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
-    // Neighbours that are read together: along the reduction, unless those across it are neighbours in memory.
-    let (_, a_row, a_col) = strides(a);
-    let (_, b_row, b_col) = strides(b);
-    let (a_down, b_across) = (a_row == 1 && a_col != 1, b_col == 1);
-    let element = |fours| if fours { "vec4<f32>" } else { "f32" };
-    defines.extend(define![
-        A_ALONG: if a_down { "row" } else { "k" },
-        B_ALONG: if b_across { "column" } else { "k" },
-        A_ELEM: element(reads_fours(a, usize::from(!a_down))),
-        B_ELEM: element(reads_fours(b, usize::from(b_across))),
-    ]);
-    let workgroups = choice.workgroups(product);
-    let launch = Launch::new("gemm", defines, (2, 1), workgroups);
-    if choice.parts == 1 {
-        return Variant::simple(choice.tiling.name, launch.stores_through_epilogue());
-    }
-    let elements = batch * m * n;
-    let launch = Launch { bindings: vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)], ..launch };
-    Variant {
-        name: choice.name(),
-        launches: vec![launch, sum_parts(choice.parts, elements)],
-        scratch: vec![choice.parts * elements],
-    }
-}
-
-/// Whether four neighbours along one of the last two axes can be read at once, wherever a multiple of four begins.
-fn reads_fours(layout: &Layout, axis: usize) -> bool {
-    let (batch, row, col) = strides(layout);
-    let [along, across] = if axis == 0 { [row, col] } else { [col, row] };
-    let rank = layout.shape().rank();
-    let extent = layout.shape().dims()[rank - 2 + axis];
-    let fours = |number: usize| number.is_multiple_of(4);
-    along == 1 && fours(extent) && fours(across) && fours(batch.offset()) && batch.strides().iter().all(|&s| fours(s))
 }
 
 impl Var {

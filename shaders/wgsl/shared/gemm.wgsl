@@ -5,13 +5,13 @@
 // The kernel that includes this says what the operands are:
 //   fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32>   column c of the result is column k + c of rows i.. of a
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>   column c of the result is row k + c of columns j.. of b
-//       both with zeros from row M, column N and from k = end on; i, j and k are multiples of 4
-//   fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>)  takes the elements j.. of row i < M; j + 3 may be past N
-//   const BATCH, M, N, K
+//       both with zeros from row ROWS, column COLUMNS and from k = end on; i, j and k are multiples of 4
+//   fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>)  takes the elements j.. of row i < ROWS; j + 3 may be past COLUMNS
+//   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
 //
 // Where PARTS > 1 the reduction is cut into so many parts, each by a workgroup of its own; `finish` gets the sum of part `part`.
 //
-// Workgroups: BATCH·PARTS·⌈M/BM⌉·⌈N/BN⌉ of TM·TN invocations; BM = 4·FM·TM, BN = 4·FN·TN.
+// Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉ of TM·TN invocations; BM = 4·FM·TM, BN = 4·FN·TN.
 //
 // Defines: TM, TN         invocations down and across a tile; TN a multiple of 8, TM of 4
 //          FM, FN         blocks of each, down and across
@@ -32,10 +32,10 @@ const PARTS: u32 = ${PARTS};
 const WG: u32 = TM * TN;
 const BM: u32 = 4u * FM * TM;
 const BN: u32 = 4u * FN * TN;
-const TILES_M: u32 = (M + BM - 1u) / BM;
-const TILES_N: u32 = (N + BN - 1u) / BN;
+const TILES_M: u32 = (ROWS + BM - 1u) / BM;
+const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
 /// Depth of a part, whole steps of BK.
-const PART_K: u32 = ((K + PARTS - 1u) / PARTS + BK - 1u) / BK * BK;
+const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + BK - 1u) / BK * BK;
 // Groups of four rows (columns) of a step, and the distance of one k from the next, which is odd so that neighbours along k are
 // stored into different banks.
 const LINES_A: u32 = BM / 4u;
@@ -116,7 +116,7 @@ fn main(
 #endfor
 #endfor
     let begin = part * PART_K;
-    let end = min(begin + PART_K, K);
+    let end = min(begin + PART_K, DEPTH);
 
 #for L in LOADS
     put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG));
@@ -168,7 +168,7 @@ fn main(
 #for I in FM
 #for R in 4
     let row_${I}_${R} = row0 + (${I}u * TM + y) * 4u + ${R}u;
-    if row_${I}_${R} < M {
+    if row_${I}_${R} < ROWS {
 #for J in FN
         finish(batch, part, row_${I}_${R}, column0 + (${J}u * TN + x) * 4u, sum_${I}_${J}_${R});
 #endfor

@@ -4,14 +4,16 @@
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
+mod launch;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
+use launch::Pass;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -86,12 +88,9 @@ impl Kernel for Conv2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
-        let groups = y[0].shape.elements().div_ceil(64);
-        let mut defines = geometry.defines();
-        defines.push(("WG", "64".into()));
-        vec![Variant::simple("direct", Launch::new("conv2d", defines, (2, 1), groups).stores_through_epilogue())]
+        launch::variants(Pass::Forward, &geometry, caps)
     }
 }
 
