@@ -38,6 +38,9 @@ struct Options {
     /// This pass of the kernel alone
     #[arg(long, value_enum, requires = "kernel")]
     pass: Option<Pass>,
+    /// Run another variant than the device would choose: its name or its number, of every operation that has it or of one
+    #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
+    variant: Option<String>,
     /// Compare the kernel's results with those in double precision on the CPU
     #[arg(long, requires = "kernel")]
     check: bool,

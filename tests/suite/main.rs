@@ -20,6 +20,7 @@ mod plan;
 mod planted;
 mod tape;
 mod training;
+mod variants;
 
 use libtest_mimic::{Arguments, Failed};
 
@@ -44,6 +45,7 @@ fn main() {
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);
+    variants::collect(&mut trials);
     checkpoint::collect(&mut trials);
     large::collect(&mut trials);
     libtest_mimic::run(&arguments, trials).exit();

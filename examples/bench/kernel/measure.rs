@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use meganeura::init::Initializer;
-use meganeura::{Device, Precision, Profile, Result, Seed, Shape, Tape, Tensor};
+use meganeura::{Device, Precision, Result, Seed, Shape, Tape, Tensor};
 
 use super::spec::{Kernel, Pass, Work};
-use crate::{median, milliseconds};
+use crate::{Failure, Options, median, milliseconds};
 
 /// The operands of all sets together have at least this many bytes, twice the largest cache of a GPU to date …
 const BYTES: usize = 100_000_000;
@@ -25,6 +25,7 @@ pub struct Bench {
     pub device: Device,
     steps: u32,
     warmup: u32,
+    variant: Option<String>,
     numbers: Vec<f32>,
     pub sets: Vec<Vec<Tensor>>,
     /// The passes timed so far.
@@ -37,14 +38,18 @@ pub struct Times {
     pub median: f64,
     pub min: f64,
     pub launches: u64,
-    /// The kernel and its variant of each launch that has one, if a profile told them.
+    /// The operation and its variant of each step that has variants.
     pub variants: Vec<String>,
     /// Whose clock it was: the device's or the host's.
     pub timer: &'static str,
+    /// Whether the variant that was asked for ran.
+    preferred: bool,
+    /// The variants that there are, a text for each kernel.
+    offered: Vec<String>,
 }
 
 impl Times {
-    /// The variants, each once; `None` where they are not known.
+    /// The variants, each once; `None` where there are none to choose from.
     pub fn variant(&self) -> Option<String> {
         let mut variants: Vec<&str> = Vec::new();
         for variant in &self.variants {
@@ -58,24 +63,33 @@ impl Times {
     /// What this takes more than a part of it.
     pub fn without(self, part: &Self) -> Self {
         let median = self.median - part.median;
-        let mut variants = self.variants;
+        let mut variants = self.variants.clone();
         for known in &part.variants {
             if let Some(at) = variants.iter().position(|variant| variant == known) {
                 variants.remove(at);
             }
         }
         let min = median.min(self.min - part.min);
-        Self { median, min, launches: self.launches - part.launches, variants, timer: self.timer }
+        let preferred = self.preferred || part.preferred;
+        Self { median, min, launches: self.launches - part.launches, variants, preferred, ..self }
     }
 }
 
 impl Bench {
-    pub fn new(kernel: Kernel, device: &Device, steps: u32, warmup: u32) -> Result<Self> {
+    pub fn new(kernel: Kernel, device: &Device, options: &Options) -> Result<Self> {
         let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
         let numbers = normal.sample(&Device::cpu(), [NUMBERS], Seed::new(42))?.to_vec()?;
         let bytes: usize = kernel.operands().iter().map(|(shape, _)| 4 * shape.elements()).sum();
-        let device = device.clone();
-        let mut bench = Self { kernel, device, steps, warmup, numbers, sets: Vec::new(), known: Vec::new() };
+        let mut bench = Self {
+            kernel,
+            device: device.clone(),
+            steps: options.steps,
+            warmup: options.warmup,
+            variant: options.variant.clone(),
+            numbers,
+            sets: Vec::new(),
+            known: Vec::new(),
+        };
         for set in 0..BYTES.div_ceil(bytes).clamp(1, SETS) {
             bench.sets.push(bench.data(&bench.device, set)?);
         }
@@ -100,20 +114,52 @@ impl Bench {
         wanted.iter().map(meganeura::Var::to_tensor).collect()
     }
 
-    /// Times a pass, once.
-    pub fn time(&mut self, pass: Pass) -> Result<Times> {
+    /// Times a pass, once. Fails where the variant that was asked for is not there.
+    pub fn time(&mut self, pass: Pass) -> Result<Times, Failure> {
+        let times = self.times(pass)?;
+        match &self.variant {
+            Some(variant) if !times.preferred => {
+                let offered = times.offered.join("; ");
+                let offered = if offered.is_empty() { "none".to_owned() } else { offered };
+                Err(Failure::NotThere(format!("{pass} has no variant {variant:?}; there are: {offered}")))
+            }
+            _ => Ok(times),
+        }
+    }
+
+    fn times(&mut self, pass: Pass) -> Result<Times> {
         if let Some((_, times)) = self.known.iter().find(|(known, _)| *known == pass) {
             return Ok(times.clone());
         }
         let times = match pass {
-            Pass::Backward => self.time(Pass::Both)?.without(&self.time(Pass::Forward)?),
+            Pass::Backward => self.times(Pass::Both)?.without(&self.times(Pass::Forward)?),
             pass => self.measure(pass)?,
         };
         self.known.push((pass, times.clone()));
         Ok(times)
     }
 
+    /// Runs a pass with the variant that was asked for from now on. Whether there is one, and what there is.
+    fn prepare(&self, pass: Pass) -> Result<(bool, Vec<String>)> {
+        self.device.prefer_variants(&[])?;
+        self.run(&self.device, &self.sets[0], pass)?;
+        let choices = self.device.kernel_choices().pop().unwrap_or_default();
+        let mut preferences = Vec::new();
+        if let Some(wanted) = &self.variant {
+            let (op, wanted) = wanted.split_once('=').map_or((None, wanted.as_str()), |(op, name)| (Some(op), name));
+            for choice in choices.iter().filter(|choice| op.is_none_or(|op| op == choice.op)) {
+                let numbered = wanted.parse().ok().and_then(|number: usize| choice.offered.get(number));
+                let named = choice.offered.iter().find(|name| **name == wanted);
+                preferences.extend(named.or(numbered).map(|&name| (choice.op, name)));
+            }
+            self.device.prefer_variants(&preferences)?;
+        }
+        let offered = choices.iter().map(|choice| format!("{}: {}", choice.op, choice.offered.join(", ")));
+        Ok((!preferences.is_empty(), offered.collect()))
+    }
+
     fn measure(&self, pass: Pass) -> Result<Times> {
+        let (preferred, offered) = self.prepare(pass)?;
         let mut sets = self.sets.iter().cycle();
         let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass);
         // The CPU has computed when a run returns, and the host's clock is the one that PyTorch's operations are timed with.
@@ -121,20 +167,19 @@ impl Bench {
         let before = self.device.stats().launches;
         run()?;
         let launches = self.device.stats().launches - before;
+        let choices = self.device.kernel_choices().pop().unwrap_or_default();
+        let variants = choices.iter().map(|choice| format!("{}={}", choice.op, choice.variant)).collect();
         for _ in 0..self.warmup {
             run()?;
         }
         self.device.wait()?;
         let mut times = Vec::new();
-        let mut variants = Vec::new();
         if device_clock {
             for _ in 0..self.steps {
                 // The run before it keeps the device busy until the timed one has arrived.
                 run()?;
                 run()?;
-                let profile = self.device.last_profile()?;
-                times.push(milliseconds(profile.total));
-                variants = names(&profile);
+                times.push(milliseconds(self.device.last_profile()?.total));
             }
         } else {
             let burst = if self.device.is_gpu() { BURST.min(self.steps) } else { 1 };
@@ -149,7 +194,7 @@ impl Bench {
         }
         times.sort_unstable_by(f64::total_cmp);
         let timer = if device_clock { "device" } else { "host" };
-        Ok(Times { median: median(&times), min: times[0], launches, variants, timer })
+        Ok(Times { median: median(&times), min: times[0], launches, variants, timer, preferred, offered })
     }
 
     /// The largest difference from the native executor in double precision, relative to the largest magnitude of the same
@@ -158,6 +203,7 @@ impl Bench {
         if matches!(self.kernel.work(pass), Work::Flops(flops) if flops > CHECKED_FLOPS) {
             return Ok(None);
         }
+        self.prepare(pass)?;
         let double = Device::cpu_with(Precision::Double);
         let reference = self.run(&double, &self.data(&double, 0)?, pass)?;
         let computed = self.run(&self.device, &self.sets[0], pass)?;
@@ -172,10 +218,4 @@ impl Bench {
         }
         Ok(Some(worst))
     }
-}
-
-/// The kernels of a run that have variants, with the one that was chosen.
-fn names(profile: &Profile) -> Vec<String> {
-    let launches = profile.launches.iter().filter(|launch| !launch.variant.is_empty());
-    launches.map(|launch| format!("{}={}", launch.name, launch.variant)).collect()
 }

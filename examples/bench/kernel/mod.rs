@@ -27,7 +27,7 @@ pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
         let passes: Vec<_> = kernel.passes().iter().map(ToString::to_string).collect();
         return Err(Failure::NotThere(format!("{kernel} has no such pass; there are {}", passes.join(", "))));
     }
-    let mut bench = Bench::new(kernel, &device, options.steps, options.warmup)?;
+    let mut bench = Bench::new(kernel, &device, options)?;
     for &pass in kernel.passes().iter().filter(wanted) {
         let times = bench.time(pass)?;
         let error = if options.check { bench.error(pass)? } else { None };

@@ -2,6 +2,7 @@
 
 mod choose;
 mod profile;
+mod variants;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +18,7 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Key, Plan, Request, Target};
+use crate::plan::{Bindings, Key, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
@@ -40,21 +41,15 @@ struct Inner {
     stats: Mutex<Stats>,
     profiling: AtomicBool,
     profile: Mutex<Option<Timed>>,
-    /// For tests: which variant of each kernel runs, and whether memory holds NaN before it is written.
-    testing: Testing,
+    preferences: Mutex<Preferences>,
+    /// For tests: whether memory holds NaN before it is written.
+    poison: bool,
 }
 
 enum Engine {
     Cpu(Cpu),
     #[cfg(feature = "gpu")]
     Gpu(Gpu),
-}
-
-#[derive(Clone, Copy, Default)]
-struct Testing {
-    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor has one way to compute"))]
-    variant: usize,
-    poison: bool,
 }
 
 /// Plans by the structure that they were made for, the least recently used first.
@@ -117,7 +112,8 @@ impl Device {
             stats: Mutex::default(),
             profiling: AtomicBool::new(false),
             profile: Mutex::default(),
-            testing: Testing::default(),
+            preferences: Mutex::default(),
+            poison: false,
         }))
     }
 
@@ -259,13 +255,14 @@ impl Device {
     fn make_program(&self, request: &Request<'_>) -> Result<Program> {
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Program {
-                plan: Plan::new(request, Target::Cpu),
+                plan: Plan::new(request, Target::Cpu)?,
                 #[cfg(feature = "gpu")]
                 gpu: None,
             }),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let plan = Plan::new(request, Target::Gpu { caps: gpu.caps(), variant: self.0.testing.variant });
+                let preferences = lock(&self.0.preferences).clone();
+                let plan = Plan::new(request, Target::Gpu { caps: gpu.caps(), preferences: &preferences })?;
                 let compiled = gpu.compile(&plan)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
@@ -274,7 +271,7 @@ impl Device {
 
     /// Runs a program; the storages of its outputs.
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
-        let poison = self.0.testing.poison;
+        let poison = self.0.poison;
         let timed = self.0.profiling.load(Ordering::Relaxed);
         let (outputs, times) = match &self.0.engine {
             Engine::Cpu(cpu) => {
@@ -312,7 +309,9 @@ impl Device {
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
         let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
-        Arc::get_mut(&mut made.0).expect("nobody else has seen the device").testing = Testing { variant, poison: true };
+        let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
+        inner.poison = true;
+        inner.preferences = Mutex::new(Preferences { number: variant, named: Vec::new() });
         Ok(made)
     }
 }

@@ -1,11 +1,11 @@
 //! GPU only: chooses how each step is launched.
 
-use super::{Place, Plan, StorageInfo, Work};
-use crate::DType;
+use super::{Place, Plan, Preferences, StorageInfo, Work};
 use crate::kernel::launch::{Argument, Caps};
+use crate::{DType, Result};
 
-/// Chooses the launches of every step. `variant` asks for another than the best, the last where there are fewer.
-pub(super) fn launch(plan: &mut Plan, caps: &Caps, variant: usize) {
+/// Chooses the launches of every step: the best variant of each kernel, unless another is preferred.
+pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) -> Result<()> {
     for step in &mut plan.steps {
         match &step.work {
             Work::Pointwise(program) => {
@@ -22,7 +22,8 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, variant: usize) {
                 let arguments: Vec<Argument> = step.inputs.iter().map(|input| input.argument).collect();
                 let types: Vec<_> = step.outputs.iter().map(|&(_, ty)| ty).collect();
                 let mut variants = op.variants(&arguments, &types, caps);
-                let chosen = variants.swap_remove(variant.min(variants.len() - 1));
+                step.offered = variants.iter().map(|variant| variant.name).collect();
+                let chosen = variants.swap_remove(preferences.choose(op.name(), &step.offered)?);
                 for elements in chosen.scratch {
                     step.scratch.push(plan.storages.len());
                     plan.storages.push(StorageInfo { dtype: DType::F32, elements, place: Place::Slot(usize::MAX) });
@@ -32,4 +33,5 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, variant: usize) {
             }
         }
     }
+    Ok(())
 }

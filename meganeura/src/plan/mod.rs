@@ -7,6 +7,7 @@
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! vanish into layouts, and kernels are asked for the ways to launch them.
 
+mod choose;
 mod dump;
 mod fuse;
 mod launch;
@@ -15,13 +16,15 @@ mod place;
 mod pointwise;
 mod simplify;
 
+pub use choose::KernelChoice;
+pub(crate) use choose::Preferences;
 pub(crate) use pointwise::{Input, Program};
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
-use crate::{DType, TensorType};
+use crate::{DType, Result, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
 #[derive(Clone, Copy)]
@@ -53,12 +56,12 @@ impl Key {
 
 /// What steps are lowered to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum Target<'a> {
     /// The native executor runs a step as one call.
     Cpu,
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
-    /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer).
-    Gpu { caps: Caps, variant: usize },
+    /// A GPU runs a step as launches, the best of several ways unless another is preferred.
+    Gpu { caps: Caps, preferences: &'a Preferences },
 }
 
 /// A small number that the host sends along with each run.
@@ -112,6 +115,8 @@ pub(crate) struct Step {
     pub(crate) scratch: Vec<StorageId>,
     /// Which of its ways to be computed the launches are; empty where there is one.
     pub(crate) variant: &'static str,
+    /// The ways that there are, best first.
+    pub(crate) offered: Vec<&'static str>,
     pub(crate) launches: Vec<Launch>,
 }
 
@@ -165,7 +170,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: &Request<'_>, target: Target) -> Self {
+    pub(crate) fn new(request: &Request<'_>, target: Target<'_>) -> Result<Self> {
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
@@ -173,11 +178,11 @@ impl Plan {
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
         let schedule = fuse::fuse(&graph, &roots);
         let mut plan = lower::lower(&graph, &schedule, outputs, &assigns);
-        if let Target::Gpu { caps, variant } = target {
-            launch::launch(&mut plan, &caps, variant);
+        if let Target::Gpu { caps, preferences } = target {
+            launch::launch(&mut plan, &caps, preferences)?;
         }
         place::place(&mut plan);
-        plan
+        Ok(plan)
     }
 
     /// Launches of one run: steps on the CPU.
@@ -194,6 +199,16 @@ impl Plan {
             });
             let launched = step.launches.iter().map(|launch| launch.kernel);
             native.into_iter().chain(launched).map(move |name| (at, name, step.variant))
+        })
+    }
+
+    /// How the kernels that come in variants were chosen.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = KernelChoice> + '_ {
+        self.steps.iter().enumerate().filter_map(|(at, step)| match &step.work {
+            Work::Kernel(op) if !step.offered.is_empty() => {
+                Some(KernelChoice { step: at, op: op.name(), variant: step.variant, offered: step.offered.clone() })
+            }
+            _ => None,
         })
     }
 
