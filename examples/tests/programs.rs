@@ -96,7 +96,7 @@ fn bench_says_what_is_not_there() {
     for args in [
         &["--workload", "unet"][..],
         &["--workload", "resnet18gn"],
-        &["--precision", "fast"],
+        &["--precision", "fast", "--device", "cpu"],
         &["--precision", "double", "--device", "gpu"],
     ] {
         let output = run("bench", args);
