@@ -143,7 +143,10 @@ fn choose_device(options: &Options) -> Result<Device, Failure> {
         Accuracy::Full => Ok(meganeura_examples::device(&options.device)?),
         Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
         Accuracy::Double => Err(Failure::NotThere("double precision is there on the CPU only: --device cpu".into())),
-        Accuracy::Fast => Err(Failure::NotThere("fast precision is not there yet; there are full and double".into())),
+        Accuracy::Fast => {
+            let device = meganeura_examples::device(&options.device)?;
+            device.with_precision(Precision::Fast).map_err(|error| Failure::NotThere(error.to_string()))
+        }
     }
 }
 

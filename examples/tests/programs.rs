@@ -136,7 +136,7 @@ fn bench_says_what_is_not_there() {
     for args in [
         &["--workload", "unet"][..],
         &["--workload", "resnet18gn"],
-        &["--precision", "fast"],
+        &["--precision", "fast", "--device", "cpu"],
         &["--precision", "double", "--device", "gpu"],
         &["--kernel", "copy:8", "--pass", "both"],
         &["--kernel", "copy:8", "--check", "--precision", "double", "--device", "cpu"],

@@ -21,7 +21,8 @@
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
 //! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
 //! * A NaN that is read becomes a NaN that is written.
-//! * 16 KB of workgroup memory and 256 invocations a workgroup suffice, and no optional feature is needed.
+//! * 16 KB of workgroup memory and 256 invocations a workgroup suffice. No optional feature is needed but where a kernel's first
+//!   lines enable it: matrix units multiply f16.
 //! * An element's index fits `u32`.
 //!
 //! # The preprocessor

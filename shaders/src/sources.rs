@@ -27,6 +27,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad"
     "group_norm_grad_params"
     "matmul"
+    "matrix_probe"
     "max_pool2d"
     "max_pool2d_grad"
     "pad"

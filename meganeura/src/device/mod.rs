@@ -23,6 +23,9 @@ use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
 
+/// Why there is no fast precision on the CPU.
+const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
+
 /// Plans kept at most; the one that was not used for longest goes first.
 const PLANS_KEPT: usize = 64;
 
@@ -124,8 +127,13 @@ impl Device {
     }
 
     /// The CPU, in a precision.
+    ///
+    /// # Panics
+    ///
+    /// With [`Precision::Fast`], which the CPU has not; [`Device::with_precision`] says so by an error.
     #[must_use]
     pub fn cpu_with(precision: Precision) -> Self {
+        assert_ne!(precision, Precision::Fast, "{NO_MATRIX_UNITS}");
         Self::make(Engine::Cpu(Cpu::default()), precision, "asked for".into())
     }
 
@@ -147,11 +155,17 @@ impl Device {
         !matches!(self.0.engine, Engine::Cpu(_))
     }
 
-    /// Whether tensors of the one can be used on the other: the same adapter opened once, or the CPU in one precision.
+    /// Whether tensors of the one can be used on the other: the same adapter opened once, in full precision or fast, or the CPU
+    /// in one precision.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        let host = !self.is_gpu() && !other.is_gpu();
-        Arc::ptr_eq(&self.0, &other.0) || (host && self.precision() == other.precision())
+        match (&self.0.engine, &other.0.engine) {
+            (Engine::Cpu(_), Engine::Cpu(_)) => self.precision() == other.precision(),
+            #[cfg(feature = "gpu")]
+            (Engine::Gpu(gpu), Engine::Gpu(other)) => gpu.same(other),
+            #[cfg(feature = "gpu")]
+            _ => false,
+        }
     }
 
     /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
@@ -261,8 +275,9 @@ impl Device {
             }),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
+                let caps = gpu.caps(self.0.precision == Precision::Fast);
                 let preferences = lock(&self.0.preferences).clone();
-                let plan = Plan::new(request, Target::Gpu { caps: gpu.caps(), preferences: &preferences })?;
+                let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
                 let compiled = gpu.compile(&plan)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
@@ -329,6 +344,7 @@ impl fmt::Display for Device {
         match self.0.precision {
             Precision::Full => Ok(()),
             Precision::Double => f.write_str(", double precision"),
+            Precision::Fast => f.write_str(", fast precision"),
         }
     }
 }
