@@ -11,7 +11,7 @@ pub struct KernelChoice {
     pub step: usize,
     /// The operation's name.
     pub op: &'static str,
-    /// The variant that runs.
+    /// The variant that runs; on the CPU `native`.
     pub variant: &'static str,
     /// All that the operation offers for these operands on this device, best first.
     pub offered: Vec<&'static str>,

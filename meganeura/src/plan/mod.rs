@@ -64,6 +64,9 @@ pub(crate) enum Target<'a> {
     Gpu { caps: Caps, preferences: &'a Preferences },
 }
 
+/// The one way to compute an operation on the CPU.
+const NATIVE: &str = "native";
+
 /// A small number that the host sends along with each run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum HostWord {
@@ -202,13 +205,14 @@ impl Plan {
         })
     }
 
-    /// How the kernels that come in variants were chosen.
+    /// How each kernel is computed. On the CPU there is one way.
     pub(crate) fn choices(&self) -> impl Iterator<Item = KernelChoice> + '_ {
-        self.steps.iter().enumerate().filter_map(|(at, step)| match &step.work {
-            Work::Kernel(op) if !step.offered.is_empty() => {
-                Some(KernelChoice { step: at, op: op.name(), variant: step.variant, offered: step.offered.clone() })
+        self.steps.iter().enumerate().filter_map(|(step, Step { work, variant, offered, .. })| match work {
+            Work::Kernel(op) if offered.is_empty() => {
+                Some(KernelChoice { step, op: op.name(), variant: NATIVE, offered: vec![NATIVE] })
             }
-            _ => None,
+            Work::Kernel(op) => Some(KernelChoice { step, op: op.name(), variant, offered: offered.clone() }),
+            Work::Pointwise(_) => None,
         })
     }
 
