@@ -23,8 +23,9 @@
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
 //! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
 //! * A NaN that is read becomes a NaN that is written.
-//! * 256 invocations a workgroup suffice, and no optional feature is needed. So do 16 KB of workgroup memory, but for large tiles
-//!   of products, 48 KB at most, which are for devices that have as much.
+//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, but for large tiles of products, 48 KB at most, which
+//!   are for devices that have as much. No optional feature is needed but where a kernel's first lines enable it: matrix units
+//!   multiply f16.
 //! * An element's index fits `u32`.
 //!
 //! # The preprocessor

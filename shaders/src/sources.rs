@@ -31,6 +31,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad"
     "group_norm_grad_params"
     "matmul_dot"
+    "matrix_probe"
     "max_pool2d"
     "max_pool2d_grad"
     "pad"

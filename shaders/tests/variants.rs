@@ -8,6 +8,9 @@ use naga::{
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
+/// What kernels on matrix units need.
+const MATRIX: Capabilities = Capabilities::SHADER_FLOAT16.union(Capabilities::COOPERATIVE_MATRIX);
+
 struct Variant {
     kernel: String,
     defines: Vec<(String, String)>,
@@ -90,9 +93,13 @@ fn every_variant_is_valid() {
     {
         let module = naga::front::wgsl::parse_str(&wgsl)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
-        Validator::new(ValidationFlags::all(), Capabilities::default())
+        let features = if wgsl.contains("enable wgpu_cooperative_matrix;") { MATRIX } else { Capabilities::empty() };
+        let info = Validator::new(ValidationFlags::all(), Capabilities::default() | features)
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
+        // What validates is not always what the writer takes.
+        let spirv = naga::back::spv::write_vec(&module, &info, &naga::back::spv::Options::default(), None);
+        assert!(spirv.is_ok(), "{}: {spirv:?}", variant.kernel);
 
         let [entry] = module.entry_points.as_slice() else {
             panic!("{}: one entry point", variant.kernel);

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{Device, ErrorKind, Param, Precision, Result, Tape, Tensor};
+use meganeura::{DType, Device, ErrorKind, Param, Precision, Result, Tape, Tensor};
 
 use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
@@ -36,6 +36,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
+    trials.push(Trial::test("devices::precisions_of_the_cpu", cpu_precisions));
+    trials.push(gpu_trial("devices::gpu::fast_precision", fast));
     trials.push(Trial::test("devices::profile", || profile(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::profile", |device| profile(&device.for_testing(0)?)));
 }
@@ -195,5 +197,57 @@ fn profile(device: &Device) -> Outcome {
     let y = (0..2100).fold(y, |y, _| y.softmax(0).tanh());
     y.to_vec()?;
     assert_eq!(device.last_profile()?.launches.len(), 4200);
+    Ok(())
+}
+
+fn cpu_precisions() -> Outcome {
+    let device = Device::cpu();
+    assert!(device.with_precision(Precision::Double)?.same(&Device::cpu_with(Precision::Double)));
+    let error = device.with_precision(Precision::Fast).expect_err("no CPU has it");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    assert!(error.to_string().contains("matrix units"), "{error}");
+    assert_eq!(device.fast_if_available().precision(), Precision::Full);
+    Ok(())
+}
+
+/// Where a device multiplies 16-bit floats on matrix units it does so right, on the tensors of full precision; elsewhere it
+/// says what it lacks.
+fn fast(device: &Device) -> Outcome {
+    let error = device.with_precision(Precision::Double).expect_err("no GPU has it");
+    assert!(error.to_string().contains("CPU only"), "{error}");
+    assert!(device.with_precision(Precision::Full)?.same(device));
+    let fast = match device.with_precision(Precision::Fast) {
+        Ok(fast) => fast,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Device);
+            let message = error.to_string();
+            // A device that is wrong, or whose kernels do not compile, is for its driver's developers, not for this test.
+            assert!(message.starts_with(&format!("{device} has no fast precision: it lacks ")), "{message}");
+            let what = message.split_once("it lacks ").map_or("", |(_, what)| what);
+            let known = ["16-bit floats", "cooperative matrices", "products of 16×16", "subgroups of one size"];
+            assert!(what.split(", ").all(|what| known.iter().any(|known| what.starts_with(known))), "{message}");
+            let instead = device.fast_if_available();
+            assert_eq!((instead.precision(), instead.to_string()), (Precision::Full, device.to_string()));
+            return Ok(());
+        }
+    };
+    assert_eq!((fast.precision(), fast.precision().dtype()), (Precision::Fast, DType::F32));
+    assert!(fast.same(device) && fast.to_string().ends_with(", fast precision"), "{fast}");
+    assert_eq!(device.fast_if_available().precision(), Precision::Fast);
+    assert_eq!(fast.with_precision(Precision::Full)?.precision(), Precision::Full);
+    // Tensors and parameters of the one are those of the other.
+    let (x, w) = (tensor(device, "x", [64, 96])?, Param::new(tensor(device, "w", [96, 80])?));
+    let product = |device: &Device| {
+        let tape = Tape::new(device);
+        tape.input(&x).matmul(&tape.param(&w)).to_tensor()
+    };
+    let (full, quick) = (product(device)?, product(&fast)?);
+    assert!(
+        quick.device().precision() == Precision::Fast && x.to_device(&fast)?.device().precision() == Precision::Fast
+    );
+    // 96 terms, each rounded to 11 bits twice.
+    for (full, quick) in full.to_vec()?.into_iter().zip(quick.to_vec()?) {
+        assert!((full - quick).abs() < 96.0 * 2.0f32.powi(-11), "{quick}, in full precision {full}");
+    }
     Ok(())
 }

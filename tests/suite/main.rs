@@ -2,7 +2,7 @@
 //!
 //! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
 //! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
-//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure.
+//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations measured.
 
 mod adapter;
 mod bad_input;
@@ -18,10 +18,12 @@ mod ops;
 mod optimizers;
 mod plan;
 mod planted;
+mod table;
 mod tape;
 mod training;
+mod variants;
 
-use libtest_mimic::{Arguments, Failed};
+use libtest_mimic::Failed;
 
 /// What a test says when it is over.
 type Outcome = Result<(), Failed>;
@@ -30,7 +32,7 @@ fn main() {
     if devices::print_best_if_asked() {
         return;
     }
-    let arguments = Arguments::from_args();
+    let (arguments, table) = table::arguments();
     let mut trials = Vec::new();
     numbers::collect(&mut trials);
     golden::collect(&mut trials);
@@ -44,7 +46,12 @@ fn main() {
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);
+    variants::collect(&mut trials);
     checkpoint::collect(&mut trials);
     large::collect(&mut trials);
-    libtest_mimic::run(&arguments, trials).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if table {
+        table::print(&conclusion);
+    }
+    conclusion.exit();
 }

@@ -2,6 +2,7 @@
 
 mod choose;
 mod profile;
+mod variants;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,12 +18,13 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-#[cfg(feature = "gpu")]
-use crate::kernel::launch::Caps;
-use crate::plan::{Bindings, Key, Plan, Request, Target};
+use crate::plan::{Bindings, Key, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
+
+/// Why there is no fast precision on the CPU.
+const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
 
 /// Plans kept at most; the one that was not used for longest goes first.
 const PLANS_KEPT: usize = 64;
@@ -42,31 +44,15 @@ struct Inner {
     stats: Mutex<Stats>,
     profiling: AtomicBool,
     profile: Mutex<Option<Timed>>,
-    /// For tests: which variant of each kernel runs, and whether memory holds NaN before it is written.
-    testing: Testing,
+    preferences: Mutex<Preferences>,
+    /// For tests: whether memory holds NaN before it is written.
+    poison: bool,
 }
 
 enum Engine {
     Cpu(Cpu),
     #[cfg(feature = "gpu")]
     Gpu(Gpu),
-}
-
-#[derive(Clone, Copy, Default)]
-struct Testing {
-    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor has one way to compute"))]
-    variant: usize,
-    poison: bool,
-    /// Whether elementwise work stays out of the launches of kernels.
-    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor merges nothing"))]
-    apart: bool,
-}
-
-#[cfg(feature = "gpu")]
-impl Testing {
-    fn target(self, caps: Caps) -> Target {
-        Target::Gpu { caps, variant: self.variant, merge: !self.apart }
-    }
 }
 
 /// Plans by the structure that they were made for, the least recently used first.
@@ -129,7 +115,8 @@ impl Device {
             stats: Mutex::default(),
             profiling: AtomicBool::new(false),
             profile: Mutex::default(),
-            testing: Testing::default(),
+            preferences: Mutex::default(),
+            poison: false,
         }))
     }
 
@@ -140,8 +127,13 @@ impl Device {
     }
 
     /// The CPU, in a precision.
+    ///
+    /// # Panics
+    ///
+    /// With [`Precision::Fast`], which the CPU has not; [`Device::with_precision`] says so by an error.
     #[must_use]
     pub fn cpu_with(precision: Precision) -> Self {
+        assert_ne!(precision, Precision::Fast, "{NO_MATRIX_UNITS}");
         Self::make(Engine::Cpu(Cpu::default()), precision, "asked for".into())
     }
 
@@ -163,11 +155,17 @@ impl Device {
         !matches!(self.0.engine, Engine::Cpu(_))
     }
 
-    /// Whether tensors of the one can be used on the other: the same adapter opened once, or the CPU in one precision.
+    /// Whether tensors of the one can be used on the other: the same adapter opened once, in full precision or fast, or the CPU
+    /// in one precision.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        let host = !self.is_gpu() && !other.is_gpu();
-        Arc::ptr_eq(&self.0, &other.0) || (host && self.precision() == other.precision())
+        match (&self.0.engine, &other.0.engine) {
+            (Engine::Cpu(_), Engine::Cpu(_)) => self.precision() == other.precision(),
+            #[cfg(feature = "gpu")]
+            (Engine::Gpu(gpu), Engine::Gpu(other)) => gpu.same(other),
+            #[cfg(feature = "gpu")]
+            _ => false,
+        }
     }
 
     /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
@@ -271,13 +269,15 @@ impl Device {
     fn make_program(&self, request: &Request<'_>) -> Result<Program> {
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Program {
-                plan: Plan::new(request, Target::Cpu),
+                plan: Plan::new(request, Target::Cpu)?,
                 #[cfg(feature = "gpu")]
                 gpu: None,
             }),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let plan = Plan::new(request, self.0.testing.target(gpu.caps()));
+                let caps = gpu.caps(self.0.precision == Precision::Fast);
+                let preferences = lock(&self.0.preferences).clone();
+                let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
                 let compiled = gpu.compile(&plan)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
@@ -286,7 +286,7 @@ impl Device {
 
     /// Runs a program; the storages of its outputs.
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
-        let poison = self.0.testing.poison;
+        let poison = self.0.poison;
         let timed = self.0.profiling.load(Ordering::Relaxed);
         let (outputs, times) = match &self.0.engine {
             Engine::Cpu(cpu) => {
@@ -318,7 +318,7 @@ impl Device {
     /// If the adapter does not answer again.
     #[cfg(feature = "testing")]
     pub fn for_testing(&self, variant: usize) -> Result<Self> {
-        Ok(self.under_test(Testing { variant, poison: true, apart: false }))
+        Ok(self.under_test(Preferences { number: variant, ..Preferences::default() }))
     }
 
     /// As [`Device::for_testing`], with elementwise work in launches of its own rather than in those of kernels.
@@ -328,18 +328,20 @@ impl Device {
     /// As [`Device::for_testing`].
     #[cfg(feature = "testing")]
     pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
-        Ok(self.under_test(Testing { variant, poison: true, apart: true }))
+        Ok(self.under_test(Preferences { number: variant, apart: true, named: Vec::new() }))
     }
 
     #[cfg(feature = "testing")]
-    fn under_test(&self, testing: Testing) -> Self {
+    fn under_test(&self, preferences: Preferences) -> Self {
         let engine = match &self.0.engine {
             Engine::Cpu(_) => Engine::Cpu(Cpu::default()),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
         let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
-        Arc::get_mut(&mut made.0).expect("nobody else has seen the device").testing = testing;
+        let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
+        inner.poison = true;
+        inner.preferences = Mutex::new(preferences);
         made
     }
 }
@@ -357,6 +359,7 @@ impl fmt::Display for Device {
         match self.0.precision {
             Precision::Full => Ok(()),
             Precision::Double => f.write_str(", double precision"),
+            Precision::Fast => f.write_str(", fast precision"),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Finding and opening adapters.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::program::Pipelines;
-use super::{Faults, Gpu, Inner, lock};
+use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
 use crate::{Error, ErrorKind, Result};
@@ -42,11 +42,11 @@ fn list(adapters: &[wgpu::Adapter]) -> String {
     if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
 }
 
-/// What kernels may count on.
-fn caps(kind: wgpu::DeviceType, limits: &wgpu::Limits) -> Caps {
+/// What kernels may count on in full precision.
+fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
     let size = |limit: u32| limit as usize;
     Caps {
-        kind: match kind {
+        kind: match info.device_type {
             wgpu::DeviceType::Cpu => Kind::Software,
             wgpu::DeviceType::IntegratedGpu => Kind::Integrated,
             _ => Kind::Discrete,
@@ -54,6 +54,8 @@ fn caps(kind: wgpu::DeviceType, limits: &wgpu::Limits) -> Caps {
         workgroup_memory: size(limits.max_compute_workgroup_storage_size),
         workgroup_size: size(limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x)),
         bindings: size(limits.max_storage_buffers_per_shader_stage),
+        subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),
+        matrix: false,
     }
 }
 
@@ -82,15 +84,25 @@ impl Gpu {
     }
 
     fn open(adapter: &wgpu::Adapter) -> Result<Self> {
-        let name = name(&adapter.get_info());
+        let info = adapter.get_info();
+        let name = name(&info);
         let limits = adapter.limits();
-        let descriptor = wgpu::DeviceDescriptor {
-            label: Some("meganeura"),
-            required_features: super::timer::features(adapter),
-            required_limits: limits.clone(),
-            ..wgpu::DeviceDescriptor::default()
+        let open = |features| {
+            let descriptor = wgpu::DeviceDescriptor {
+                label: Some("meganeura"),
+                required_features: features,
+                required_limits: limits.clone(),
+                // SAFETY: the one such feature is cooperative matrices, and the only kernels that use them are this project's,
+                // on devices whose results were probed.
+                experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+                ..wgpu::DeviceDescriptor::default()
+            };
+            pollster::block_on(adapter.request_device(&descriptor))
         };
-        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).map_err(|error| {
+        // What is optional must not keep a device from being used at all.
+        let opened =
+            open(timer::features(adapter) | matrix::features(adapter)).or_else(|_| open(wgpu::Features::empty()));
+        let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
         })?;
         let faults = Arc::new(Mutex::new(Faults::default()));
@@ -107,7 +119,9 @@ impl Gpu {
             name,
             device,
             queue,
-            caps: caps(adapter.get_info().device_type, &limits),
+            caps: caps(&info, &limits),
+            missing: matrix::missing(adapter),
+            matrix: OnceLock::new(),
             limits,
             memory: Arc::new(Memory::default()),
             pipelines: Pipelines::default(),

@@ -3,6 +3,7 @@
 //! Knows plans and their launches, not what an operation means.
 
 mod adapter;
+mod matrix;
 mod memory;
 mod program;
 mod timer;
@@ -10,7 +11,7 @@ mod timer;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 
 pub(crate) use memory::Buffer;
@@ -37,6 +38,10 @@ struct Inner {
     queue: wgpu::Queue,
     limits: wgpu::Limits,
     caps: Caps,
+    /// What the adapter lacks of what kernels on matrix units need.
+    missing: Vec<&'static str>,
+    /// Why matrix units are not used, once they were asked for.
+    matrix: OnceLock<Option<String>>,
     memory: Arc<Memory>,
     pipelines: Pipelines,
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
@@ -114,8 +119,14 @@ impl Inner {
 }
 
 impl Gpu {
-    pub(crate) fn caps(&self) -> Caps {
-        self.0.caps
+    /// What kernels may count on; `matrix` where they are to use matrix units, which were probed before.
+    pub(crate) fn caps(&self, matrix: bool) -> Caps {
+        Caps { matrix, ..self.0.caps }
+    }
+
+    /// Whether the buffers of the one are buffers of the other.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn peak_bytes(&self) -> u64 {

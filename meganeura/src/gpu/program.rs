@@ -207,7 +207,7 @@ impl Gpu {
 }
 
 impl Inner {
-    fn pipeline(&self, source: &str) -> Result<wgpu::ComputePipeline> {
+    pub(super) fn pipeline(&self, source: &str) -> Result<wgpu::ComputePipeline> {
         // Scopes belong to the thread: another thread's faults are not this kernel's.
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {

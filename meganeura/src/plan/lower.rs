@@ -138,7 +138,8 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
-        self.plan.steps.push(Step { work, inputs, outputs, scratch: Vec::new(), variant: "", launches: Vec::new() });
+        let (scratch, launches, offered) = (Vec::new(), Vec::new(), Vec::new());
+        self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
     }
 
     /// The operand in memory, whatever it is.

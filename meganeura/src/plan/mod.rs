@@ -7,6 +7,7 @@
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! vanish into layouts, and kernels are asked for the ways to launch them.
 
+mod choose;
 mod dump;
 mod fuse;
 mod launch;
@@ -17,6 +18,8 @@ mod pointwise;
 mod simplify;
 mod uses;
 
+pub use choose::KernelChoice;
+pub(crate) use choose::Preferences;
 pub(crate) use pointwise::{Input, Program};
 
 use std::ops::Range;
@@ -25,7 +28,7 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
-use crate::{DType, TensorType};
+use crate::{DType, Result, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
 #[derive(Clone, Copy)]
@@ -57,17 +60,19 @@ impl Key {
 
 /// What steps are lowered to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum Target<'a> {
     /// The native executor runs a step as one call.
     Cpu,
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
-    /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer), and
-    /// for groups that stay apart from kernels.
-    Gpu { caps: Caps, variant: usize, merge: bool },
+    /// A GPU runs a step as launches, the best of several ways unless another is preferred.
+    Gpu { caps: Caps, preferences: &'a Preferences },
 }
 
 /// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first cache.
 const MOST_BUFFERS: usize = 8;
+
+/// The one way to compute an operation on the CPU.
+const NATIVE: &str = "native";
 
 /// A small number that the host sends along with each run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,6 +160,8 @@ pub(crate) struct Step {
     pub(crate) scratch: Vec<StorageId>,
     /// The chosen variant's name; empty for fused steps, and on the CPU.
     pub(crate) variant: &'static str,
+    /// The ways that there are, best first.
+    pub(crate) offered: Vec<&'static str>,
     pub(crate) launches: Vec<Launch>,
 }
 
@@ -220,7 +227,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: &Request<'_>, target: Target) -> Self {
+    pub(crate) fn new(request: &Request<'_>, target: Target<'_>) -> Result<Self> {
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
@@ -229,17 +236,17 @@ impl Plan {
         let uses = uses::Uses::new(&graph, &roots);
         let schedule = match target {
             Target::Cpu => fuse::fuse(&uses, MOST_BUFFERS),
-            Target::Gpu { caps, merge: true, .. } => {
-                merge::merge(&uses, fuse::fuse(&uses, caps.bindings), caps.bindings)
+            Target::Gpu { caps, preferences } => {
+                let items = fuse::fuse(&uses, caps.bindings);
+                if preferences.apart { items } else { merge::merge(&uses, items, caps.bindings) }
             }
-            Target::Gpu { caps, .. } => fuse::fuse(&uses, caps.bindings),
         };
         let mut plan = lower::lower(&uses, &schedule, outputs, &assigns);
-        if let Target::Gpu { caps, variant, .. } = target {
-            launch::launch(&mut plan, &caps, variant);
+        if let Target::Gpu { caps, preferences } = target {
+            launch::launch(&mut plan, &caps, preferences)?;
         }
         place::place(&mut plan);
-        plan
+        Ok(plan)
     }
 
     /// Launches of one run: steps on the CPU.
@@ -256,6 +263,19 @@ impl Plan {
             });
             let launched = step.launches.iter().map(|launch| launch.kernel);
             native.into_iter().chain(launched).map(move |name| (at, name, step.variant))
+        })
+    }
+
+    /// How each kernel is computed. On the CPU there is one way.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = KernelChoice> + '_ {
+        self.steps.iter().enumerate().filter_map(|(step, Step { work, variant, offered, .. })| match work {
+            Work::Kernel(kernel) if offered.is_empty() => {
+                Some(KernelChoice { step, op: kernel.op.name(), variant: NATIVE, offered: vec![NATIVE] })
+            }
+            Work::Kernel(kernel) => {
+                Some(KernelChoice { step, op: kernel.op.name(), variant, offered: offered.clone() })
+            }
+            Work::Pointwise(_) => None,
         })
     }
 
