@@ -43,7 +43,7 @@ struct Inner {
     stats: Mutex<Stats>,
     profiling: AtomicBool,
     profile: Mutex<Option<Timed>>,
-    /// For tests: which variant of each kernel runs, and whether memory holds NaN before it is written.
+    /// For tests: which variant of each kernel runs, whether with checks, and whether memory holds NaN before it is written.
     testing: Testing,
 }
 
@@ -57,6 +57,8 @@ enum Engine {
 struct Testing {
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor has one way to compute"))]
     variant: usize,
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
+    checked: bool,
     poison: bool,
 }
 
@@ -281,7 +283,7 @@ impl Device {
             Engine::Gpu(gpu) => {
                 let caps = gpu.caps(self.0.precision == Precision::Fast);
                 let plan = Plan::new(request, Target::Gpu { caps, variant: self.0.testing.variant });
-                let compiled = gpu.compile(&plan)?;
+                let compiled = gpu.compile(&plan, self.0.testing.checked)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
         }
@@ -313,8 +315,21 @@ impl Device {
         Ok(outputs)
     }
 
+    /// For tests of memory that runs out: from here on the adapter of a GPU has this many bytes; 0 is no limit.
+    #[cfg(feature = "testing")]
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU has what the system gives"))]
+    pub fn limit_memory(&self, bytes: u64) {
+        match &self.0.engine {
+            Engine::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.limit_memory(bytes),
+        }
+    }
+
     /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the last
-    /// where there are fewer), and memory holds NaN before it is written.
+    /// where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked, also those of
+    /// kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run unchecked, as they do on
+    /// other devices.
     ///
     /// # Errors
     ///
@@ -326,8 +341,10 @@ impl Device {
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
+        let checked = std::env::var_os("MEGANEURA_UNCHECKED").is_none_or(|value| value != "1");
         let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
-        Arc::get_mut(&mut made.0).expect("nobody else has seen the device").testing = Testing { variant, poison: true };
+        Arc::get_mut(&mut made.0).expect("nobody else has seen the device").testing =
+            Testing { variant, checked, poison: true };
         Ok(made)
     }
 }
