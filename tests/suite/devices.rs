@@ -35,6 +35,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::what_they_say_of_themselves", description));
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
+    trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
     trials.push(Trial::test("devices::precisions_of_the_cpu", cpu_precisions));
     trials.push(gpu_trial("devices::gpu::fast_precision", fast));
@@ -249,5 +250,27 @@ fn fast(device: &Device) -> Outcome {
     for (full, quick) in full.to_vec()?.into_iter().zip(quick.to_vec()?) {
         assert!((full - quick).abs() < 96.0 * 2.0f32.powi(-11), "{quick}, in full precision {full}");
     }
+    Ok(())
+}
+
+/// Where memory runs out, what lies unused and the bind groups that hold on to it are given back first.
+fn makes_room(device: &Device) -> Outcome {
+    // Opened for itself: the limit is the adapter's.
+    let device = Device::named(&device.to_string())?;
+    let run = |side: usize| {
+        let x = Tape::new(&device).input(&tensor(&device, "x", [side, side])?);
+        (x.matmul(&x.exp()).softmax(1) + 1.0).sum().item()
+    };
+    let before = run(200)?;
+    // What is held now: tensors of 160,000 bytes, slots as large.
+    device.limit_memory(device.stats().peak_bytes);
+    let error = Tensor::zeros(&device, [1 << 20]).map(drop).expect_err("there are 4 MiB too few");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    // Sizes that fit only in place of what is unused, there and back.
+    for side in [190, 180, 170, 60, 200] {
+        run(side)?;
+    }
+    assert_eq!(run(200)?, before);
+    assert!(device.stats().peak_bytes <= 2 << 20);
     Ok(())
 }
