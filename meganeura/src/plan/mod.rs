@@ -227,14 +227,15 @@ impl Plan {
         let (outputs, assigned) = roots.split_at(request.outputs.len());
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
         let uses = uses::Uses::new(&graph, &roots);
-        let schedule = match target {
-            Target::Cpu => fuse::fuse(&uses, MOST_BUFFERS),
-            Target::Gpu { caps, merge: true, .. } => {
-                merge::merge(&uses, fuse::fuse(&uses, caps.bindings), caps.bindings)
-            }
-            Target::Gpu { caps, .. } => fuse::fuse(&uses, caps.bindings),
+        let (bindings, merges) = match target {
+            Target::Cpu => (MOST_BUFFERS, false),
+            Target::Gpu { caps, merge, .. } => (caps.bindings, merge),
         };
-        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns);
+        let mut schedule = fuse::fuse(&uses, bindings);
+        if merges {
+            schedule = merge::merge(&uses, schedule, bindings);
+        }
+        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
         if let Target::Gpu { caps, variant, .. } = target {
             launch::launch(&mut plan, &caps, variant);
         }
