@@ -18,6 +18,7 @@
 //!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
 //! * A kernel that includes `shared/epilogue` stores its first output through `store(i, value)` alone, each element once, and
 //!   does not declare that output: the host does, after the kernel's own bindings, with whatever else it merges into the store.
+//!   One that includes `shared/prologue` reads an operand through `load(i)` in the same way.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
 //!   end do nothing, so that the fold may round up.
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.

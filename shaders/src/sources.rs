@@ -29,7 +29,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "gemm"
     "group_norm"
     "group_norm_grad"
-    "group_norm_grad_params"
     "matmul_dot"
     "matrix_probe"
     "max_pool2d"
@@ -45,6 +44,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/gemm"
     "shared/grid"
     "shared/math"
+    "shared/prologue"
     "shared/reduce"
     "shared/window"
     "shared/winograd"
@@ -74,7 +74,6 @@ const TRUSTED: &[&str] = &[
     "gemm",
     "group_norm",
     "group_norm_grad",
-    "group_norm_grad_params",
     "matmul_dot",
     "matrix_probe",
     "max_pool2d",

@@ -26,24 +26,46 @@ const STORES: [&str; 2] = [
      fn store(i: u32, value: f32) { let t0 = store_gelu(value); store_y0[i] = t0 + store_y0[i]; }",
 ];
 
+/// The same for kernels that load through `shared/prologue`.
+const LOADS: [&str; 2] = [
+    "@group(0) @binding(AT) var<storage, read> load_x: array<f32>;
+     fn load(i: u32) -> f32 { return load_x[i]; }",
+    "@group(0) @binding(AT) var<storage, read> load_x: array<f32>;
+     fn load_gelu(x: f32) -> f32 { return m_gelu(x); }
+     fn load(i: u32) -> f32 { let t0 = load_gelu(load_x[i]); return t0; }",
+];
+
 impl Variant {
     /// The variant's WGSL, in each form that what the host writes may take.
     fn expand(&self) -> Vec<String> {
-        let with = |more: &[(&str, &str)]| {
-            let defines = self.defines.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            expand(&self.kernel, &defines.chain(more.iter().copied()).collect::<Vec<_>>())
-        };
-        let own = match with(&[("STORE", "")]) {
-            Err(ExpandError::Unused { name, .. }) if name == "STORE" => {
-                return vec![with(&[]).unwrap_or_else(|error| panic!("{error}"))];
+        let mut forms: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
+        for (hole, texts) in [("STORE", STORES), ("LOAD", LOADS)] {
+            // An unused define is found after everything else went well, a missing one before.
+            let mentions = |more: &[(&str, &str)]| match self.with(more) {
+                Err(ExpandError::Unused { name, .. }) => name != hole,
+                _ => true,
+            };
+            let other = if hole == "STORE" { "LOAD" } else { "STORE" };
+            if mentions(&[(hole, "")]) && mentions(&[(hole, ""), (other, "")]) {
+                let with = |form: &Vec<_>, text| form.iter().copied().chain([(hole, text)]).collect();
+                forms = forms.iter().flat_map(|form| texts.map(|text| with(form, text))).collect();
             }
-            own => own.unwrap_or_else(|error| panic!("{error}")),
-        };
-        // The host's bindings come after those of the kernel.
-        let at = own.matches("@binding(").count().to_string();
-        let fill =
-            |store: &str| with(&[("STORE", &store.replace("AT", &at))]).unwrap_or_else(|error| panic!("{error}"));
-        STORES.into_iter().map(fill).collect()
+        }
+        forms.iter().map(|form| self.filled(form)).collect()
+    }
+
+    fn with(&self, more: &[(&str, &str)]) -> Result<String, ExpandError> {
+        let defines = self.defines.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        expand(&self.kernel, &defines.chain(more.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// With the holes of the host filled; the host's bindings come after those of the kernel.
+    fn filled(&self, form: &[(&'static str, &str)]) -> String {
+        let empty: Vec<_> = form.iter().map(|(hole, _)| (*hole, "")).collect();
+        let own = self.with(&empty).unwrap_or_else(|error| panic!("{error}")).matches("@binding(").count();
+        let texts: Vec<_> = (own..).zip(form).map(|(at, (_, text))| text.replace("AT", &at.to_string())).collect();
+        let filled: Vec<_> = form.iter().zip(&texts).map(|((hole, _), text)| (*hole, text.as_str())).collect();
+        self.with(&filled).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 

@@ -1,6 +1,6 @@
 // y[o] = OP over r < LEN of x[BASE(o) + STEP(r)]. A maximum or minimum is NaN where any of its elements is.
 //
-// Bindings: x → y. FORM tree: one workgroup computes a result, OUTS workgroups. FORM serial: one invocation computes a result,
+// Bindings: x → y, x through shared/prologue. FORM tree: one workgroup computes a result, OUTS workgroups. FORM serial: one invocation computes a result,
 // which pays where LEN is short; ⌈OUTS/WG⌉ workgroups.
 //
 // Defines: WG   a power of two in FORM tree
@@ -12,8 +12,9 @@
 //          STEP how far from there element r is, an expression of `r: u32`
 
 #include "shared/epilogue"
-#include "shared/grid"
 #include "shared/float"
+#include "shared/grid"
+#include "shared/prologue"
 #if FORM == tree
 #include "shared/reduce"
 #endif
@@ -22,12 +23,10 @@ const WG: u32 = ${WG};
 const OUTS: u32 = ${OUTS};
 const LEN: u32 = ${LEN};
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-
 fn element(o: u32, r: u32) -> f32 {
     let base: u32 = ${BASE};
     let step: u32 = ${STEP};
-    return x[base + step];
+    return load(base + step);
 }
 
 /// Folds `element(o, r)` over r = first, first + stride, …; there may be none.

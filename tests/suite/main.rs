@@ -16,6 +16,7 @@ mod golden;
 mod gradients;
 mod large;
 mod layers;
+mod merge;
 mod nets;
 mod numbers;
 mod ops;
@@ -46,6 +47,7 @@ fn main() {
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
+    merge::collect(&mut trials);
     optimizers::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);

@@ -155,7 +155,8 @@ impl Kernel for CrossEntropyGrad {
     }
 
     fn loads(&self) -> Option<usize> {
-        None
+        // Often a number, 1/N; read once for each class, beside an exponential.
+        Some(3)
     }
 
     fn stores(&self) -> bool {
@@ -188,7 +189,9 @@ impl Kernel for CrossEntropyGrad {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "element",
-            Launch::new("cross_entropy_grad", defines, (4, 1), groups).stores_through_epilogue(),
+            Launch::new("cross_entropy_grad", defines, (4, 1), groups)
+                .loads_through_prologue(3)
+                .stores_through_epilogue(),
         )]
     }
 }

@@ -11,7 +11,8 @@ use crate::{Error, ErrorKind, Result, Shape, TensorType};
 ///
 /// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast operand
 /// costs no copy.
-/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`.
+/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of its product, `db = (dyᵀ·a)ᵀ`:
+/// so that what lies in memory in order is the gradient of what was transposed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul;
 
@@ -57,8 +58,10 @@ impl Primitive for Matmul {
     }
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
-        Ok(vec![Some(dy.matmul(&x[1].t())), Some(x[0].t().matmul(dy))])
+        let ([a, b], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
+        let da = if a.is_transposed() { b.matmul(&dy.t()).t() } else { dy.matmul(&b.t()) };
+        let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
+        Ok(vec![Some(da), Some(db)])
     }
 
     #[cfg(feature = "testing")]

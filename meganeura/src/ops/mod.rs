@@ -61,6 +61,13 @@ pub trait Primitive: fmt::Debug {
     /// If the operation has no derivative although one of its operands could have one.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
+    /// Result 0 once more, as elementwise operations on the operands and the other results, if that is possible. Gradient rules
+    /// of elementwise operations on the result get it so, and it need not be kept from the forward pass.
+    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        let _ = (x, y);
+        None
+    }
+
     /// Examples that tests hold every part of the operation to.
     #[cfg(feature = "testing")]
     fn cases() -> Vec<case::Case>
@@ -152,7 +159,6 @@ ops! {
     conv2d::Conv2dGradWeight,
     group_norm::GroupNorm,
     group_norm::GroupNormGrad,
-    group_norm::GroupNormGradParams,
     pool::MaxPool2d,
     pool::MaxPool2dGrad,
     pool::AvgPool2d,
@@ -210,6 +216,10 @@ impl Op {
 
     pub(crate) fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         self.primitive().vjp(x, y, dy)
+    }
+
+    pub(crate) fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        self.primitive().again(x, y)
     }
 }
 

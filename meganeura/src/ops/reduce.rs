@@ -118,7 +118,7 @@ impl Kernel for Reduce {
     }
 
     fn loads(&self) -> Option<usize> {
-        None
+        Some(0)
     }
 
     fn stores(&self) -> bool {
@@ -153,14 +153,11 @@ impl Kernel for Reduce {
             defines.extend([("BASE", offset(&kept, "o")), ("STEP", offset(&reduced, "r"))]);
             defines
         };
-        let tree = Variant::simple(
-            "tree",
-            Launch::new("reduce", defines("tree", 128), (1, 1), outs).stores_through_epilogue(),
-        );
-        let serial = Variant::simple(
-            "serial",
-            Launch::new("reduce", defines("serial", 64), (1, 1), outs.div_ceil(64)).stores_through_epilogue(),
-        );
+        let variant = |name, group, workgroups| {
+            let launch = Launch::new("reduce", defines(name, group), (1, 1), workgroups);
+            Variant::simple(name, launch.loads_through_prologue(0).stores_through_epilogue())
+        };
+        let (tree, serial) = (variant("tree", 128, outs), variant("serial", 64, outs.div_ceil(64)));
         if len >= 64 { vec![tree, serial] } else { vec![serial, tree] }
     }
 }

@@ -14,10 +14,18 @@ use crate::{DType, Layout, Shape, TensorType};
 /// Marks a storage that the placing pass has yet to put somewhere.
 const UNPLACED: Place = Place::Slot(usize::MAX);
 
-pub(super) fn lower(uses: &Uses<'_>, schedule: &[Item], outputs: &[ValueId], assigns: &[(usize, ValueId)]) -> Plan {
+/// Where `programs` says that kernels load through programs, they load numbers so.
+pub(super) fn lower(
+    uses: &Uses<'_>,
+    schedule: &[Item],
+    outputs: &[ValueId],
+    assigns: &[(usize, ValueId)],
+    programs: bool,
+) -> Plan {
     let mut lowering = Lowering {
         graph: uses.graph,
         uses,
+        programs,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
         storage: HashMap::new(),
         copies: HashMap::new(),
@@ -40,6 +48,7 @@ pub(super) fn lower(uses: &Uses<'_>, schedule: &[Item], outputs: &[ValueId], ass
 struct Lowering<'a> {
     graph: &'a Graph,
     uses: &'a Uses<'a>,
+    programs: bool,
     plan: Plan,
     /// The storage of each computed value.
     storage: HashMap<ValueId, StorageId>,
@@ -142,6 +151,15 @@ impl Lowering<'_> {
         self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
     }
 
+    /// The number that a value is everywhere, if it is one.
+    fn number(&self, value: ValueId) -> Option<Input> {
+        match self.graph.maker(self.uses.origin(value).value).source {
+            Source::Const(number) => Some(Input::Const(number)),
+            Source::Host(at) if self.graph.ty(value).dtype.is_float() => Some(Input::Host(at)),
+            _ => None,
+        }
+    }
+
     /// The operand in memory, whatever it is.
     fn stored(&mut self, value: ValueId) -> Operand {
         let ty = self.graph.ty(value);
@@ -158,7 +176,8 @@ impl Lowering<'_> {
     fn kernel(&mut self, node: usize, load: &[usize], store: &[usize]) {
         let node = &self.graph.nodes()[node];
         let Source::Op(Op::Kernel(op)) = &node.source else { unreachable!("the schedule says kernel") };
-        let loaded = op.loads().filter(|_| !load.is_empty());
+        let number = op.loads().filter(|_| self.programs).and_then(|operand| self.number(node.inputs[operand]));
+        let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
             let mut operand = self.stored(value);
@@ -168,8 +187,12 @@ impl Lowering<'_> {
             inputs.push(operand);
         }
         let load = loaded.map(|operand| {
-            let (program, _) = self.program(load, None, &mut inputs);
-            Load { operand, ty: self.graph.ty(node.inputs[operand]), program }
+            let ty = self.graph.ty(node.inputs[operand]);
+            let program = match number {
+                Some(number) => Program::copy(ty.shape, number),
+                None => self.program(load, None, &mut inputs).0,
+            };
+            Load { operand, ty, program }
         });
         let elementwise = inputs.len();
         let mut values: Vec<_> = node.outputs().collect();

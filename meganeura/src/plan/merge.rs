@@ -195,3 +195,92 @@ impl Merging<'_> {
         sorted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+    use crate::plan::fuse::fuse;
+    use crate::{Device, Tape, Tensor, Var};
+
+    /// The graph of what is recorded on a few `[4, 4]` matrices, and its last value.
+    fn recorded(f: impl Fn(&[Var]) -> Var) -> (Graph, ValueId) {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x: Vec<_> = (0..12).map(|_| tape.input(&Tensor::zeros(&device, [4, 4]).expect("fits"))).collect();
+        let y = f(&x).id().expect("fits");
+        (tape.with_graph(Clone::clone), y)
+    }
+
+    /// The steps by their operations: `(load → ) kernel ( → store)`.
+    fn steps(f: impl Fn(&[Var]) -> Var, bindings: usize) -> Vec<String> {
+        let (graph, y) = recorded(f);
+        let uses = Uses::new(&graph, &[y]);
+        let name = |&node: &usize| match &graph.nodes()[node].source {
+            Source::Op(op) => op.name(),
+            _ => unreachable!("steps compute"),
+        };
+        let names = |nodes: &[usize]| nodes.iter().map(name).collect::<Vec<_>>().join(" ");
+        let spell = |item: &Item| match item {
+            Item::Group(nodes) => names(nodes),
+            Item::Kernel { node, load, store } => {
+                let parts = [names(load), names(&[*node]), names(store)];
+                parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" → ")
+            }
+        };
+        merge(&uses, fuse(&uses, bindings), bindings).iter().map(spell).collect()
+    }
+
+    #[test]
+    fn a_kernel_stores_and_loads_through_groups() {
+        assert_eq!(steps(|x| (x[0].matmul(&x[1]) + &x[2]).tanh(), 8), ["matmul → add tanh"]);
+        assert_eq!(steps(|x| (&x[0] - &x[1]).square().sum().exp(), 8), ["sub square → sum → exp"]);
+        // What the sum loads is not stored by the product.
+        assert_eq!(steps(|x| x[0].matmul(&x[1]).tanh().sum(), 8), ["matmul", "tanh → sum"]);
+    }
+
+    #[test]
+    fn the_last_of_several_kernels_hosts() {
+        let two = |x: &[Var]| x[0].matmul(&x[1]) + x[2].matmul(&x[3]).exp();
+        assert_eq!(steps(two, 8), ["matmul", "matmul → exp add"]);
+    }
+
+    #[test]
+    fn a_way_around_keeps_a_group_apart() {
+        let softmax = |x: &[Var]| {
+            let y = x[0].matmul(&x[1]);
+            &y - y.max_keep(&[1])
+        };
+        assert_eq!(steps(softmax, 8), ["matmul", "max", "sub"]);
+        // The transposition needs the whole product.
+        let transposed = |x: &[Var]| {
+            let y = x[0].matmul(&x[1]);
+            &y + y.t()
+        };
+        assert_eq!(steps(transposed, 8), ["matmul", "add"]);
+    }
+
+    #[test]
+    fn a_kernel_waits_for_what_its_group_reads() {
+        // The product's other reader was before the sum, and comes after it now.
+        let late = |x: &[Var]| {
+            let y = x[0].matmul(&x[1]);
+            let other = y.t().softmax(0);
+            let z = Var::concat(&[&x[2].slice(0, 0..2), &x[3].slice(0, 0..2)], 0);
+            (&y + z).t().softmax(1) * other
+        };
+        assert_eq!(steps(late, 8), ["concat", "matmul → add", "softmax", "softmax → mul"]);
+    }
+
+    #[test]
+    fn launches_respect_the_binding_limit() {
+        let many = |x: &[Var]| x[3..8].iter().fold(x[0].matmul(&x[1]), |sum, x| sum + x);
+        assert_eq!(steps(many, 8), ["matmul → add add add add add"]);
+        assert_eq!(steps(many, 7), ["matmul", "add add add add add"]);
+        let load = |x: &[Var]| x[1..7].iter().fold(x[0].exp(), |sum, x| sum + x).sum();
+        assert_eq!(steps(load, 8), ["exp add add add add add add → sum"]);
+        let both =
+            |x: &[Var]| x[1..4].iter().fold(x[0].exp(), |sum, x| sum + x).sum_keep(&[0, 1]) + x[4].slice(0, 0..1);
+        assert_eq!(steps(both, 8).len(), 2);
+    }
+}

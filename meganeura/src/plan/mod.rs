@@ -234,14 +234,15 @@ impl Plan {
         let (outputs, assigned) = roots.split_at(request.outputs.len());
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
         let uses = uses::Uses::new(&graph, &roots);
-        let schedule = match target {
-            Target::Cpu => fuse::fuse(&uses, MOST_BUFFERS),
-            Target::Gpu { caps, preferences } => {
-                let items = fuse::fuse(&uses, caps.bindings);
-                if preferences.apart { items } else { merge::merge(&uses, items, caps.bindings) }
-            }
+        let (bindings, merges) = match target {
+            Target::Cpu => (MOST_BUFFERS, false),
+            Target::Gpu { caps, preferences } => (caps.bindings, !preferences.apart),
         };
-        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns);
+        let mut schedule = fuse::fuse(&uses, bindings);
+        if merges {
+            schedule = merge::merge(&uses, schedule, bindings);
+        }
+        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
         if let Target::Gpu { caps, preferences } = target {
             launch::launch(&mut plan, &caps, preferences)?;
         }
