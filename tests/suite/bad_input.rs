@@ -3,7 +3,7 @@
 use libtest_mimic::{Failed, Trial};
 use meganeura::data::Dataset;
 use meganeura::nn::*;
-use meganeura::ops::{Conv2dOptions, CustomOp};
+use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions, CustomOp};
 use meganeura::{
     CrossEntropyOptions, Device, ErrorKind, Init, Layer, Precision, Result, Seed, Tape, Tensor, TensorType, Var,
 };
@@ -48,6 +48,12 @@ const NONE: [usize; 2] = [0, 0];
 
 fn conv(change: impl FnOnce(&mut Conv2dOptions)) -> Conv2dOptions {
     let mut options = Conv2dOptions::default();
+    change(&mut options);
+    options
+}
+
+fn transposed(change: impl FnOnce(&mut ConvTranspose2dOptions)) -> ConvTranspose2dOptions {
+    let mut options = ConvTranspose2dOptions::default();
     change(&mut options);
     options
 }
@@ -147,6 +153,18 @@ misuses! {
     "conv2d" ["2 groups", "1 output"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 2));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.padding = WIDE));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = WIDE));
+    "conv_transpose2d" ["2 channels", "expects 1", "[1, 2, 5, 5]"] |x| x.image.conv_transpose2d(&x.image.slice(1, 0..1).reshape([1, 1, 5, 5]), transposed(|_| {}));
+    "conv_transpose2d" ["[N, C, H, W]", "[2, 3]"] |x| x.a.conv_transpose2d(&x.image, transposed(|_| {}));
+    "conv_transpose2d" ["[C, O/groups, KH, KW]", "[4, 5]"] |x| x.image.conv_transpose2d(&x.b, transposed(|_| {}));
+    "conv_transpose2d" ["u32[4]"] |x| x.image.conv_transpose2d(&x.u, transposed(|_| {}));
+    "conv_transpose2d" ["stride 0"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.stride = [0, 1]));
+    "conv_transpose2d" ["dilation 0"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.dilation = [1, 0]));
+    "conv_transpose2d" ["0 groups"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.groups = 0));
+    "conv_transpose2d" ["3 groups", "2 input channels"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.groups = 3));
+    "conv_transpose2d" ["width", "output padding, 2", "stride, 2", "dilation, 1"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| (o.stride, o.output_padding) = ([2, 2], [1, 2])));
+    "conv_transpose2d" ["height", "cuts off 10 pixels", "9"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.padding = [5, 0]));
+    "conv_transpose2d" ["height", "too large"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.stride = WIDE));
+    "exp" ["u32[4]"] |x| x.image.conv_transpose2d(&x.u.exp(), transposed(|_| {}));
     "max_pool2d" ["[2, 3]"] |x| x.a.max_pool2d(TWO, TWO, NONE, ONE);
     "max_pool2d" ["u32[4]"] |x| x.u.max_pool2d(TWO, TWO, NONE, ONE);
     "max_pool2d" ["kernel 0"] |x| x.image.max_pool2d(NONE, TWO, NONE, ONE);
@@ -262,6 +280,8 @@ fn descriptions() -> Outcome {
         (Conv2d::new(4, 6, 3).groups(4).init(&device, seed).err(), ["conv2d", "4 groups"]),
         (Conv2d::new(4, 6, 3).stride(0).init(&device, seed).err(), ["conv2d", "stride"]),
         (Conv2d::new(4, 6, 0).init(&device, seed).err(), ["conv2d", "kernel"]),
+        (ConvTranspose2d::new(4, 6, 3).groups(4).init(&device, seed).err(), ["conv_transpose2d", "4 groups"]),
+        (ConvTranspose2d::new(4, 6, 3).output_padding(1).init(&device, seed).err(), ["conv_transpose2d", "[1, 1]"]),
         (GroupNorm::new(0, 4).init(&device, seed).err(), ["group_norm", "0 equal groups"]),
         (GroupNorm::new(3, 4).init(&device, seed).err(), ["group_norm", "3 equal groups"]),
         (Linear::new(0, 4).init(&device, seed).err(), ["linear", "0 to 4"]),

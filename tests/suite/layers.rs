@@ -66,6 +66,18 @@ fn subjects() -> Vec<Subject> {
         of("conv2d 1×1 strided", &[2, 3, 5, 4], Conv2d::new(3, 2, 1).stride(2)),
         of("conv2d whole image", &[2, 3, 4, 5], Conv2d::new(3, 4, (4, 5))),
         of("conv2d width 41", &[2, 1, 3, 41], Conv2d::new(1, 2, 3).padding(1)),
+        of("conv_transpose2d", &[2, 3, 4, 5], ConvTranspose2d::new(3, 2, 3)),
+        of(
+            "conv_transpose2d doubling",
+            &[2, 3, 4, 3],
+            ConvTranspose2d::new(3, 2, 3).stride(2).padding(1).output_padding(1),
+        ),
+        of("conv_transpose2d groups", &[2, 4, 3, 3], ConvTranspose2d::new(4, 6, 2).groups(2).stride(2).bias(false)),
+        of(
+            "conv_transpose2d unequal",
+            &[2, 2, 3, 4],
+            ConvTranspose2d::new(2, 3, (2, 3)).stride((1, 2)).padding((0, 1)).output_padding((1, 0)).dilation((2, 1)),
+        ),
         of("group_norm 1 group", &[2, 4, 3, 5], GroupNorm::new(1, 4)),
         of("group_norm as many groups as channels", &[2, 3, 4, 3], GroupNorm::new(3, 3)),
         of("group_norm 2 groups", &[3, 6, 2, 3], GroupNorm::new(2, 6)),

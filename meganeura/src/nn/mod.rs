@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Linear`] | `[.., in] → [.., out]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`MaxPool2d`], [`AvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
@@ -19,6 +20,7 @@
 mod activation;
 mod avg_pool2d;
 mod conv2d;
+mod conv_transpose2d;
 mod dropout;
 mod flatten;
 mod group_norm;
@@ -28,6 +30,7 @@ mod pair;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
 pub use avg_pool2d::AvgPool2d;
+pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::Dropout;
 pub use flatten::Flatten;
