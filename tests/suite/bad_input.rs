@@ -184,6 +184,16 @@ misuses! {
     "group_norm" ["[3]"] |x| x.v.group_norm(1, 1e-5, &x.v, &x.v);
     "group_norm" ["NaN"] |x| x.a.group_norm(1, f64::NAN, &x.v, &x.v);
     "group_norm" ["-1"] |x| x.a.group_norm(1, -1.0, &x.v, &x.v);
+    "group_norm" ["4 groups", "3 channels"] |x| x.a.group_norm(4, 1e-5, &x.v, &x.v);
+    "layer_norm" ["the last axes [4]", "[2, 3]"] |x| layer_norm([4]).forward(&x.a);
+    "layer_norm" ["the last axes [2, 5]", "f32[1, 2, 5, 5]"] |x| layer_norm([2, 5]).forward(&x.image);
+    "layer_norm" ["the last axes [2, 2, 3]", "f32[2, 3]"] |x| layer_norm([2, 2, 3]).forward(&x.a);
+    "layer_norm" ["needs floats", "u32[4]"] |x| layer_norm([4]).forward(&x.u);
+    "instance_norm2d" ["normalises 3 channels", "has 2"] |x| instance_norm(3).forward(&x.image);
+    "instance_norm2d" ["normalises 1 channels", "has 2"] |x| instance_norm(1).forward(&x.image);
+    "instance_norm2d" ["[N, 3, H, W]", "f32[2, 3]"] |x| instance_norm(3).forward(&x.a);
+    "instance_norm2d" ["needs floats", "u32[1, 1, 2, 2]"] |x| instance_norm(1).forward(&x.u.reshape([1, 1, 2, 2]));
+    "instance_norm2d" ["single pixel"] |x| instance_norm(2).forward(&x.image.max_over(&[2, 3]).reshape([1, 2, 1, 1]));
     "cross_entropy" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.cross_entropy(&x.labels);
     "cross_entropy" ["u32[2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
     "cross_entropy" ["[3]"] |x| x.v.cross_entropy(&x.labels);
@@ -205,6 +215,14 @@ misuses! {
 
 fn linear() -> Linear {
     Linear::new(3, 2).init(&Device::cpu(), Seed::new(0)).expect("fine")
+}
+
+fn layer_norm(shape: impl Into<meganeura::Shape>) -> LayerNorm {
+    LayerNorm::new(shape).init(&Device::cpu(), Seed::new(0)).expect("fine")
+}
+
+fn instance_norm(channels: usize) -> InstanceNorm2d {
+    InstanceNorm2d::new(channels).init(&Device::cpu(), Seed::new(0)).expect("fine")
 }
 
 /// Takes two operands.
@@ -284,6 +302,11 @@ fn descriptions() -> Outcome {
         (ConvTranspose2d::new(4, 6, 3).output_padding(1).init(&device, seed).err(), ["conv_transpose2d", "[1, 1]"]),
         (GroupNorm::new(0, 4).init(&device, seed).err(), ["group_norm", "0 equal groups"]),
         (GroupNorm::new(3, 4).init(&device, seed).err(), ["group_norm", "3 equal groups"]),
+        (GroupNorm::new(8, 4).init(&device, seed).err(), ["group_norm", "4 channels do not fall into 8"]),
+        (LayerNorm::new([]).init(&device, seed).err(), ["layer_norm", "at least one"]),
+        (LayerNorm::new([3, 0]).init(&device, seed).err(), ["layer_norm", "[3, 0]"]),
+        (LayerNorm::new([3]).eps(0.0).init(&device, seed).err(), ["layer_norm", "eps is 0"]),
+        (InstanceNorm2d::new(0).init(&device, seed).err(), ["instance_norm2d", "0 channels"]),
         (Linear::new(0, 4).init(&device, seed).err(), ["linear", "0 to 4"]),
         (MaxPool2d::new(2).stride(0).init(&device, seed).err(), ["max_pool2d", "stride"]),
         (AvgPool2d::new(2).padding(2).init(&device, seed).err(), ["avg_pool2d", "padding"]),

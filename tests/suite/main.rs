@@ -13,6 +13,7 @@ mod gradients;
 mod large;
 mod layers;
 mod nets;
+mod norms;
 mod numbers;
 mod ops;
 mod optimizers;
@@ -36,6 +37,7 @@ fn main() {
     golden::collect(&mut trials);
     ops::collect(&mut trials);
     layers::collect(&mut trials);
+    norms::collect(&mut trials);
     planted::collect(&mut trials);
     tape::collect(&mut trials);
     gradients::collect(&mut trials);

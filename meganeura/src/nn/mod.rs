@@ -11,6 +11,8 @@
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
+//! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
+//! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`MaxPool2d`], [`AvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
@@ -24,6 +26,8 @@ mod conv_transpose2d;
 mod dropout;
 mod flatten;
 mod group_norm;
+mod instance_norm2d;
+mod layer_norm;
 mod linear;
 mod max_pool2d;
 mod pair;
@@ -35,6 +39,8 @@ pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::Dropout;
 pub use flatten::Flatten;
 pub use group_norm::{GroupNorm, GroupNormConfig};
+pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
+pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
 pub use pair::IntoPair;
