@@ -38,6 +38,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/grid"
     "shared/math"
     "shared/reduce"
+    "shared/segments"
     "shared/window"
     "softmax"
 };

@@ -19,6 +19,7 @@ mod ops;
 mod optimizers;
 mod plan;
 mod planted;
+mod special;
 mod tape;
 mod training;
 
@@ -39,6 +40,7 @@ fn main() {
     layers::collect(&mut trials);
     norms::collect(&mut trials);
     planted::collect(&mut trials);
+    special::collect(&mut trials);
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);

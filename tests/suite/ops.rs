@@ -12,7 +12,7 @@ use crate::adapter::gpu_trial;
 use crate::numbers::{self, Computed, Numbers, Reference, compare, operands};
 
 /// No operation has more variants than this.
-const VARIANTS: usize = 4;
+const VARIANTS: usize = 5;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for case in meganeura::ops::all_cases() {
