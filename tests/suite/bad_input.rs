@@ -5,7 +5,8 @@ use meganeura::data::Dataset;
 use meganeura::nn::*;
 use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions, CustomOp};
 use meganeura::{
-    CrossEntropyOptions, Device, ErrorKind, Init, Layer, Precision, Result, Seed, Tape, Tensor, TensorType, Var,
+    CrossEntropyOptions, Device, Error, ErrorKind, Init, Layer, Module, Param, Precision, Result, Seed, Tape, Tensor,
+    TensorType, Var,
 };
 
 use crate::Outcome;
@@ -150,6 +151,8 @@ misuses! {
     "conv2d" ["dilation 0"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [1, 0]));
     "conv2d" ["9 pixels", "5"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [2, 1]));
     "conv2d" ["0 groups"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 0));
+    "conv2d" ["3 groups", "2 input channels"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 3));
+    "conv2d" ["height", "3 pixels", "has 2"] |x| x.image.slice(2, 0..2).conv2d(&x.image.slice(2, 0..3), conv(|_| {}));
     "conv2d" ["2 groups", "1 output"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 2));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.padding = WIDE));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = WIDE));
@@ -269,6 +272,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("bad_input::descriptions", descriptions));
     trials.push(Trial::test("bad_input::tensors", || tensors(&Device::cpu())));
     trials.push(gpu_trial("bad_input::gpu::tensors", tensors));
+    trials.push(Trial::test("bad_input::sizes", || sizes(&Device::cpu())));
+    trials.push(gpu_trial("bad_input::gpu::sizes", |device| sizes(&device.for_testing(0)?)));
 }
 
 fn refused(misuse: &Misuse) -> Outcome {
@@ -316,6 +321,54 @@ fn descriptions() -> Outcome {
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
     }
+    Ok(())
+}
+
+/// 2⁶² bytes.
+const HUGE: [usize; 2] = [1 << 30, 1 << 30];
+
+#[derive(Module, Debug)]
+#[module(sequential)]
+struct Wide {
+    #[module(init = Linear::new(1 << 30, 1 << 30))]
+    head: Linear,
+}
+
+/// What no device has room for: the error says what it is (the operation with its line and operands, or the parameter), how many
+/// bytes it needs, and on a GPU how many there may be.
+fn sizes(device: &Device) -> Outcome {
+    let w = Param::new(tensor(device, "w", [1, 1])?);
+    w.set_path("head.weight");
+    let bytes = (4usize << 60).to_string();
+    let check = |error: Error, parts: &[&str]| {
+        let message = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{message}");
+        for part in parts.iter().chain(&[&*bytes, "bytes"]).chain(device.is_gpu().then_some(&"holds at most ")) {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    };
+    type Large = fn(&Var, &Var) -> Var;
+    let cases: [(Large, &[&str]); 4] = [
+        (|x, _| x.expand(HUGE).exp(), &["exp: its result f32[1073741824, 1073741824]: ", "operand 0: f32[1073741824"]),
+        // Inside a chain, and with a parameter in it.
+        (|x, w| (w.expand(HUGE) * x).softmax(0).sum(), &["mul: its result", "(parameter head.weight)"]),
+        (|x, w| w.expand([1 << 30, 1]).matmul(&x.expand([1, 1 << 30])).sum(), &["matmul: its result", "head.weight)"]),
+        // What must be copied before it can be read.
+        (|x, _| x.expand(HUGE).softmax(1).sum(), &["softmax: a copy f32[1073741824, 1073741824] without gaps: "]),
+    ];
+    for (f, parts) in cases {
+        let tape = Tape::new(device);
+        let x = tape.input(&tensor(device, "x", [1, 1])?);
+        let error = f(&x, &tape.param(&w)).to_vec().map(drop).expect_err("too large");
+        assert!(error.location().is_some_and(|at| at.file().ends_with("bad_input.rs")), "{error}");
+        check(error, parts);
+    }
+    // Tensors and parameters.
+    let error = Tensor::zeros(device, HUGE).map(drop).expect_err("too large");
+    check(error, &["a tensor f32[1073741824, 1073741824]: "]);
+    let message = Wide::init(device, 1).map(drop).expect_err("too large").to_string();
+    assert!(message.contains("head: weight: ") && message.contains("[1073741824, 1073741824]"), "{message}");
+    assert!(message.contains(" bytes"), "{message}");
     Ok(())
 }
 
