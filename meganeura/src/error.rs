@@ -91,6 +91,11 @@ impl Error {
         self.0.location
     }
 
+    /// The operation that failed.
+    pub(crate) fn op(&self) -> Option<&'static str> {
+        self.0.op
+    }
+
     fn inner(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.0)
     }

@@ -9,7 +9,7 @@ use distribution::Distribution;
 
 use crate::error::bail;
 use crate::module::Seed;
-use crate::{Device, Result, Shape, Tensor};
+use crate::{Device, Result, Shape, Tensor, TensorType};
 
 /// How the values that a parameter starts with are drawn.
 ///
@@ -152,6 +152,7 @@ impl Initializer {
     /// device has no room.
     pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: Seed) -> Result<Tensor> {
         let shape = shape.into();
+        device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
         Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed)?)
     }
 

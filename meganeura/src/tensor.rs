@@ -92,8 +92,10 @@ impl Tensor {
     /// If the shape has no elements or the device no room for it.
     #[track_caller]
     pub fn full(device: &Device, shape: impl Into<Shape>, value: f32) -> Result<Self> {
-        let shape = shape.into();
-        Self::from_host(device, shape, HostBuffer::try_full(device.precision().dtype(), shape.elements(), value)?)
+        let ty = TensorType::new(device.precision().dtype(), shape.into());
+        device.expect_fits(ty)?;
+        let host = HostBuffer::try_full(ty.dtype, ty.shape.elements(), value);
+        Self::from_host(device, ty.shape, host.map_err(|error| error.context(format!("a tensor {ty}")))?)
     }
 
     /// A tensor of zeros.
@@ -115,7 +117,7 @@ impl Tensor {
             bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
         }
         let ty = TensorType::new(host.dtype(), shape);
-        Ok(Self { device: device.clone(), ty, storage: device.upload(host)?, bound: None })
+        Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, bound: None })
     }
 
     pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Self {

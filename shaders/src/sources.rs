@@ -46,6 +46,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/math"
     "shared/prologue"
     "shared/reduce"
+    "shared/segments"
     "shared/window"
     "shared/winograd"
     "shared/winograd_tiles"
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn what_users_bring_is_not_trusted() {
         assert!(TRUSTED.is_sorted() && TRUSTED.iter().all(|name| kernels().any(|kernel| kernel == *name)));
-        assert!(is_trusted("matmul") && !is_trusted("custom") && !is_trusted("unknown"));
+        assert!(is_trusted("gemm") && !is_trusted("custom") && !is_trusted("unknown"));
     }
 
     #[test]

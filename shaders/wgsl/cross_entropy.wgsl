@@ -2,14 +2,14 @@
 // loss = lse − ((1 − SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]), lse = ln Σ_c exp(x[c]).
 // Computed on x − max: the weights of x sum to one, and what is subtracted cancels. A label past the end gives NaN.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], lse[ROWS,INNER]. One workgroup computes a loss;
-// ROWS·INNER workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], lse[ROWS,INNER]. A segment of LANES invocations
+// computes a loss; ⌈ROWS·INNER·LANES/WG⌉ workgroups.
 //
-// Defines: WG a power of two; ROWS, CLASSES, INNER; SMOOTH a literal
+// Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
 
 #include "shared/epilogue"
 #include "shared/grid"
-#include "shared/reduce"
+#include "shared/segments"
 
 const WG: u32 = ${WG};
 const ROWS: u32 = ${ROWS};
@@ -21,45 +21,53 @@ const SMOOTH: f32 = ${SMOOTH};
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 @group(0) @binding(2) var<storage, read_write> lse: array<f32>;
 
+fn element(row: u32, c: u32) -> f32 {
+    return x[(row / INNER * CLASSES + c) * INNER + row % INNER];
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let row = workgroup_index(workgroup, workgroups);
-    if row >= ROWS * INNER {
+    let first = workgroup_index(workgroup, workgroups) * SEGMENTS;
+    if first >= ROWS * INNER {
         return;
     }
-    let base = row / INNER * CLASSES * INNER + row % INNER;
+    let wanted = first + segment_of(lane);
+    // Those without a row of their own must still meet the others: they repeat the last, and write nothing.
+    let row = min(wanted, ROWS * INNER - 1u);
+    let member = member_of(lane);
 
-    var largest = x[base];
-    for (var c = lane; c < CLASSES; c += WG) {
-        largest = m_max(largest, x[base + c * INNER]);
+    var largest = element(row, 0u);
+    for (var c = member; c < CLASSES; c += LANES) {
+        largest = m_max(largest, element(row, c));
     }
-    let shift = workgroup_max(lane, largest);
+    let shift = segment_max(lane, largest);
 
     var sum_exp = 0.0;
     var sum = 0.0;
-    for (var c = lane; c < CLASSES; c += WG) {
-        let value = x[base + c * INNER] - shift;
+    for (var c = member; c < CLASSES; c += LANES) {
+        let value = element(row, c) - shift;
         sum_exp += exp(value);
         sum += value;
     }
-    let log_sum = log(workgroup_sum(lane, sum_exp));
-    let total = workgroup_sum(lane, sum);
+    let log_sum = log(segment_sum(lane, sum_exp));
+    let total = segment_sum(lane, sum);
 
-    if lane == 0u {
+    if wanted == row && member == 0u {
         let label = labels[row];
         var target_mean = quiet_nan();
         if label < CLASSES {
-            target_mean = x[base + label * INNER] - shift;
+            target_mean = element(row, label) - shift;
             // Without smoothing, a class ruled out by −∞ must not turn the loss into 0·∞.
             if SMOOTH > 0.0 {
                 target_mean = (1.0 - SMOOTH) * target_mean + SMOOTH / f32(CLASSES) * total;
             }
         }
-        store(row, log_sum - target_mean);
+        // Said here, because a compiler may take x − x for 0 whatever x is.
+        store(row, select(log_sum - target_mean, quiet_nan(), !is_finite(shift)));
         lse[row] = shift + log_sum;
     }
 }

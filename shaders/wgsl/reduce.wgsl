@@ -1,27 +1,46 @@
 // y[o] = OP over r < LEN of x[BASE(o) + STEP(r)]. A maximum or minimum is NaN where any of its elements is.
 //
-// Bindings: x → y, x through shared/prologue. FORM tree: one workgroup computes a result, OUTS workgroups. FORM serial: one invocation computes a result,
-// which pays where LEN is short; ⌈OUTS/WG⌉ workgroups.
+// Bindings: x → y, x through shared/prologue where FROM is operand, y by shared/epilogue where TO is result. A segment of LANES
+// invocations computes a result, or with PARTS > 1 a part of it, CHUNK elements long: that of part p goes to y[p·OUTS + o], and a
+// second launch reduces those. PARTS·⌈OUTS·LANES/WG⌉ workgroups.
 //
-// Defines: WG   a power of two in FORM tree
-//          FORM tree or serial
-//          OP   sum, max or min
-//          OUTS number of results
-//          LEN  number of elements in each, at least one
-//          BASE where the elements of result o begin, an expression of `o: u32`
-//          STEP how far from there element r is, an expression of `r: u32`
+// Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments
+//          FROM operand or scratch; TO result or scratch; not both scratch
+//          OP    sum, max or min
+//          OUTS  number of results
+//          LEN   number of elements in each, at least one
+//          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
+//          BASE  where the elements of result o begin, an expression of `o: u32`
+//          STEP  how far from there element r is, an expression of `r: u32`
 
-#include "shared/epilogue"
 #include "shared/float"
 #include "shared/grid"
+#include "shared/segments"
+#if FROM == operand
 #include "shared/prologue"
-#if FORM == tree
-#include "shared/reduce"
+#endif
+#if TO == result
+#include "shared/epilogue"
 #endif
 
 const WG: u32 = ${WG};
 const OUTS: u32 = ${OUTS};
 const LEN: u32 = ${LEN};
+const PARTS: u32 = ${PARTS};
+const CHUNK: u32 = ${CHUNK};
+
+const BLOCKS: u32 = (OUTS + SEGMENTS - 1u) / SEGMENTS;
+
+#if FROM == scratch
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+
+fn load(i: u32) -> f32 {
+    return x[i];
+}
+#endif
+#if TO == scratch
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+#endif
 
 fn element(o: u32, r: u32) -> f32 {
     let base: u32 = ${BASE};
@@ -29,22 +48,42 @@ fn element(o: u32, r: u32) -> f32 {
     return load(base + step);
 }
 
-/// Folds `element(o, r)` over r = first, first + stride, …; there may be none.
-fn fold(o: u32, first: u32, stride: u32) -> f32 {
+fn join(a: f32, b: f32) -> f32 {
 #if OP == sum
-    var result = 0.0;
+    return a + b;
+#else
+    return m_${OP}(a, b);
+#endif
+}
+
+/// What changes no result that has element `first`.
+fn neutral(o: u32, first: u32) -> f32 {
+#if OP == sum
+    return 0.0;
 #else
     // No number is neutral for the extremum of infinities, but it may count an element twice.
-    var result = element(o, 0u);
+    return element(o, first);
 #endif
-    for (var r = first; r < LEN; r += stride) {
-#if OP == sum
-        result += element(o, r);
-#else
-        result = m_${OP}(result, element(o, r));
-#endif
+}
+
+/// Folds `element(o, r)` over r = first + member, first + member + LANES, … below `end`; there may be none. Four at a time, so
+/// that loads need not wait for one another.
+fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
+    var a = neutral(o, first);
+    var b = a;
+    var c = a;
+    var d = a;
+    var r = first + member;
+    for (; r + 3u * LANES < end; r += 4u * LANES) {
+        a = join(a, element(o, r));
+        b = join(b, element(o, r + LANES));
+        c = join(c, element(o, r + 2u * LANES));
+        d = join(d, element(o, r + 3u * LANES));
     }
-    return result;
+    for (; r < end; r += LANES) {
+        a = join(a, element(o, r));
+    }
+    return join(join(a, b), join(c, d));
 }
 
 @compute @workgroup_size(WG)
@@ -53,20 +92,20 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-#if FORM == tree
-    let o = workgroup_index(workgroup, workgroups);
-    if o >= OUTS {
+    let index = workgroup_index(workgroup, workgroups);
+    if index >= PARTS * BLOCKS {
         return;
     }
-    let result = workgroup_${OP}(lane, fold(o, lane, WG));
-    if lane == 0u {
+    let part = index / BLOCKS;
+    let o = index % BLOCKS * SEGMENTS + segment_of(lane);
+    // Those without a result of their own must still meet the others: they repeat the last.
+    let value = fold(min(o, OUTS - 1u), part * CHUNK, min(part * CHUNK + CHUNK, LEN), member_of(lane));
+    let result = segment_${OP}(lane, value);
+    if o < OUTS && member_of(lane) == 0u {
+#if TO == result
         store(o, result);
-    }
 #else
-    let o = workgroup_index(workgroup, workgroups) * WG + lane;
-    if o >= OUTS {
-        return;
-    }
-    store(o, fold(o, 0u, 1u));
+        y[part * OUTS + o] = result;
 #endif
+    }
 }

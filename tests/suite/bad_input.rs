@@ -3,9 +3,10 @@
 use libtest_mimic::{Failed, Trial};
 use meganeura::data::Dataset;
 use meganeura::nn::*;
-use meganeura::ops::{Conv2dOptions, CustomOp};
+use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions, CustomOp};
 use meganeura::{
-    CrossEntropyOptions, Device, ErrorKind, Init, Layer, Precision, Result, Seed, Tape, Tensor, TensorType, Var,
+    CrossEntropyOptions, Device, Error, ErrorKind, Init, Layer, Module, Param, Precision, Result, Seed, Tape, Tensor,
+    TensorType, Var,
 };
 
 use crate::Outcome;
@@ -48,6 +49,12 @@ const NONE: [usize; 2] = [0, 0];
 
 fn conv(change: impl FnOnce(&mut Conv2dOptions)) -> Conv2dOptions {
     let mut options = Conv2dOptions::default();
+    change(&mut options);
+    options
+}
+
+fn transposed(change: impl FnOnce(&mut ConvTranspose2dOptions)) -> ConvTranspose2dOptions {
+    let mut options = ConvTranspose2dOptions::default();
     change(&mut options);
     options
 }
@@ -144,9 +151,23 @@ misuses! {
     "conv2d" ["dilation 0"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [1, 0]));
     "conv2d" ["9 pixels", "5"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = [2, 1]));
     "conv2d" ["0 groups"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 0));
+    "conv2d" ["3 groups", "2 input channels"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 3));
+    "conv2d" ["height", "3 pixels", "has 2"] |x| x.image.slice(2, 0..2).conv2d(&x.image.slice(2, 0..3), conv(|_| {}));
     "conv2d" ["2 groups", "1 output"] |x| x.image.conv2d(&x.image, conv(|o| o.groups = 2));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.padding = WIDE));
     "conv2d" ["height"] |x| x.image.conv2d(&x.image, conv(|o| o.dilation = WIDE));
+    "conv_transpose2d" ["2 channels", "expects 1", "[1, 2, 5, 5]"] |x| x.image.conv_transpose2d(&x.image.slice(1, 0..1).reshape([1, 1, 5, 5]), transposed(|_| {}));
+    "conv_transpose2d" ["[N, C, H, W]", "[2, 3]"] |x| x.a.conv_transpose2d(&x.image, transposed(|_| {}));
+    "conv_transpose2d" ["[C, O/groups, KH, KW]", "[4, 5]"] |x| x.image.conv_transpose2d(&x.b, transposed(|_| {}));
+    "conv_transpose2d" ["u32[4]"] |x| x.image.conv_transpose2d(&x.u, transposed(|_| {}));
+    "conv_transpose2d" ["stride 0"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.stride = [0, 1]));
+    "conv_transpose2d" ["dilation 0"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.dilation = [1, 0]));
+    "conv_transpose2d" ["0 groups"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.groups = 0));
+    "conv_transpose2d" ["3 groups", "2 input channels"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.groups = 3));
+    "conv_transpose2d" ["width", "output padding, 2", "stride, 2", "dilation, 1"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| (o.stride, o.output_padding) = ([2, 2], [1, 2])));
+    "conv_transpose2d" ["height", "cuts off 10 pixels", "9"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.padding = [5, 0]));
+    "conv_transpose2d" ["height", "too large"] |x| x.image.conv_transpose2d(&x.image.reshape([2, 1, 5, 5]), transposed(|o| o.stride = WIDE));
+    "exp" ["u32[4]"] |x| x.image.conv_transpose2d(&x.u.exp(), transposed(|_| {}));
     "max_pool2d" ["[2, 3]"] |x| x.a.max_pool2d(TWO, TWO, NONE, ONE);
     "max_pool2d" ["u32[4]"] |x| x.u.max_pool2d(TWO, TWO, NONE, ONE);
     "max_pool2d" ["kernel 0"] |x| x.image.max_pool2d(NONE, TWO, NONE, ONE);
@@ -166,6 +187,16 @@ misuses! {
     "group_norm" ["[3]"] |x| x.v.group_norm(1, 1e-5, &x.v, &x.v);
     "group_norm" ["NaN"] |x| x.a.group_norm(1, f64::NAN, &x.v, &x.v);
     "group_norm" ["-1"] |x| x.a.group_norm(1, -1.0, &x.v, &x.v);
+    "group_norm" ["4 groups", "3 channels"] |x| x.a.group_norm(4, 1e-5, &x.v, &x.v);
+    "layer_norm" ["the last axes [4]", "[2, 3]"] |x| layer_norm([4]).forward(&x.a);
+    "layer_norm" ["the last axes [2, 5]", "f32[1, 2, 5, 5]"] |x| layer_norm([2, 5]).forward(&x.image);
+    "layer_norm" ["the last axes [2, 2, 3]", "f32[2, 3]"] |x| layer_norm([2, 2, 3]).forward(&x.a);
+    "layer_norm" ["needs floats", "u32[4]"] |x| layer_norm([4]).forward(&x.u);
+    "instance_norm2d" ["normalises 3 channels", "has 2"] |x| instance_norm(3).forward(&x.image);
+    "instance_norm2d" ["normalises 1 channels", "has 2"] |x| instance_norm(1).forward(&x.image);
+    "instance_norm2d" ["[N, 3, H, W]", "f32[2, 3]"] |x| instance_norm(3).forward(&x.a);
+    "instance_norm2d" ["needs floats", "u32[1, 1, 2, 2]"] |x| instance_norm(1).forward(&x.u.reshape([1, 1, 2, 2]));
+    "instance_norm2d" ["single pixel"] |x| instance_norm(2).forward(&x.image.max_over(&[2, 3]).reshape([1, 2, 1, 1]));
     "cross_entropy" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.cross_entropy(&x.labels);
     "cross_entropy" ["u32[2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
     "cross_entropy" ["[3]"] |x| x.v.cross_entropy(&x.labels);
@@ -187,6 +218,14 @@ misuses! {
 
 fn linear() -> Linear {
     Linear::new(3, 2).init(&Device::cpu(), Seed::new(0)).expect("fine")
+}
+
+fn layer_norm(shape: impl Into<meganeura::Shape>) -> LayerNorm {
+    LayerNorm::new(shape).init(&Device::cpu(), Seed::new(0)).expect("fine")
+}
+
+fn instance_norm(channels: usize) -> InstanceNorm2d {
+    InstanceNorm2d::new(channels).init(&Device::cpu(), Seed::new(0)).expect("fine")
 }
 
 /// Takes two operands.
@@ -233,6 +272,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("bad_input::descriptions", descriptions));
     trials.push(Trial::test("bad_input::tensors", || tensors(&Device::cpu())));
     trials.push(gpu_trial("bad_input::gpu::tensors", tensors));
+    trials.push(Trial::test("bad_input::sizes", || sizes(&Device::cpu())));
+    trials.push(gpu_trial("bad_input::gpu::sizes", |device| sizes(&device.for_testing(0)?)));
 }
 
 fn refused(misuse: &Misuse) -> Outcome {
@@ -262,8 +303,15 @@ fn descriptions() -> Outcome {
         (Conv2d::new(4, 6, 3).groups(4).init(&device, seed).err(), ["conv2d", "4 groups"]),
         (Conv2d::new(4, 6, 3).stride(0).init(&device, seed).err(), ["conv2d", "stride"]),
         (Conv2d::new(4, 6, 0).init(&device, seed).err(), ["conv2d", "kernel"]),
+        (ConvTranspose2d::new(4, 6, 3).groups(4).init(&device, seed).err(), ["conv_transpose2d", "4 groups"]),
+        (ConvTranspose2d::new(4, 6, 3).output_padding(1).init(&device, seed).err(), ["conv_transpose2d", "[1, 1]"]),
         (GroupNorm::new(0, 4).init(&device, seed).err(), ["group_norm", "0 equal groups"]),
         (GroupNorm::new(3, 4).init(&device, seed).err(), ["group_norm", "3 equal groups"]),
+        (GroupNorm::new(8, 4).init(&device, seed).err(), ["group_norm", "4 channels do not fall into 8"]),
+        (LayerNorm::new([]).init(&device, seed).err(), ["layer_norm", "at least one"]),
+        (LayerNorm::new([3, 0]).init(&device, seed).err(), ["layer_norm", "[3, 0]"]),
+        (LayerNorm::new([3]).eps(0.0).init(&device, seed).err(), ["layer_norm", "eps is 0"]),
+        (InstanceNorm2d::new(0).init(&device, seed).err(), ["instance_norm2d", "0 channels"]),
         (Linear::new(0, 4).init(&device, seed).err(), ["linear", "0 to 4"]),
         (MaxPool2d::new(2).stride(0).init(&device, seed).err(), ["max_pool2d", "stride"]),
         (AvgPool2d::new(2).padding(2).init(&device, seed).err(), ["avg_pool2d", "padding"]),
@@ -273,6 +321,54 @@ fn descriptions() -> Outcome {
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
     }
+    Ok(())
+}
+
+/// 2⁶² bytes.
+const HUGE: [usize; 2] = [1 << 30, 1 << 30];
+
+#[derive(Module, Debug)]
+#[module(sequential)]
+struct Wide {
+    #[module(init = Linear::new(1 << 30, 1 << 30))]
+    head: Linear,
+}
+
+/// What no device has room for: the error says what it is (the operation with its line and operands, or the parameter), how many
+/// bytes it needs, and on a GPU how many there may be.
+fn sizes(device: &Device) -> Outcome {
+    let w = Param::new(tensor(device, "w", [1, 1])?);
+    w.set_path("head.weight");
+    let bytes = (4usize << 60).to_string();
+    let check = |error: Error, parts: &[&str]| {
+        let message = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{message}");
+        for part in parts.iter().chain(&[&*bytes, "bytes"]).chain(device.is_gpu().then_some(&"holds at most ")) {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    };
+    type Large = fn(&Var, &Var) -> Var;
+    let cases: [(Large, &[&str]); 4] = [
+        (|x, _| x.expand(HUGE).exp(), &["exp: its result f32[1073741824, 1073741824]: ", "operand 0: f32[1073741824"]),
+        // Inside a chain, and with a parameter in it.
+        (|x, w| (w.expand(HUGE) * x).softmax(0).sum(), &["mul: its result", "(parameter head.weight)"]),
+        (|x, w| w.expand([1 << 30, 1]).matmul(&x.expand([1, 1 << 30])).sum(), &["matmul: its result", "head.weight)"]),
+        // What must be copied before it can be read.
+        (|x, _| x.expand(HUGE).softmax(1).sum(), &["softmax: a copy f32[1073741824, 1073741824] without gaps: "]),
+    ];
+    for (f, parts) in cases {
+        let tape = Tape::new(device);
+        let x = tape.input(&tensor(device, "x", [1, 1])?);
+        let error = f(&x, &tape.param(&w)).to_vec().map(drop).expect_err("too large");
+        assert!(error.location().is_some_and(|at| at.file().ends_with("bad_input.rs")), "{error}");
+        check(error, parts);
+    }
+    // Tensors and parameters.
+    let error = Tensor::zeros(device, HUGE).map(drop).expect_err("too large");
+    check(error, &["a tensor f32[1073741824, 1073741824]: "]);
+    let message = Wide::init(device, 1).map(drop).expect_err("too large").to_string();
+    assert!(message.contains("head: weight: ") && message.contains("[1073741824, 1073741824]"), "{message}");
+    assert!(message.contains(" bytes"), "{message}");
     Ok(())
 }
 

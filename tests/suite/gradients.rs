@@ -2,7 +2,7 @@
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
-use meganeura::ops::Conv2dOptions;
+use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions};
 use meganeura::optim::{AdamW, Optimizer, Sgd};
 use meganeura::{Device, ErrorKind, Layer, Module, ModuleExt, Param, Precision, Result, Tape, Tensor, Var};
 
@@ -114,13 +114,17 @@ fn cubic(device: &Device) -> Outcome {
 type Penalised = fn(&[Var]) -> Var;
 
 /// Functions whose gradient's norm is differentiated again: each operation's rule is made of operations with rules.
-const PENALTIES: [(&str, Penalised); 9] = [
+const PENALTIES: [(&str, Penalised); 10] = [
     ("matmul", |x| x[0].matmul(&x[1]).tanh()),
     ("matmul_transposed", |x| x[1].t().matmul(&x[0].t()).square()),
     ("conv2d", |x| image(&x[0]).conv2d(&kernel(&x[1]), Conv2dOptions::default()).square()),
     ("conv2d_strided", |x| {
         let options = Conv2dOptions { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 1 };
         image(&x[0]).conv2d(&kernel(&x[1]), options).sigmoid()
+    }),
+    ("conv_transpose2d", |x| {
+        let options = ConvTranspose2dOptions { stride: [2, 1], output_padding: [1, 0], ..Default::default() };
+        image(&x[0]).conv_transpose2d(&kernel(&x[1]).reshape([1, 2, 3, 2]), options).tanh()
     }),
     ("softmax", |x| x[0].softmax(1) * x[0].log_softmax(0)),
     ("normalised", |x| (&x[0] - x[0].mean_keep(&[1])) / (x[0].variance_keep(&[1], 0) + 0.1).sqrt()),

@@ -2,9 +2,9 @@
 
 use libtest_mimic::Trial;
 use meganeura::data::Dataset;
-use meganeura::nn::{Dropout, Linear};
+use meganeura::nn::{Conv2d, Dropout, GroupNorm, Linear};
 use meganeura::optim::{AdamW, Optimizer, Sgd};
-use meganeura::{Device, FromSeed, Layer, Module, Result, Seed, Tape};
+use meganeura::{Device, FromSeed, Layer, Module, ModuleExt, Result, Seed, Tape, Tensor};
 
 use crate::adapter::gpu_trial;
 use crate::nets::{FrozenStem, Tiny, bits, images, normal, record, tensor};
@@ -24,6 +24,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("leaves_out_what_is_frozen", frozen);
     both("leaves_out_what_nobody_reads", unread);
     both("gives_the_same_bits_again", same_bits);
+    both("gives_the_same_bits_of_long_sums", same_bits_of_long_sums);
     trials.push(Trial::test("plan::is_forgotten_when_there_are_many", many_plans));
 }
 
@@ -215,6 +216,48 @@ fn same_bits(device: &Device) -> Outcome {
     assert_eq!(first, run()?);
     // The steps did do something.
     assert!(first.0.iter().collect::<std::collections::HashSet<_>>().len() == first.0.len());
+    Ok(())
+}
+
+/// Sums so long that they are split, in groups, channels and over the batch.
+#[derive(Module, Debug)]
+#[module(sequential)]
+struct Large {
+    #[module(init = Conv2d::new(1, 8, 3).padding(1))]
+    stem: Conv2d,
+    #[module(init = GroupNorm::new(2, 8), then = relu)]
+    norm: GroupNorm,
+    #[module(init = Linear::new(8 * 40 * 40, 3), before = flatten)]
+    head: Linear,
+}
+
+/// One step from the same state: loss, gradients, parameters and the optimizer's state.
+fn same_bits_of_long_sums(device: &Device) -> Outcome {
+    let images = tensor(device, "images", [16, 1, 40, 40])?;
+    let labels = Tensor::indices(device, [16], &std::array::from_fn::<u32, 16, _>(|i| i as u32 % 3))?;
+    let to_bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let run = || -> Result<_> {
+        let mut net = Large::init(device, 1)?;
+        let mut optimizer = Sgd::new(0.1).momentum(0.9);
+        let (loss, grads) = record(&net, &images, &labels)?;
+        let gradients: Vec<_> =
+            net.named_parameters().into_iter().map(|(_, param)| grads.get(param).expect("trained")).collect();
+        optimizer.step(&mut net, &grads)?;
+        let gradients = gradients.iter().map(|x| Ok(to_bits(&x.to_vec()?))).collect::<Result<Vec<_>>>()?;
+        let once = bits(&net)?;
+        // The second step shows the optimizer's state.
+        let (_, grads) = record(&net, &images, &labels)?;
+        optimizer.step(&mut net, &grads)?;
+        Ok((loss.item()?.to_bits(), gradients, once, bits(&net)?))
+    };
+    let first = run()?;
+    assert_eq!(first, run()?);
+    assert!(first.1.iter().all(|gradient| gradient.iter().any(|&bits| bits << 1 != 0)), "no gradient is 0");
+    assert_ne!(first.2, first.3);
+    if device.is_gpu() {
+        let dumps = device.plan_dumps().concat();
+        assert!(dumps.contains("[reduce×48, reduce×1]"), "no sum was split: {dumps}");
+    }
     Ok(())
 }
 

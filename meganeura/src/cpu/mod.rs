@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::HostBuffer;
 use crate::kernel::native::{OutView, Real, Slice, View};
-use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, Work};
+use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
 
@@ -41,8 +41,7 @@ impl Cpu {
         // One run at a time: the slots are shared, and a run uses all threads anyway.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         prepare_slots(plan, &mut slots)?;
-        let outputs =
-            plan.outputs.iter().map(|&s| HostBuffer::try_zeros(plan.storages[s].dtype, plan.storages[s].elements));
+        let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.blame(s, error)));
         let mut memory = Memory {
             plan,
             leaves: &mut *bindings.leaves,
@@ -71,9 +70,13 @@ impl Cpu {
     }
 }
 
+fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
+    HostBuffer::try_zeros(storage.dtype, storage.elements)
+}
+
 /// Makes the shared slots large enough for a plan, and of its types.
 fn prepare_slots(plan: &Plan, slots: &mut Vec<HostBuffer>) -> Result<()> {
-    for storage in &plan.storages {
+    for (at, storage) in plan.storages.iter().enumerate() {
         let Place::Slot(rank) = storage.place else { continue };
         while slots.len() <= rank && storage.elements > 0 {
             slots.push(HostBuffer::F32(Vec::new()));
@@ -81,7 +84,7 @@ fn prepare_slots(plan: &Plan, slots: &mut Vec<HostBuffer>) -> Result<()> {
         let Some(slot) = slots.get_mut(rank) else { continue };
         if slot.dtype() != storage.dtype || slot.len() < storage.elements {
             *slot = HostBuffer::F32(Vec::new());
-            *slot = HostBuffer::try_zeros(storage.dtype, storage.elements)?;
+            *slot = zeros(*storage).map_err(|error| plan.blame(at, error))?;
         }
     }
     Ok(())

@@ -216,11 +216,22 @@ impl Device {
         }
     }
 
-    pub(crate) fn upload(&self, host: HostBuffer) -> Result<Storage> {
+    /// Refuses a tensor that no buffer of the device may hold, before its numbers are made.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the host's memory says when it is full"))]
+    pub(crate) fn expect_fits(&self, ty: TensorType) -> Result<()> {
+        match &self.0.engine {
+            Engine::Cpu(_) => Ok(()),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.expect_fits(ty.bytes()).map_err(|error| error.context(format!("a tensor {ty}"))),
+        }
+    }
+
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host storages know their type"))]
+    pub(crate) fn upload(&self, host: HostBuffer, ty: TensorType) -> Result<Storage> {
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Storage::Host(Arc::new(host))),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => Ok(Storage::Gpu(gpu.upload(&host)?)),
+            Engine::Gpu(gpu) => Ok(Storage::Gpu(gpu.upload(&host, ty)?)),
         }
     }
 

@@ -40,6 +40,10 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
     .collect()
 }
 
+fn line(dtype: DType, elements: usize) -> TensorType {
+    TensorType::new(dtype, Shape::from([elements]))
+}
+
 impl Gpu {
     /// Whether the matrix units are there and compute what they should, or why they are not used. Asked once.
     pub(crate) fn expect_matrix(&self) -> Result<()> {
@@ -59,12 +63,12 @@ impl Gpu {
         }
         let fails = |error: Error| error.context("its matrix units do not run");
         let (a, b) = (numbers(1, 256), numbers(2, 256));
-        let halves = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)));
+        let halves = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)), line(DType::U32, x.len() / 2));
         let y = self.product("direct", 512, &halves(&a)?, &halves(&b)?).map_err(fails)?;
         expect_product("16×16 product", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
         expect_product("product of a transposed 16×16 matrix", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
         let (a, b) = (numbers(3, 4096), numbers(4, 4096));
-        let floats = |x: &[f32]| self.upload(&HostBuffer::F32(x.to_vec()));
+        let floats = |x: &[f32]| self.upload(&HostBuffer::F32(x.to_vec()), line(DType::F32, x.len()));
         let y = self.product("shared", 4096, &floats(&a)?, &floats(&b)?).map_err(fails)?;
         expect_product("64×64 product", 64, |i, k| a[i * 64 + k], &b, &y)
     }
@@ -74,9 +78,9 @@ impl Gpu {
         let subgroup = self.0.caps.subgroup.1.to_string();
         let source = Source::expand("matrix_probe", &[("FORM", form), ("SUBGROUP", &subgroup)], false)?;
         let pipeline = self.0.pipeline(&source)?;
-        let ty = TensorType::new(DType::F32, Shape::from([elements]));
+        let ty = line(DType::F32, elements);
         // What the kernel leaves out shows.
-        let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]))?;
+        let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;
         let entries: Vec<_> = (0..)
             .zip([a, b, &y])
             .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.raw().as_entire_binding() })

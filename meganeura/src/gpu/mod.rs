@@ -159,10 +159,10 @@ impl Gpu {
     }
 
     /// Refuses what no buffer of the device may hold.
-    fn expect_fits(&self, bytes: usize) -> Result<()> {
+    pub(crate) fn expect_fits(&self, bytes: usize) -> Result<()> {
         let most = self.most_bytes();
         if bytes as u64 > most {
-            bail!(OutOfMemory, "a tensor of {bytes} bytes, {} holds at most {most} in one", self.0.name);
+            bail!(OutOfMemory, "needs {bytes} bytes, {} holds at most {most} in one buffer", self.0.name);
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Gpu {
             self.forget_bind_groups();
             memory.release_unused();
             self.wait()?;
-            memory.create(device, size).map_err(|error| error.context(format!("a tensor of {bytes} bytes")))
+            memory.create(device, size).map_err(|error| error.context(format!("needs {bytes} bytes")))
         })
     }
 
@@ -191,15 +191,15 @@ impl Gpu {
         }
     }
 
-    pub(crate) fn upload(&self, host: &HostBuffer) -> Result<Arc<Buffer>> {
+    pub(crate) fn upload(&self, host: &HostBuffer, ty: TensorType) -> Result<Arc<Buffer>> {
         self.0.check()?;
-        let buffer = self.allocate(host.bytes().len())?;
+        let buffer = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a tensor {ty}")))?;
         self.0.queue.write_buffer(buffer.raw(), 0, host.bytes());
         Ok(buffer)
     }
 
     pub(crate) fn copy(&self, from: &Buffer, ty: TensorType) -> Result<Arc<Buffer>> {
-        let to = self.allocate(ty.bytes())?;
+        let to = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a copy of a tensor {ty}")))?;
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, ty.bytes() as u64);
         self.0.submit(encoder.finish());

@@ -49,7 +49,9 @@ impl Gpu {
     /// Compiles the launches of a plan; `checked` asks for checks also where kernels need none.
     pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
         // Shaders could not even spell the extents of what does not fit.
-        plan.storages.iter().try_for_each(|storage| self.expect_fits(storage.bytes()))?;
+        for (storage, info) in plan.storages.iter().enumerate() {
+            self.expect_fits(info.bytes()).map_err(|error| plan.blame(storage, error))?;
+        }
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
         let sources = launches.iter().map(|(_, launch)| Source::new(launch, checked)).collect::<Result<Vec<_>>>()?;
@@ -98,13 +100,15 @@ impl Gpu {
         let mut arena = lock(&self.0.arena);
         for (rank, &bytes) in plan.slots.iter().enumerate() {
             if arena.slots.get(rank).is_none_or(|slot| slot.raw().size() < bytes as u64) {
-                let buffer = self.allocate(bytes)?;
+                let buffer = self.allocate(bytes).map_err(|error| plan.blame_slot(rank, error))?;
                 if rank < arena.slots.len() { arena.slots[rank] = buffer } else { arena.slots.push(buffer) }
             }
         }
         let host = self.write_host(&mut arena, bindings.host)?;
-        let outputs =
-            plan.outputs.iter().map(|&s| self.allocate(plan.storages[s].bytes())).collect::<Result<Vec<_>>>()?;
+        let output = |&storage: &StorageId| {
+            self.allocate(plan.storages[storage].bytes()).map_err(|error| plan.blame(storage, error))
+        };
+        let outputs = plan.outputs.iter().map(output).collect::<Result<Vec<_>>>()?;
         if poison {
             outputs.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
         }

@@ -36,7 +36,11 @@ impl Distribution {
         let count = shape.elements();
         let mut values = Vec::new();
         if values.try_reserve_exact(count).is_err() {
-            bail!(OutOfMemory, "no room for the initial values of a parameter of shape {shape}");
+            bail!(
+                OutOfMemory,
+                "no room for the {count} initial values of a parameter of shape {shape}, {} bytes while they are drawn",
+                count.saturating_mul(size_of::<f64>())
+            );
         }
         let mut rng = seed.rng();
         match self {

@@ -5,7 +5,7 @@ use meganeura_derive::Module;
 use super::IntoPair;
 use crate::error::bail;
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed};
+use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::Conv2dOptions;
 use crate::{Device, Param, Result, Shape, Var};
 
@@ -132,7 +132,8 @@ impl Init for Conv2dConfig {
         self.check()?;
         let Self { inputs, outputs, kernel: [height, width], options, bias, weight_init } = self;
         let shape = Shape::from([outputs, inputs / options.groups, height, width]);
-        let weight = Param::new(weight_init.sample(device, shape, seed.field("weight"))?);
+        let weight = weight_init.sample(device, shape, seed.field("weight"));
+        let weight = Param::new(init_field("weight", weight)?);
         let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
         let bias = bias.then(draw_bias).transpose()?.map(Param::new);
         Ok(Conv2d { weight, bias, options })

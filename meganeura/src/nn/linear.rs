@@ -6,7 +6,7 @@ use meganeura_derive::Module;
 
 use crate::error::bail;
 use crate::init::Initializer;
-use crate::module::{Init, Layer, Seed};
+use crate::module::{Init, Layer, Seed, init_field};
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// Fully connected layer: `y = x·Wᵀ + b`
@@ -95,7 +95,8 @@ impl Init for LinearConfig {
             bail!(Argument, "linear: from {inputs} to {outputs} numbers; both must be at least 1");
         }
         let shape = Shape::from([outputs, inputs]);
-        let weight = Param::new(weight_init.sample(device, shape, seed.field("weight"))?);
+        let weight = weight_init.sample(device, shape, seed.field("weight"));
+        let weight = Param::new(init_field("weight", weight)?);
         let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
         let bias = bias.then(draw_bias).transpose()?.map(Param::new);
         Ok(Linear { weight, bias })

@@ -9,7 +9,10 @@
 //! |---|---|
 //! | [`Linear`] | `[.., in] → [.., out]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
+//! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
+//! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`MaxPool2d`], [`AvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
@@ -19,19 +22,25 @@
 mod activation;
 mod avg_pool2d;
 mod conv2d;
+mod conv_transpose2d;
 mod dropout;
 mod flatten;
 mod group_norm;
+mod instance_norm2d;
+mod layer_norm;
 mod linear;
 mod max_pool2d;
 mod pair;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
 pub use avg_pool2d::AvgPool2d;
+pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::Dropout;
 pub use flatten::Flatten;
 pub use group_norm::{GroupNorm, GroupNormConfig};
+pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
+pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
 pub use pair::IntoPair;

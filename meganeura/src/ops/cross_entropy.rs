@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::softmax::{around, row_group};
+use super::softmax::{around, row_variants};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
@@ -77,6 +77,8 @@ impl Primitive for CrossEntropy {
             case(&[4, 10], 0.1),
             case(&[2, 7, 3, 2], 0.3),
             case(&[3, 300], 0.0),
+            case(&[133, 10], 0.1),
+            case(&[2, 40, 3, 5], 0.2),
         ]
     }
 }
@@ -116,12 +118,9 @@ impl Kernel for CrossEntropy {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, classes, inner) = around(x[0].ty.shape, 1);
-        let mut defines = define![WG: row_group(classes), ROWS: rows, CLASSES: classes, INNER: inner];
+        let mut defines = define![ROWS: rows, CLASSES: classes, INNER: inner];
         defines.push(("SMOOTH", literal(self.smoothing.0)));
-        vec![Variant::simple(
-            "tree",
-            Launch::new("cross_entropy", defines, (2, 2), rows * inner).stores_through_epilogue(),
-        )]
+        row_variants("cross_entropy", &defines, (2, 2), (rows, classes, inner))
     }
 }
 

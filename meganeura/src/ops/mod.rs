@@ -34,7 +34,7 @@ pub use pointwise::Pointwise;
 pub use random::philox;
 pub use view::View;
 
-pub use self::conv2d::Conv2dOptions;
+pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, View as Operand};

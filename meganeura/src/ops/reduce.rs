@@ -1,14 +1,25 @@
 //! Reductions over any axes: sum, maximum, minimum; and what is made of them: mean and variance.
 
+mod forms;
+
+use std::ops::Range;
 use std::panic::Location;
 
 use rayon::prelude::*;
 
+pub(super) use self::forms::lanes;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Result, Shape, TensorType};
+use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+
+/// On the CPU, results of which there are fewer than this are split into parts …
+const FEW: usize = 256;
+/// … of so many elements at least …
+const PART: usize = 1 << 14;
+/// … and at most so many parts.
+const PARTS: usize = 256;
 
 /// `y[kept] = fold over the reduced axes of x`
 ///
@@ -106,6 +117,16 @@ impl Primitive for Reduce {
             cases.push(case(fold, &[1], &[2, 1030]));
         }
         cases.push(case(Fold::Sum, &[], &[2, 3]));
+        // Long enough to be split, by rows and by columns, into parts of different lengths. The serial form adds one term
+        // after the other to a sum of size √K: each rounds by as many units of a term.
+        for fold in [Fold::Sum, Fold::Max] {
+            cases.push(case(fold, &[0], &[50_001]).tolerance(1e-4));
+            cases.push(case(fold, &[0, 2], &[3, 2, 6007]));
+            cases.push(case(fold, &[0], &[3001, 5]));
+            cases.push(case(fold, &[0], &[301, 70]));
+        }
+        cases.push(case(Fold::Sum, &[0], &[33_001, 3]));
+        cases.push(case(Fold::Min, &[1], &[3, 77, 65]));
         cases.push(Case::recorded("sum", &[&[4, 6, 5]], |x| x[0].permute(&[2, 0, 1]).sum_over(&[0, 2])));
         cases.push(Case::recorded("sum", &[&[4, 6]], |x| x[0].slice(1, 1..4).expand([3, 4, 3]).sum_over(&[1])));
         cases
@@ -130,51 +151,57 @@ impl Kernel for Reduce {
         let (kept, reduced) = x.layout().split(&self.axes);
         let (kept, reduced) = (kept.collapse(), reduced.collapse());
         let data = x.floats();
-        let columns = kept.strides().last().is_some_and(|&stride| stride == 1);
-        let rows = reduced.strides().last().is_some_and(|&stride| stride == 1);
-        if columns && !rows {
-            self.columns(data, &kept, &reduced, y);
+        let side_by_side = |layout: &Layout| layout.strides().last().is_some_and(|&stride| stride == 1);
+        let columns = side_by_side(&kept) && !side_by_side(&reduced);
+        let (outs, len) = (y.len(), reduced.shape().elements());
+        // Few results with many elements each: parts of those, whose number depends on the shape alone, not on the threads.
+        let chunk = PART.max(len.div_ceil(PARTS));
+        if outs < FEW && len > chunk {
+            let mut partials = vec![self.fold.start(); outs * len.div_ceil(chunk)];
+            partials.par_chunks_mut(outs).enumerate().for_each(|(part, y)| {
+                let range = part * chunk..len.min((part + 1) * chunk);
+                if columns {
+                    self.columns(data, &kept, &reduced, range, y);
+                } else {
+                    y.iter_mut()
+                        .enumerate()
+                        .for_each(|(o, y)| *y = self.row(data, kept.at(o), &reduced, range.clone()));
+                }
+            });
+            y.copy_from_slice(&partials[..outs]);
+            for part in partials[outs..].chunks_exact(outs) {
+                y.iter_mut().zip(part).for_each(|(y, &x)| *y = self.fold.join(*y, x));
+            }
+        } else if columns {
+            self.columns(data, &kept, &reduced, 0..len, y);
         } else {
-            let work = reduced.shape().elements();
-            native::parallel(y, native::grain(work), |first, part| {
+            native::parallel(y, native::grain(len), |first, part| {
                 for (i, y) in part.iter_mut().enumerate() {
-                    *y = self.row(data, kept.at(first + i), &reduced);
+                    *y = self.row(data, kept.at(first + i), &reduced, 0..len);
                 }
             });
         }
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (kept, reduced) = x[0].layout.split(&self.axes);
-        let outs = y[0].shape.elements();
-        let len = reduced.shape().elements();
-        let defines = |form: &str, group: usize| {
-            let mut defines = define![FORM: form, OP: self.name(), OUTS: outs, LEN: len, WG: group];
-            defines.extend([("BASE", offset(&kept, "o")), ("STEP", offset(&reduced, "r"))]);
-            defines
-        };
-        let variant = |name, group, workgroups| {
-            let launch = Launch::new("reduce", defines(name, group), (1, 1), workgroups);
-            Variant::simple(name, launch.loads_through_prologue(0).stores_through_epilogue())
-        };
-        let (tree, serial) = (variant("tree", 128, outs), variant("serial", 64, outs.div_ceil(64)));
-        if len >= 64 { vec![tree, serial] } else { vec![serial, tree] }
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        forms::variants(self.name(), &x[0], &self.axes)
     }
 }
 
 impl Reduce {
-    /// Folds the elements of one result: runs of the innermost reduced axis, each in eight interleaved partials so that
-    /// the loop is SIMD and rounding errors grow with the eighth of its length.
-    fn row<T: Real>(&self, data: &[T], base: usize, reduced: &crate::Layout) -> T {
+    /// Folds a range of the elements of one result: runs of the innermost reduced axis, each in eight interleaved partials so
+    /// that the loop is SIMD and rounding errors grow with the eighth of its length.
+    fn row<T: Real>(&self, data: &[T], base: usize, reduced: &Layout, range: Range<usize>) -> T {
         let fold = self.fold;
         let inner = reduced.shape().dims().last().copied().unwrap_or(1);
         let stride = reduced.strides().last().copied().unwrap_or(1);
-        let mut total = fold.start();
-        for run in 0..reduced.shape().elements() / inner {
-            let start = base + reduced.at(run * inner);
+        let (mut total, mut at) = (fold.start(), range.start);
+        while at < range.end {
+            let start = base + reduced.at(at);
+            let count = (inner - at % inner).min(range.end - at);
             let mut lanes = [fold.start::<T>(); 8];
             if stride == 1 {
-                let run = &data[start..start + inner];
+                let run = &data[start..start + count];
                 let (chunks, rest) = run.as_chunks::<8>();
                 for chunk in chunks {
                     for (lane, &x) in lanes.iter_mut().zip(chunk) {
@@ -185,25 +212,26 @@ impl Reduce {
                     *lane = fold.join(*lane, x);
                 }
             } else {
-                for i in 0..inner {
+                for i in 0..count {
                     lanes[i % 8] = fold.join(lanes[i % 8], data[start + i * stride]);
                 }
             }
             let run = lanes.into_iter().reduce(|a, b| fold.join(a, b)).expect("eight lanes");
             total = fold.join(total, run);
+            at += count;
         }
         total
     }
 
-    /// Folds rows of consecutive results at once, where those lie side by side and the reduced elements do not.
-    fn columns<T: Real>(&self, data: &[T], kept: &crate::Layout, reduced: &crate::Layout, y: &mut [T]) {
+    /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do not.
+    fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
         let block = width.min(256);
         y.par_chunks_mut(width).enumerate().for_each(|(row, y)| {
             let base = kept.at(row * width);
             y.par_chunks_mut(block).enumerate().for_each(|(part, y)| {
                 y.fill(self.fold.start());
-                for r in 0..reduced.shape().elements() {
+                for r in range.clone() {
                     let start = base + part * block + reduced.at(r);
                     let len = y.len();
                     for (y, &x) in y.iter_mut().zip(&data[start..start + len]) {

@@ -1,5 +1,6 @@
 //! Softmax and its logarithm along an axis.
 
+use super::reduce::lanes;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, View};
@@ -21,9 +22,32 @@ pub(super) fn around(shape: Shape, axis: usize) -> (usize, usize, usize) {
     (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
 }
 
-/// A workgroup that is not mostly idle over rows of this length.
-pub(super) fn row_group(len: usize) -> usize {
-    if len > 128 { 128 } else { 32 }
+/// The ways to launch a kernel that works on rows, the best one first. One invocation takes a row where those are short, or
+/// plenty; else a few do, up to a whole workgroup: neighbours where the row's elements lie side by side, and where rows do
+/// (with an axis after theirs), a row of the workgroup apart. `defines` are the kernel's, less those of `shared/segments`.
+pub(super) fn row_variants(
+    kernel: &'static str,
+    defines: &[(&'static str, String)],
+    bindings: (usize, usize),
+    (outer, len, inner): (usize, usize, usize),
+) -> Vec<Variant> {
+    let rows = outer.saturating_mul(inner);
+    let serial = ("serial", 64, 1, 0);
+    let neighbours = ("rows", 256, lanes(len), 0);
+    let across = ("columns", 256, 256 / inner.min(64).next_power_of_two(), 1);
+    let forms = match (len, inner) {
+        (..4, _) => [serial, neighbours, across],
+        (_, 1) => [neighbours, serial, across],
+        _ if len <= 32 || rows >= 1 << 16 => [serial, across, neighbours],
+        _ => [across, serial, neighbours],
+    };
+    let variant = |(name, group, lanes, across): (&'static str, usize, usize, u32)| {
+        let mut defines = defines.to_vec();
+        defines.extend(define![WG: group, LANES: lanes, ACROSS: across]);
+        let launch = Launch::new(kernel, defines, bindings, rows.div_ceil(group / lanes));
+        Variant::simple(name, launch.stores_through_epilogue())
+    };
+    forms.map(variant).into()
 }
 
 impl Primitive for Softmax {
@@ -53,8 +77,17 @@ impl Primitive for Softmax {
     fn cases() -> Vec<super::case::Case> {
         let case =
             |x: &[usize], axis, log| super::case::Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
-        let shapes: [(&[usize], usize); 5] =
-            [(&[1, 1], 1), (&[3, 5], 1), (&[4, 7, 3], 1), (&[6, 2], 0), (&[2, 515], 1)];
+        let shapes: [(&[usize], usize); 8] = [
+            (&[1, 1], 1),
+            (&[3, 5], 1),
+            (&[4, 7, 3], 1),
+            (&[6, 2], 0),
+            (&[2, 515], 1),
+            (&[131, 10], 1),
+            // more than 32 elements, some distance apart
+            (&[2, 45, 3, 5], 1),
+            (&[70, 81], 0),
+        ];
         shapes.iter().flat_map(|&(x, axis)| [case(x, axis, false), case(x, axis, true)]).collect()
     }
 }
@@ -90,8 +123,8 @@ impl Kernel for Softmax {
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (outer, len, inner) = around(x[0].ty.shape, self.axis);
         let log = u32::from(self.log);
-        let defines = define![WG: row_group(len), OUTER: outer, LEN: len, INNER: inner, LOG: log];
-        vec![Variant::simple("tree", Launch::new("softmax", defines, (1, 1), outer * inner).stores_through_epilogue())]
+        let defines = define![OUTER: outer, LEN: len, INNER: inner, LOG: log];
+        row_variants("softmax", &defines, (1, 1), (outer, len, inner))
     }
 }
 

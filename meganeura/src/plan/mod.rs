@@ -7,6 +7,7 @@
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! vanish into layouts, and kernels are asked for the ways to launch them.
 
+mod blame;
 mod choose;
 mod dump;
 mod fuse;

@@ -304,14 +304,7 @@ impl Tape {
 
     /// The path of the parameter that a value is, if it is one.
     pub(crate) fn path_of(&self, value: ValueId) -> Option<Arc<str>> {
-        let recording = self.recording.borrow();
-        match recording.graph.maker(value).source {
-            Source::Leaf(leaf) => match &recording.leaves[leaf] {
-                Leaf::Cell { cell, .. } => cell.path(),
-                Leaf::Input(_) => None,
-            },
-            _ => None,
-        }
+        self.recording.borrow().path(value)
     }
 
     pub(crate) fn with_graph<R>(&self, f: impl FnOnce(&Graph) -> R) -> R {
@@ -334,6 +327,16 @@ impl Tape {
 }
 
 impl Recording {
+    fn path(&self, value: ValueId) -> Option<Arc<str>> {
+        match self.graph.maker(value).source {
+            Source::Leaf(leaf) => match &self.leaves[leaf] {
+                Leaf::Cell { cell, .. } => cell.path(),
+                Leaf::Input(_) => None,
+            },
+            _ => None,
+        }
+    }
+
     fn push(
         &mut self,
         source: Source,

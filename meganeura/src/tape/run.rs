@@ -4,11 +4,12 @@ use std::sync::{Arc, MutexGuard};
 
 use super::{Leaf, Recording, Tape, Var};
 use crate::error::bail;
-use crate::graph::{Source, ValueId};
+use crate::graph::{Node, Source, ValueId};
+use crate::ops::Op;
 use crate::param::{Cell, State};
 use crate::plan::{Bindings, Request};
 use crate::tensor::Storage;
-use crate::{Device, Result, Tensor};
+use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 impl Tape {
     /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
@@ -69,7 +70,7 @@ impl Recording {
             leaves.push(self.leaf_storage(leaf, replaced)?);
         }
         let request = Request { graph: &self.graph, outputs, assigns: &assigned };
-        let executable = self.device.plan(&request)?;
+        let executable = self.device.plan(&request).map_err(|error| self.locate(error))?;
         let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
         for ((cell, _), &(leaf, _)) in assigns.iter().zip(&assigned) {
             lent.lend(&self.device, leaf, cell)?;
@@ -81,9 +82,32 @@ impl Recording {
         drop(lent);
         Ok(outputs
             .iter()
-            .zip(results?)
+            .zip(results.map_err(|error| self.locate(error))?)
             .map(|(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage))
             .collect())
+    }
+
+    /// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name the
+    /// one with the largest tensor.
+    fn locate(&self, error: Error) -> Error {
+        let Some(op) = error.op().filter(|_| error.kind() == ErrorKind::OutOfMemory) else { return error };
+        let types = |node: &Node| node.inputs.iter().map(|&x| self.graph.ty(x)).collect::<Vec<_>>();
+        let largest = |node: &Node| types(node).iter().chain(&node.types).map(TensorType::bytes).max();
+        let named = |(_, node): &(usize, &Node)| matches!(&node.source, Source::Op(known) if known.name() == op);
+        let Some((at, node)) =
+            self.graph.nodes().iter().enumerate().filter(named).max_by_key(|(_, node)| largest(node))
+        else {
+            return error;
+        };
+        let error = error.at(self.origins[at]);
+        // A view is named by the parameter that it shows.
+        let path = |mut x: ValueId| {
+            while let Node { source: Source::Op(Op::View(_)), inputs, .. } = self.graph.maker(x) {
+                x = inputs[0];
+            }
+            self.path(x)
+        };
+        node.inputs.iter().fold(error, |error, &x| error.operand(self.graph.ty(x), path(x)))
     }
 
     fn leaf_storage(&self, leaf: &Leaf, replaced: &[(ValueId, Tensor)]) -> Result<Storage> {

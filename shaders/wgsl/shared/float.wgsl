@@ -5,6 +5,11 @@ fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
+/// Neither NaN nor infinite.
+fn is_finite(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
+}
+
 fn quiet_nan() -> f32 {
     // A variable, because a constant expression must be finite.
     var bits = 0x7fc00000u;

@@ -40,14 +40,16 @@ impl Primitive for Conv2dGradInput {
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};
-        super::geometry::cases(|options, x, w| {
+        let mut cases = super::geometry::cases(|options, x, w| {
             let y = Geometry::new(x, w, options).expect("cases fit").output();
             let naive = move |a: &[Array]| {
                 let zeros = Array { shape: x, data: vec![0.0; x.elements()] };
                 vec![super::geometry::naive(&[zeros, a[1].clone(), a[0].clone()], options, x, w).swap_remove(1)]
             };
             Case::new(Self { options, input: x }).input(y.dims()).input(w.dims()).tolerance(1e-5).naive(naive)
-        })
+        });
+        cases.extend(super::transpose::cases());
+        cases
     }
 }
 

@@ -5,12 +5,14 @@ pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
 mod launch;
+mod transpose;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
 use launch::Pass;
+pub use transpose::ConvTranspose2dOptions;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};

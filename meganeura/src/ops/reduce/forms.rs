@@ -1,0 +1,213 @@
+//! How a reduction is launched on a GPU: the forms, and which fits which shape.
+//!
+//! A result is folded by one invocation, or by a segment of a workgroup whose members are neighbours (rows: the reduced
+//! elements lie side by side) or a row apart (columns: the results do). Where that leaves most of a GPU idle, the results are
+//! split into parts, which a second launch folds in order.
+//!
+//! | results lie side by side | elements of each | results | form |
+//! |---|---|---|---|
+//! | any | below 8 | any | serial |
+//! | yes | up to 32, or of 65,536 results | any | serial |
+//! | yes | less than 64 for each invocation | any | columns |
+//! | yes | more | fill 512 workgroups | columns |
+//! | yes | more | fewer | split columns |
+//! | no | less than 64 for each invocation | any | rows |
+//! | no | more | fill 512 workgroups | rows |
+//! | no | more | fewer | split rows |
+//!
+//! The table depends on shapes and layouts alone, so that the same step gives the same bits on every device that computes the
+//! same way.
+
+use crate::Layout;
+use crate::kernel::launch::{Argument, Binding, Launch, Variant, define, offset};
+
+/// Invocations of a workgroup, but for the serial form.
+const GROUP: usize = 256;
+
+/// Workgroups that keep a large GPU busy.
+const ENOUGH: usize = 1024;
+
+/// Elements that an invocation of a split result folds at least; a quarter of what makes a split worth its second launch.
+const EACH: usize = 16;
+
+/// The layouts of a reduction's results and of the elements of each, and their numbers.
+struct Extents {
+    kept: Layout,
+    reduced: Layout,
+    outs: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Serial,
+    Rows,
+    Columns,
+    SplitRows,
+    SplitColumns,
+}
+
+/// How the invocations of a workgroup share the work.
+#[derive(Clone, Copy)]
+struct Segments {
+    group: usize,
+    /// Invocations for a result.
+    lanes: usize,
+    across: bool,
+}
+
+impl Segments {
+    fn of(form: Form, outs: usize, len: usize) -> Self {
+        match form {
+            Form::Serial => Self { group: 64, lanes: 1, across: false },
+            Form::Rows | Form::SplitRows => Self { group: GROUP, lanes: lanes(len), across: false },
+            Form::Columns | Form::SplitColumns => {
+                Self { group: GROUP, lanes: GROUP / outs.min(64).next_power_of_two(), across: true }
+            }
+        }
+    }
+
+    fn blocks(self, outs: usize) -> usize {
+        outs.div_ceil(self.group / self.lanes)
+    }
+
+    /// Into how many parts results are split, if they are.
+    fn parts(self, outs: usize, len: usize) -> usize {
+        let most = ENOUGH / self.blocks(outs).min(ENOUGH);
+        most.min(len / (EACH * self.lanes))
+    }
+}
+
+/// Neighbouring invocations for a row of this length: a power of two, so many that each reads up to four elements of a short one.
+pub(in crate::ops) fn lanes(len: usize) -> usize {
+    len.div_ceil(4).min(GROUP).next_power_of_two()
+}
+
+impl Form {
+    const ALL: [Self; 5] = [Self::Serial, Self::Rows, Self::Columns, Self::SplitRows, Self::SplitColumns];
+
+    fn best(extents: &Extents) -> Self {
+        let &Extents { kept, reduced, outs, len } = extents;
+        let side_by_side = |layout: &Layout| layout.strides().last().is_some_and(|&stride| stride == 1);
+        let columns = side_by_side(&kept) && !side_by_side(&reduced);
+        if len < 8 || (columns && (len <= 32 || outs >= 1 << 16)) {
+            return Self::Serial;
+        }
+        let (whole, split) = if columns { (Self::Columns, Self::SplitColumns) } else { (Self::Rows, Self::SplitRows) };
+        let segments = Segments::of(whole, outs, len);
+        if len >= 4 * EACH * segments.lanes && segments.parts(outs, len) > 1 { split } else { whole }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Serial => "serial",
+            Self::Rows => "rows",
+            Self::Columns => "columns",
+            Self::SplitRows => "split rows",
+            Self::SplitColumns => "split columns",
+        }
+    }
+
+    fn variant(self, op: &'static str, extents: &Extents) -> Variant {
+        let &Extents { kept, reduced, outs, len } = extents;
+        let segments = Segments::of(self, outs, len);
+        let places = (offset(&kept, "o"), offset(&reduced, "r"));
+        let (input, output) = (Binding::Input(0), Binding::Output(0));
+        if matches!(self, Self::Serial | Self::Rows | Self::Columns) {
+            let launch = launch(op, segments, (outs, len, 1), places, [input, output]);
+            return Variant { name: self.name(), launches: vec![launch], scratch: Vec::new() };
+        }
+        // Tests run this form on what is too short for it; no part may be empty.
+        let chunk = len.div_ceil(segments.parts(outs, len).clamp(2, len.max(2)));
+        let parts = len.div_ceil(chunk);
+        let first = launch(op, segments, (outs, len, parts), places, [input, Binding::Scratch(0)]);
+        let form = if parts < 8 { Self::Serial } else { Self::Columns };
+        let segments = Segments::of(form, outs, parts);
+        let places = ("o".into(), format!("r * {outs}u"));
+        let second = launch(op, segments, (outs, parts, 1), places, [Binding::Scratch(0), output]);
+        Variant { name: self.name(), launches: vec![first, second], scratch: vec![parts.saturating_mul(outs)] }
+    }
+}
+
+fn launch(
+    op: &'static str,
+    segments: Segments,
+    (outs, len, parts): (usize, usize, usize),
+    (base, step): (String, String),
+    bindings: [Binding; 2],
+) -> Launch {
+    let Segments { group, lanes, across } = segments;
+    let name = |binding, named: &'static str| if matches!(binding, Binding::Scratch(_)) { "scratch" } else { named };
+    let (from, to) = (name(bindings[0], "operand"), name(bindings[1], "result"));
+    let mut defines = define![WG: group, LANES: lanes, ACROSS: u32::from(across), OP: op, OUTS: outs, LEN: len];
+    defines.extend(define![PARTS: parts, CHUNK: len.div_ceil(parts), BASE: base, STEP: step, FROM: from, TO: to]);
+    let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
+    launch.bindings = bindings.into();
+    if from == "operand" {
+        launch = launch.loads_through_prologue(0);
+    }
+    if to == "result" { launch.stores_through_epilogue() } else { launch }
+}
+
+/// Every form, the one that fits best first.
+pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize]) -> Vec<Variant> {
+    let (kept, reduced) = x.layout.split(axes);
+    let (kept, reduced) = (kept.collapse(), reduced.collapse());
+    let (outs, len) = (kept.shape().elements(), reduced.shape().elements());
+    let extents = Extents { kept, reduced, outs, len };
+    let best = Form::best(&extents);
+    let rest = Form::ALL.into_iter().filter(|form| *form != best);
+    std::iter::once(best).chain(rest).map(|form| form.variant(op, &extents)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Shape, TensorType};
+
+    fn best(shape: &[usize], axes: &[usize]) -> Variant {
+        let ty = TensorType::new(DType::F32, Shape::new(shape));
+        variants("sum", &Argument { ty, layout: Layout::contiguous(ty.shape) }, axes).swap_remove(0)
+    }
+
+    #[test]
+    fn the_form_follows_the_shape() {
+        for (shape, axes, name) in [
+            (&[10_000_000][..], &[0][..], "split rows"),
+            (&[5000], &[0], "rows"),
+            // rows of a matrix
+            (&[60_000, 10], &[1], "rows"),
+            (&[60_000, 7], &[1], "serial"),
+            (&[4096, 4096], &[1], "rows"),
+            (&[16, 1_000_000], &[1], "split rows"),
+            // columns of a matrix: the gradient of a bias
+            (&[32, 1000], &[0], "serial"),
+            (&[512, 1000], &[0], "split columns"),
+            (&[200, 1000], &[0], "columns"),
+            (&[100_000, 10], &[0], "split columns"),
+            (&[1000, 100_000], &[0], "serial"),
+            // the gradient of a bias of a convolution
+            (&[32, 64, 56, 56], &[0, 2, 3], "split rows"),
+            (&[8, 64, 7, 7], &[0, 2, 3], "rows"),
+            // a channel's mean at each pixel
+            (&[8, 64, 7, 7], &[1], "columns"),
+        ] {
+            assert_eq!(best(shape, axes).name, name, "{shape:?} over {axes:?}");
+        }
+    }
+
+    #[test]
+    fn no_part_is_empty_and_few_are_small() {
+        for len in [8193, 16_384, 100_003, 10_000_000] {
+            let variant = best(&[3, len], &[1]);
+            let define = |name: &str| {
+                let defines = &variant.launches[0].defines;
+                defines.iter().find(|(known, _)| *known == name).expect("defined").1.parse::<usize>().expect("a number")
+            };
+            let (parts, chunk) = (define("PARTS"), define("CHUNK"));
+            assert!((parts - 1) * chunk < len && len <= parts * chunk, "{parts} parts of {chunk} of {len}");
+            assert!(parts == 1 || chunk >= EACH * GROUP);
+            assert!(variant.launches[0].workgroups <= ENOUGH);
+        }
+    }
+}

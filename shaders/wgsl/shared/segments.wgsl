@@ -1,0 +1,87 @@
+// Reductions over segments of a workgroup: LANES of its WG invocations that work on one thing, so that a workgroup works on
+// SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for elements that lie side by side. ACROSS 1: neighbours are
+// members of neighbouring segments, for things that lie side by side. In both, neighbours read neighbouring addresses.
+//
+// The order is that of a tree, fixed. All invocations of a workgroup must call a reduction together; each gets the result of its
+// segment. LANES and `WG`, a constant of the kernel, are powers of two.
+
+#include "shared/float"
+
+const LANES: u32 = ${LANES};
+const SEGMENTS: u32 = WG / LANES;
+
+var<workgroup> segment_partials: array<f32, WG>;
+
+#if ACROSS == 1
+const NEXT_MEMBER: u32 = SEGMENTS;
+
+fn segment_of(lane: u32) -> u32 {
+    return lane % SEGMENTS;
+}
+
+fn member_of(lane: u32) -> u32 {
+    return lane / SEGMENTS;
+}
+#else
+const NEXT_MEMBER: u32 = 1u;
+
+fn segment_of(lane: u32) -> u32 {
+    return lane / LANES;
+}
+
+fn member_of(lane: u32) -> u32 {
+    return lane % LANES;
+}
+#endif
+
+/// What the segment's first member holds, once all have reduced. Afterwards the partials may be written again.
+fn segment_result(lane: u32) -> f32 {
+    workgroupBarrier();
+    let result = segment_partials[lane - member_of(lane) * NEXT_MEMBER];
+    workgroupBarrier();
+    return result;
+}
+
+fn segment_sum(lane: u32, value: f32) -> f32 {
+    if LANES == 1u {
+        return value;
+    }
+    segment_partials[lane] = value;
+    for (var stride = LANES / 2u; stride > 0u; stride /= 2u) {
+        workgroupBarrier();
+        if member_of(lane) < stride {
+            segment_partials[lane] += segment_partials[lane + stride * NEXT_MEMBER];
+        }
+    }
+    return segment_result(lane);
+}
+
+/// NaN if any value is.
+fn segment_max(lane: u32, value: f32) -> f32 {
+    if LANES == 1u {
+        return value;
+    }
+    segment_partials[lane] = value;
+    for (var stride = LANES / 2u; stride > 0u; stride /= 2u) {
+        workgroupBarrier();
+        if member_of(lane) < stride {
+            segment_partials[lane] = m_max(segment_partials[lane], segment_partials[lane + stride * NEXT_MEMBER]);
+        }
+    }
+    return segment_result(lane);
+}
+
+/// NaN if any value is.
+fn segment_min(lane: u32, value: f32) -> f32 {
+    if LANES == 1u {
+        return value;
+    }
+    segment_partials[lane] = value;
+    for (var stride = LANES / 2u; stride > 0u; stride /= 2u) {
+        workgroupBarrier();
+        if member_of(lane) < stride {
+            segment_partials[lane] = m_min(segment_partials[lane], segment_partials[lane + stride * NEXT_MEMBER]);
+        }
+    }
+    return segment_result(lane);
+}

@@ -1,0 +1,123 @@
+//! NaN, infinities and ties in operations that work on rows or windows, in every form that they have.
+
+use libtest_mimic::Trial;
+use meganeura::{Device, Result, Tape, Tensor, Var};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+
+const NAN: f32 = f32::NAN;
+const INF: f32 = f32::INFINITY;
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let mut both = |name: &str, run: fn(&Device) -> Outcome| {
+        trials.push(Trial::test(format!("special::{name}"), move || run(&Device::cpu().for_testing(0)?)));
+        trials.push(gpu_trial(format!("special::gpu::{name}"), move |device| {
+            (0..5).try_for_each(|variant| run(&device.for_testing(variant)?))
+        }));
+    };
+    both("nan_stays_in_its_row", nan);
+    both("infinities", infinities);
+    both("nan_wins_a_window", windows);
+    both("the_first_of_ties_gets_the_gradient", ties);
+}
+
+/// A matrix of small numbers with a special one in row 2 (of 5), column `at`.
+fn matrix(device: &Device, columns: usize, at: usize, special: f32) -> Result<Var> {
+    let mut x: Vec<_> = (0..5 * columns).map(|i| (i % 7) as f32 - 3.0).collect();
+    x[2 * columns + at] = special;
+    Ok(Tape::new(device).input(&Tensor::from_slice(device, [5, columns], &x)?))
+}
+
+/// Rows as short as one element and so long that they are split.
+const COLUMNS: [(usize, usize); 5] = [(1, 0), (9, 8), (50, 0), (700, 431), (5_000, 4_999)];
+
+fn nan(device: &Device) -> Outcome {
+    type Fold = fn(&Var, &[usize]) -> Var;
+    let folds: [(&str, Fold); 3] = [("sum", Var::sum_over), ("max", Var::max_over), ("min", Var::min_over)];
+    for (columns, at) in COLUMNS {
+        let x = matrix(device, columns, at, NAN)?;
+        for (name, fold) in folds {
+            let only = |y: Var, place: usize| -> Outcome {
+                let y = y.to_vec()?;
+                assert!(y.iter().enumerate().all(|(i, y)| y.is_nan() == (i == place)), "{name} of {columns}: {y:?}");
+                Ok(())
+            };
+            only(fold(&x, &[1]), 2)?;
+            only(fold(&x, &[0]), at)?;
+            only(fold(&x.t(), &[0]), 2)?;
+        }
+        assert!(x.sum().item()?.is_nan() && x.max().item()?.is_nan() && x.min().item()?.is_nan());
+        let labels = Tensor::indices(device, [5], &[0; 5])?;
+        let loss = x.cross_entropy_rows(&labels, 0.1).to_vec()?;
+        assert!(loss.iter().enumerate().all(|(row, loss)| loss.is_nan() == (row == 2)), "{columns}: {loss:?}");
+        for y in [x.softmax(1), x.log_softmax(1), x.t().softmax(0).t()] {
+            let y = y.to_vec()?;
+            assert!(y.iter().enumerate().all(|(i, y)| y.is_nan() == (i / columns == 2)), "{columns}: {y:?}");
+        }
+    }
+    Ok(())
+}
+
+fn infinities(device: &Device) -> Outcome {
+    for (columns, at) in COLUMNS {
+        let (least, most) = (matrix(device, columns, at, -INF)?, matrix(device, columns, at, INF)?);
+        assert_eq!(most.max_over(&[1]).to_vec()?[2], INF);
+        assert_eq!(least.min_over(&[1]).to_vec()?[2], -INF);
+        assert_eq!(least.max_over(&[1]).to_vec()?[2], if columns == 1 { -INF } else { largest_of(columns, at) });
+        assert_eq!([least.sum_over(&[1]).to_vec()?[2], most.sum().item()?], [-INF, INF]);
+        // Of nothing but −∞ the maximum is that, not what a fold starts with.
+        let all = Tape::new(device).input(&Tensor::full(device, [3, columns], -INF)?);
+        assert_eq!(all.max_over(&[1]).to_vec()?, [-INF; 3]);
+        assert_eq!((&all * -1.0).min_over(&[0]).to_vec()?, vec![INF; columns]);
+        // Of +∞, or of nothing but −∞, there is no softmax.
+        let labels = Tensor::indices(device, [5], &[0; 5])?;
+        assert!(most.softmax(1).to_vec()?[2 * columns..3 * columns].iter().all(|y| y.is_nan()), "{columns}");
+        assert!(most.cross_entropy_rows(&labels, 0.0).to_vec()?[2].is_nan(), "{columns}");
+        assert!(all.softmax(1).to_vec()?.iter().all(|y| y.is_nan()), "{columns}");
+        if columns > 1 {
+            // A masked class has no probability and does not disturb the others.
+            let y = least.softmax(1);
+            assert_eq!(y.to_vec()?[2 * columns + at], 0.0);
+            assert!(y.sum_over(&[1]).to_vec()?.iter().all(|sum| (sum - 1.0).abs() < 1e-4), "{columns}");
+        }
+    }
+    Ok(())
+}
+
+/// The largest element of row 2 of [`matrix`] but for the special one.
+fn largest_of(columns: usize, at: usize) -> f32 {
+    let row = (0..columns).filter(|&c| c != at).map(|c| ((2 * columns + c) % 7) as f32 - 3.0);
+    row.fold(-INF, f32::max)
+}
+
+fn windows(device: &Device) -> Outcome {
+    let tape = Tape::new(device);
+    let x = [1.0, NAN, 3.0, NAN, 5.0, -INF, -INF, -INF, INF];
+    let x = tape.input(&Tensor::from_slice(device, [1, 1, 3, 3], &x)?);
+    let y = x.max_pool2d([2, 2], [1, 1], [0, 0], [1, 1]);
+    let values = y.to_vec()?;
+    assert!(values[..3].iter().all(|y| y.is_nan()) && values[3] == INF, "{values:?}");
+    let average = x.avg_pool2d([2, 2], [1, 1], [0, 0], true).to_vec()?;
+    // The last window holds both infinities' neighbours: 5 and three others, one of them +∞, two −∞.
+    assert!(average.iter().all(|y| y.is_nan()), "{average:?}");
+    Ok(())
+}
+
+fn ties(device: &Device) -> Outcome {
+    let tape = Tape::new(device);
+    // Overlapping windows, each with its largest number twice or more; and one of NaN.
+    let x = [2.0, 2.0, 0.0, 2.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, NAN, NAN];
+    let x = tape.input(&Tensor::from_slice(device, [1, 1, 3, 4], &x)?);
+    let y = x.max_pool2d([2, 2], [1, 1], [0, 0], [1, 1]);
+    let dy = tape.input(&Tensor::from_slice(device, [1, 1, 2, 3], &[1.0, 10.0, 100.0, 1e3, 1e4, 1e5])?);
+    let grads = tape.backward_with(&y, &dy)?;
+    let dx = grads.of(&x).expect("depends").to_vec()?;
+    assert_eq!(dx, [1.0, 10.0, 0.0, 100.0, 0.0, 1e3, 0.0, 0.0, 0.0, 0.0, 1.1e5, 0.0]);
+    // Where all are equal, the first of each window.
+    let x = tape.input(&Tensor::zeros(device, [1, 1, 3, 3])?);
+    let y = x.max_pool2d([3, 3], [1, 1], [1, 1], [1, 1]);
+    let grads = tape.backward(&y.sum())?;
+    assert_eq!(grads.of(&x).expect("depends").to_vec()?, [4.0, 2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+    Ok(())
+}
