@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::pipelines::Pipelines;
+use super::store::{self, Store};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
@@ -100,7 +101,7 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor))
         };
         // What is optional must not keep a device from being used at all.
-        let features = timer::features(adapter) | matrix::features(adapter);
+        let features = timer::features(adapter) | matrix::features(adapter) | store::features(adapter);
         let opened = open(features).or_else(|_| open(wgpu::Features::empty()));
         let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
@@ -117,7 +118,7 @@ impl Gpu {
         });
         Ok(Self(Arc::new(Inner {
             name,
-            pipelines: Pipelines::default(),
+            pipelines: Pipelines::new(Store::open(&device, &info)),
             device,
             queue,
             caps: caps(&info, &limits),
