@@ -24,6 +24,8 @@
 //! * 16 KB of workgroup memory and 256 invocations a workgroup suffice. No optional feature is needed but where a kernel's first
 //!   lines enable it: matrix units multiply f16.
 //! * An element's index fits `u32`.
+//! * Kernels of which [`is_trusted`] holds keep inside of their bindings and end their loops without anybody checking, whatever
+//!   numbers they read, and write workgroup memory before they read it.
 //!
 //! # The preprocessor
 //!
@@ -41,4 +43,4 @@ mod preprocess;
 mod sources;
 
 pub use preprocess::{ExpandError, Location};
-pub use sources::{expand, kernels};
+pub use sources::{expand, is_trusted, kernels};

@@ -3,6 +3,10 @@
 //! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
 //! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
 //! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations measured.
+//!
+//! Devices made by `for_testing`, which the tests of operations, layers and optimizers run on, check every access of every
+//! kernel; those of whole trainings and of devices run as users' do, unchecked where the shaders crate trusts a kernel. With
+//! `MEGANEURA_UNCHECKED=1` all do.
 
 mod adapter;
 mod bad_input;
@@ -29,8 +33,12 @@ use libtest_mimic::Failed;
 type Outcome = Result<(), Failed>;
 
 fn main() {
-    if devices::print_best_if_asked() {
+    if devices::print_if_asked() {
         return;
+    }
+    if std::env::var_os("MEGANEURA_CACHE").is_none() {
+        // SAFETY: no other thread runs yet. Tests must neither find what earlier ones compiled nor leave anything.
+        unsafe { std::env::set_var("MEGANEURA_CACHE", "off") };
     }
     let (arguments, table) = table::arguments();
     let mut trials = Vec::new();

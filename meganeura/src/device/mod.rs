@@ -2,15 +2,17 @@
 
 mod choose;
 mod profile;
+mod stats;
 mod variants;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use profile::{LaunchTime, Profile};
+pub use stats::{PipelineCache, Stats};
 
 use crate::cpu::Cpu;
 #[cfg(feature = "gpu")]
@@ -45,14 +47,21 @@ struct Inner {
     profiling: AtomicBool,
     profile: Mutex<Option<Timed>>,
     preferences: Mutex<Preferences>,
-    /// For tests: whether memory holds NaN before it is written.
-    poison: bool,
+    /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
+    testing: Testing,
 }
 
 enum Engine {
     Cpu(Cpu),
     #[cfg(feature = "gpu")]
     Gpu(Gpu),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Testing {
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
+    checked: bool,
+    poison: bool,
 }
 
 /// Plans by the structure that they were made for, the least recently used first.
@@ -81,24 +90,6 @@ pub(crate) struct Program {
     gpu: Option<GpuProgram>,
 }
 
-/// Counts of what a device did since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Plans made: one for each structure of a step.
-    pub plans: u64,
-    /// Time spent making plans, compiling kernels included.
-    pub plan_time: Duration,
-    /// Runs of plans.
-    pub runs: u64,
-    /// Kernel launches; steps of a plan on the CPU.
-    pub launches: u64,
-    /// Command buffers submitted to a GPU for runs.
-    pub submissions: u64,
-    /// The most bytes that tensors and plans held on the device at one time. On the CPU: of the plans alone.
-    pub peak_bytes: u64,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each is plain data that no panic leaves half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,7 +107,7 @@ impl Device {
             profiling: AtomicBool::new(false),
             profile: Mutex::default(),
             preferences: Mutex::default(),
-            poison: false,
+            testing: Testing::default(),
         }))
     }
 
@@ -175,18 +166,6 @@ impl Device {
 
     pub(crate) fn next_seed(&self) -> u64 {
         self.0.seed.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What this device did since it was made.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = *lock(&self.0.stats);
-        stats.peak_bytes = match &self.0.engine {
-            Engine::Cpu(cpu) => cpu.slot_bytes(),
-            #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => gpu.peak_bytes(),
-        };
-        stats
     }
 
     /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results
@@ -278,7 +257,7 @@ impl Device {
                 let caps = gpu.caps(self.0.precision == Precision::Fast);
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
-                let compiled = gpu.compile(&plan)?;
+                let compiled = gpu.compile(&plan, self.0.testing.checked)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
         }
@@ -286,7 +265,7 @@ impl Device {
 
     /// Runs a program; the storages of its outputs.
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
-        let poison = self.0.poison;
+        let poison = self.0.testing.poison;
         let timed = self.0.profiling.load(Ordering::Relaxed);
         let (outputs, times) = match &self.0.engine {
             Engine::Cpu(cpu) => {
@@ -310,8 +289,21 @@ impl Device {
         Ok(outputs)
     }
 
+    /// For tests of memory that runs out: from here on the adapter of a GPU has this many bytes; 0 is no limit.
+    #[cfg(feature = "testing")]
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU has what the system gives"))]
+    pub fn limit_memory(&self, bytes: u64) {
+        match &self.0.engine {
+            Engine::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.limit_memory(bytes),
+        }
+    }
+
     /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the last
-    /// where there are fewer), and memory holds NaN before it is written.
+    /// where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked, also those of
+    /// kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run unchecked, as they do on
+    /// other devices.
     ///
     /// # Errors
     ///
@@ -323,9 +315,10 @@ impl Device {
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
+        let checked = std::env::var_os("MEGANEURA_UNCHECKED").is_none_or(|value| value != "1");
         let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
         let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
-        inner.poison = true;
+        inner.testing = Testing { checked, poison: true };
         inner.preferences = Mutex::new(Preferences { number: variant, named: Vec::new() });
         Ok(made)
     }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
-use super::program::Pipelines;
+use super::pipelines::Pipelines;
+use super::store::{self, Store};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
@@ -100,8 +101,8 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor))
         };
         // What is optional must not keep a device from being used at all.
-        let opened =
-            open(timer::features(adapter) | matrix::features(adapter)).or_else(|_| open(wgpu::Features::empty()));
+        let features = timer::features(adapter) | matrix::features(adapter) | store::features(adapter);
+        let opened = open(features).or_else(|_| open(wgpu::Features::empty()));
         let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
         })?;
@@ -117,6 +118,7 @@ impl Gpu {
         });
         Ok(Self(Arc::new(Inner {
             name,
+            pipelines: Pipelines::new(Store::open(&device, &info)),
             device,
             queue,
             caps: caps(&info, &limits),
@@ -124,7 +126,7 @@ impl Gpu {
             matrix: OnceLock::new(),
             limits,
             memory: Arc::new(Memory::default()),
-            pipelines: Pipelines::default(),
+            executables: Mutex::default(),
             arena: Mutex::default(),
             faults,
             in_flight: Mutex::default(),

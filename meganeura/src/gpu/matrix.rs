@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::pipelines::Source;
 use super::{Buffer, Gpu};
 use crate::error::bail;
 use crate::host::HostBuffer;
@@ -71,8 +72,8 @@ impl Gpu {
     /// The result of a form of the probe's kernel.
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
-        let source = meganeura_shaders::expand("matrix_probe", &[("FORM", form), ("SUBGROUP", &subgroup)]);
-        let pipeline = self.0.pipeline(&source.expect("the shaders crate's tests expand it"))?;
+        let source = Source::expand("matrix_probe", &[("FORM", form), ("SUBGROUP", &subgroup)], false)?;
+        let pipeline = self.0.pipeline(&source)?;
         let ty = TensorType::new(DType::F32, Shape::from([elements]));
         // What the kernel leaves out shows.
         let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]))?;

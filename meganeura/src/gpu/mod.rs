@@ -5,16 +5,19 @@
 mod adapter;
 mod matrix;
 mod memory;
+mod pipelines;
 mod program;
+mod store;
 mod timer;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 
 pub(crate) use memory::Buffer;
+pub(crate) use pipelines::Compiled;
 pub(crate) use program::Executable;
 pub(crate) use timer::Times;
 
@@ -23,7 +26,8 @@ use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 use memory::Memory;
-use program::Pipelines;
+use pipelines::Pipelines;
+use program::BindGroups;
 
 /// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
 const RUNS_IN_FLIGHT: usize = 8;
@@ -44,6 +48,8 @@ struct Inner {
     matrix: OnceLock<Option<String>>,
     memory: Arc<Memory>,
     pipelines: Pipelines,
+    /// The bind groups of every executable there is.
+    executables: Mutex<Vec<Weak<Mutex<BindGroups>>>>,
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
     arena: Mutex<program::Arena>,
     faults: Arc<Mutex<Faults>>,
@@ -129,6 +135,16 @@ impl Gpu {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    pub(crate) fn compiled(&self) -> Compiled {
+        self.0.pipelines.compiled()
+    }
+
+    /// For tests: from here on the adapter has this many bytes; 0 is no limit.
+    #[cfg(feature = "testing")]
+    pub(crate) fn limit_memory(&self, bytes: u64) {
+        self.0.memory.limit.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.0.memory.peak()
     }
@@ -166,11 +182,19 @@ impl Gpu {
             return Ok(buffer);
         }
         memory.create(device, size).or_else(|_| {
-            // What lies unused may make room.
+            // What lies unused may make room; bind groups would keep it alive.
+            self.forget_bind_groups();
             memory.release_unused();
             self.wait()?;
             memory.create(device, size).map_err(|error| error.context(format!("a tensor of {bytes} bytes")))
         })
+    }
+
+    /// Drops the bind groups that executables keep; the next run of each makes them anew.
+    fn forget_bind_groups(&self) {
+        for bind_groups in lock(&self.0.executables).iter().filter_map(Weak::upgrade) {
+            lock(&bind_groups).iter_mut().for_each(Vec::clear);
+        }
     }
 
     pub(crate) fn upload(&self, host: &HostBuffer) -> Result<Arc<Buffer>> {
