@@ -93,9 +93,13 @@ impl Gpu {
                 label: Some("meganeura"),
                 required_features: features,
                 required_limits: limits.clone(),
-                // SAFETY: the one such feature is cooperative matrices, and the only kernels that use them are this project's,
-                // on devices whose results were probed.
-                experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+                experimental_features: if features.intersects(wgpu::Features::all_experimental_mask()) {
+                    // SAFETY: the one such feature here is cooperative matrices, and the only kernels that use them are this
+                    // project's, on devices whose results were probed.
+                    unsafe { wgpu::ExperimentalFeatures::enabled() }
+                } else {
+                    wgpu::ExperimentalFeatures::disabled()
+                },
                 ..wgpu::DeviceDescriptor::default()
             };
             pollster::block_on(adapter.request_device(&descriptor))
