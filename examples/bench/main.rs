@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meganeura::{Device, Precision};
+use meganeura::{Device, PipelineCache, Precision};
 use serde_json::Value;
 
 use kernel::{Kernel, Pass};
@@ -127,6 +127,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("ms_per_step_median", rounded(median(&times), 4).into()),
         ("ms_per_step_min", rounded(times[0], 4).into()),
         ("first_step_ms", rounded(milliseconds(first_step), 3).into()),
+        ("pipeline_cache", cache_name(after.pipeline_cache).into()),
         ("plan_ms", rounded(milliseconds(after.plan_time - before.plan_time), 3).into()),
         ("launches_per_step", per_step(after.launches - warm.launches).into()),
         ("submissions_per_step", per_step(after.submissions - warm.submissions).into()),
@@ -136,6 +137,15 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("loss_first", loss_first.into()),
         ("loss_last", timed.last().map(|(loss, _)| *loss).into()),
     ])
+}
+
+/// Whether compiled kernels were on disk before.
+fn cache_name(cache: PipelineCache) -> &'static str {
+    match cache {
+        PipelineCache::Off => "off",
+        PipelineCache::Cold => "cold",
+        PipelineCache::Warm => "warm",
+    }
 }
 
 fn choose_device(options: &Options) -> Result<Device, Failure> {

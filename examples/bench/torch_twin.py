@@ -131,7 +131,7 @@ WORKLOADS = {
 }
 
 
-# The operands of a kernel's forward pass take at least so many bytes in all sets together, unless that takes too many sets.
+# The operands of a kernel in all sets together have at least so many bytes, unless that takes more sets than this.
 BYTES, SETS = 100_000_000, 256
 GROUPS = 32
 

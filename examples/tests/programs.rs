@@ -88,8 +88,8 @@ fn bench_measures() {
 }
 
 const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
-                    ms_per_step_min params peak_device_mib peak_rss_mib plan_ms precision submissions_per_step version \
-                    workload";
+                    ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision \
+                    submissions_per_step version workload";
 
 /// The lines of a program that prints JSON.
 fn lines(output: &Output) -> Vec<Value> {

@@ -65,7 +65,7 @@ pub mod nn;
 pub mod ops;
 pub mod optim;
 
-pub use device::{Device, LaunchTime, Profile, Stats};
+pub use device::{Device, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use grad::Grads;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use meganeura_shaders::{ExpandError, expand, kernels};
 use naga::{
     ShaderStage,
+    back::spv,
+    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
@@ -119,9 +121,13 @@ fn every_variant_is_valid() {
         let info = Validator::new(ValidationFlags::all(), Capabilities::default() | features)
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
-        // What validates is not always what the writer takes.
-        let spirv = naga::back::spv::write_vec(&module, &info, &naga::back::spv::Options::default(), None);
-        assert!(spirv.is_ok(), "{}: {spirv:?}", variant.kernel);
+        // What validates is not always what the writer takes, with or without checks of accesses.
+        for policy in [BoundsCheckPolicy::Unchecked, BoundsCheckPolicy::Restrict] {
+            let bounds_check_policies = BoundsCheckPolicies { index: policy, buffer: policy, ..Default::default() };
+            let options = spv::Options { bounds_check_policies, ..spv::Options::default() };
+            let spirv = spv::write_vec(&module, &info, &options, None);
+            assert!(spirv.is_ok(), "{}: {spirv:?}", variant.kernel);
+        }
 
         let [entry] = module.entry_points.as_slice() else {
             panic!("{}: one entry point", variant.kernel);

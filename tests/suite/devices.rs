@@ -1,10 +1,11 @@
 //! Asking for devices that are not there, choosing one by the environment, and asking one for more memory than it has.
 
+use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{DType, Device, ErrorKind, Param, Precision, Result, Tape, Tensor};
+use meganeura::{DType, Device, ErrorKind, Param, PipelineCache, Precision, Result, Stats, Tape, Tensor};
 
 use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
@@ -13,19 +14,35 @@ use crate::nets::{Tiny, bits, images, record, tensor};
 /// The argument that makes this program print [`Device::best`] and end.
 const BEST: &str = "print-the-best-device";
 
-/// Does so if asked to. A process has one environment, so choosing by it is tested in others.
-pub(crate) fn print_best_if_asked() -> bool {
-    if std::env::args().nth(1).as_deref() != Some(BEST) {
-        return false;
-    }
-    match Device::best() {
-        Ok(device) => {
-            let kind = if device.is_gpu() { "GPU" } else { "CPU" };
-            println!("{kind} device {device}, because: {}", device.reason());
-        }
-        Err(error) => println!("{error:?}"),
+/// The argument that makes this program compile a kernel, print whether it was on disk, and end.
+const COMPILED: &str = "print-what-was-compiled";
+
+/// Does so if asked to. A process has one environment, so what depends on it is tested in others.
+pub(crate) fn print_if_asked() -> bool {
+    match std::env::args().nth(1).as_deref() {
+        Some(BEST) => match Device::best() {
+            Ok(device) => {
+                let kind = if device.is_gpu() { "GPU" } else { "CPU" };
+                println!("{kind} device {device}, because: {}", device.reason());
+            }
+            Err(error) => println!("{error:?}"),
+        },
+        Some(COMPILED) => match compile() {
+            Ok(stats) => print!("{:?} {}", stats.pipeline_cache, stats.pipeline_cache_failures),
+            Err(error) => print!("{error:?}"),
+        },
+        _ => return false,
     }
     true
+}
+
+fn compile() -> Result<Stats> {
+    let device = Device::best()?;
+    let x = Tape::new(&device).input(&Tensor::full(&device, [40, 40], 0.5)?);
+    assert_eq!(x.matmul(&x).to_vec()?, [10.0; 1600]);
+    let stats = device.stats();
+    assert!(stats.pipelines == 1 && !stats.pipeline_time.is_zero() && stats.pipeline_time <= stats.plan_time);
+    Ok(stats)
 }
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -37,6 +54,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
     trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
+    trials.push(gpu_trial("devices::gpu::keeps_what_it_compiled", kept));
     trials.push(Trial::test("devices::precisions_of_the_cpu", cpu_precisions));
     trials.push(gpu_trial("devices::gpu::fast_precision", fast));
     trials.push(Trial::test("devices::profile", || profile(&Device::cpu())));
@@ -105,6 +123,7 @@ fn description() -> Outcome {
     assert!(single.to_string().starts_with("CPU, ") && double.to_string().ends_with("double precision"));
     assert!(single.same(&Device::cpu()) && !single.same(&double));
     assert_eq!((single.precision(), double.precision()), (Precision::Full, Precision::Double));
+    assert_eq!((single.stats().pipelines, single.stats().pipeline_cache), (0, PipelineCache::Off));
     Ok(())
 }
 
@@ -250,6 +269,40 @@ fn fast(device: &Device) -> Outcome {
     for (full, quick) in full.to_vec()?.into_iter().zip(quick.to_vec()?) {
         assert!((full - quick).abs() < 96.0 * 2.0f32.powi(-11), "{quick}, in full precision {full}");
     }
+    Ok(())
+}
+
+/// Compiled kernels are there for the next process. A file that is broken, or in the way, costs time only.
+fn kept(device: &Device) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let compile = |cache: &Path| {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(COMPILED).env("MEGANEURA_DEVICE", device.to_string()).env("MEGANEURA_CACHE", cache);
+        let output = command.output()?;
+        assert!(output.status.success(), "{output:?}");
+        Ok::<_, Failed>(String::from_utf8(output.stdout)?)
+    };
+    assert_eq!(compile(Path::new("off"))?, "Off 0");
+    let cache = folder.path().join("caches/pipelines");
+    let first = compile(&cache)?;
+    if first == "Off 0" {
+        // Not in this API.
+        assert!(!cache.exists());
+        return Ok(());
+    }
+    assert_eq!(first, "Cold 0");
+    assert_eq!(compile(&cache)?, "Warm 0");
+    let files = std::fs::read_dir(&cache)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let [file] = &files[..] else { panic!("one file for the adapter: {files:?}") };
+    let whole = std::fs::read(file)?;
+    let mut wrong = whole.clone();
+    wrong[whole.len() - 1] ^= 1;
+    for broken in [&wrong[..], &whole[..whole.len() / 2], b""] {
+        std::fs::write(file, broken)?;
+        assert_eq!(compile(&cache)?, "Cold 0");
+        assert_eq!(compile(&cache)?, "Warm 0");
+    }
+    assert_eq!(compile(&file.join("below a file"))?, "Cold 1");
     Ok(())
 }
 

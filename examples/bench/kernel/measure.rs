@@ -8,7 +8,7 @@ use meganeura::{Device, Precision, Result, Seed, Shape, Tape, Tensor};
 use super::spec::{Kernel, Pass, Work};
 use crate::{Failure, Options, median, milliseconds};
 
-/// The operands of all sets together have at least this many bytes, twice the largest cache of a GPU to date …
+/// The operands of all sets together have at least this many bytes, twice the second-level cache of an H200 …
 const BYTES: usize = 100_000_000;
 /// … unless that takes more sets than this.
 const SETS: usize = 256;
@@ -71,7 +71,8 @@ impl Times {
         }
         let min = median.min(self.min - part.min);
         let preferred = self.preferred || part.preferred;
-        Self { median, min, launches: self.launches - part.launches, variants, preferred, ..self }
+        let launches = self.launches.saturating_sub(part.launches);
+        Self { median, min, launches, variants, preferred, ..self }
     }
 }
 

@@ -2,15 +2,17 @@
 
 mod choose;
 mod profile;
+mod stats;
 mod variants;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use profile::{LaunchTime, Profile};
+pub use stats::{PipelineCache, Stats};
 
 use crate::cpu::Cpu;
 #[cfg(feature = "gpu")]
@@ -86,24 +88,6 @@ pub(crate) struct Program {
     pub(crate) plan: Plan,
     #[cfg(feature = "gpu")]
     gpu: Option<GpuProgram>,
-}
-
-/// Counts of what a device did since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Plans made: one for each structure of a step.
-    pub plans: u64,
-    /// Time spent making plans, compiling kernels included.
-    pub plan_time: Duration,
-    /// Runs of plans.
-    pub runs: u64,
-    /// Kernel launches; steps of a plan on the CPU.
-    pub launches: u64,
-    /// Command buffers submitted to a GPU for runs.
-    pub submissions: u64,
-    /// The most bytes that tensors and plans held on the device at one time. On the CPU: of the plans alone.
-    pub peak_bytes: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -182,18 +166,6 @@ impl Device {
 
     pub(crate) fn next_seed(&self) -> u64 {
         self.0.seed.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What this device did since it was made.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = *lock(&self.0.stats);
-        stats.peak_bytes = match &self.0.engine {
-            Engine::Cpu(cpu) => cpu.slot_bytes(),
-            #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => gpu.peak_bytes(),
-        };
-        stats
     }
 
     /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::pipelines::Pipelines;
+use super::store::{self, Store};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
@@ -92,15 +93,19 @@ impl Gpu {
                 label: Some("meganeura"),
                 required_features: features,
                 required_limits: limits.clone(),
-                // SAFETY: the one such feature is cooperative matrices, and the only kernels that use them are this project's,
-                // on devices whose results were probed.
-                experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+                experimental_features: if features.intersects(wgpu::Features::all_experimental_mask()) {
+                    // SAFETY: the one such feature here is cooperative matrices, and the only kernels that use them are this
+                    // project's, on devices whose results were probed.
+                    unsafe { wgpu::ExperimentalFeatures::enabled() }
+                } else {
+                    wgpu::ExperimentalFeatures::disabled()
+                },
                 ..wgpu::DeviceDescriptor::default()
             };
             pollster::block_on(adapter.request_device(&descriptor))
         };
         // What is optional must not keep a device from being used at all.
-        let features = timer::features(adapter) | matrix::features(adapter);
+        let features = timer::features(adapter) | matrix::features(adapter) | store::features(adapter);
         let opened = open(features).or_else(|_| open(wgpu::Features::empty()));
         let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
@@ -117,7 +122,7 @@ impl Gpu {
         });
         Ok(Self(Arc::new(Inner {
             name,
-            pipelines: Pipelines::default(),
+            pipelines: Pipelines::new(Store::open(&device, &info)),
             device,
             queue,
             caps: caps(&info, &limits),

@@ -7,6 +7,7 @@ mod matrix;
 mod memory;
 mod pipelines;
 mod program;
+mod store;
 mod timer;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 
 pub(crate) use memory::Buffer;
+pub(crate) use pipelines::Compiled;
 pub(crate) use program::Executable;
 pub(crate) use timer::Times;
 
@@ -131,6 +133,10 @@ impl Gpu {
     /// Whether the buffers of the one are buffers of the other.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn compiled(&self) -> Compiled {
+        self.0.pipelines.compiled()
     }
 
     /// For tests: from here on the adapter has this many bytes; 0 is no limit.

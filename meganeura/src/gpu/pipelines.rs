@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use super::store::Store;
 use super::{Inner, fault, lock};
 use crate::kernel::launch::Launch;
 use crate::{Error, ErrorKind, Result};
@@ -35,12 +37,33 @@ impl Source {
 }
 
 /// The pipelines of an adapter.
-#[derive(Default)]
 pub(super) struct Pipelines {
     known: Mutex<HashMap<Source, Arc<wgpu::ComputePipeline>>>,
+    store: Option<Store>,
+    counts: Mutex<(u64, Duration)>,
+}
+
+/// What was compiled.
+pub(crate) struct Compiled {
+    pub(crate) pipelines: u64,
+    pub(crate) time: Duration,
+    /// Whether an earlier process left something to start from, where anything is kept.
+    pub(crate) warm: Option<bool>,
+    /// How often what is kept could not be written.
+    pub(crate) failures: u64,
 }
 
 impl Pipelines {
+    pub(super) fn new(store: Option<Store>) -> Self {
+        Self { known: Mutex::default(), store, counts: Mutex::default() }
+    }
+
+    pub(super) fn compiled(&self) -> Compiled {
+        let (pipelines, time) = *lock(&self.counts);
+        let store = self.store.as_ref();
+        Compiled { pipelines, time, warm: store.map(Store::is_warm), failures: store.map_or(0, Store::failures) }
+    }
+
     /// Forgets what nobody uses where there is too much.
     fn evict<T>(known: &mut HashMap<Source, Arc<T>>, kept: usize) {
         if known.len() > kept {
@@ -64,6 +87,7 @@ impl Inner {
     }
 
     fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<wgpu::ComputePipeline>>> {
+        let start = Instant::now();
         let next = AtomicUsize::new(0);
         let (made, refused) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
         let work = || {
@@ -84,6 +108,13 @@ impl Inner {
             let mut known = lock(&self.pipelines.known);
             known.extend(made.iter().map(|(&source, pipeline)| (source.clone(), Arc::clone(pipeline))));
             Pipelines::evict(&mut known, PIPELINES_KEPT);
+        }
+        {
+            let mut counts = lock(&self.pipelines.counts);
+            *counts = (counts.0 + made.len() as u64, counts.1 + start.elapsed());
+        }
+        if let Some(store) = &self.pipelines.store {
+            store.save();
         }
         match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
@@ -114,7 +145,7 @@ impl Inner {
                 zero_initialize_workgroup_memory: source.checked,
                 ..wgpu::PipelineCompilationOptions::default()
             },
-            cache: None,
+            cache: self.pipelines.store.as_ref().map(Store::cache),
         });
         pollster::block_on(scope.pop()).map_or(Ok(pipeline), |error| Err(fault(error)))
     }

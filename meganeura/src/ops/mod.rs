@@ -91,7 +91,8 @@ pub trait Kernel: Primitive {
     /// The native kernel. Results are contiguous and must be written completely.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]);
 
-    /// Ways to compute this on a GPU, best first. Never empty.
+    /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be used. Never
+    /// empty.
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 

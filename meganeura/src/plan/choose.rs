@@ -7,7 +7,7 @@ use crate::error::bail;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelChoice {
-    /// The step's number in [`Device::plan_dumps`].
+    /// The step's number in [`Device::plan_dumps`](crate::Device::plan_dumps).
     pub step: usize,
     /// The operation's name.
     pub op: &'static str,
