@@ -38,7 +38,11 @@ fn choose(kernel: &KernelWork, step: &Step, caps: &Caps, variant: usize) -> Vari
             }
         }
         kernel.complete(step, launch);
+        let merged = kernel.load.is_some() || kernel.store.is_some();
+        debug_assert!(!merged || launch.bindings.len() <= caps.bindings, "{:?} binds too many buffers", kernel.op);
     }
+    let loads = chosen.launches.iter().find_map(|launch| launch.loads);
+    debug_assert!(kernel.load.as_ref().is_none_or(|load| loads == Some(load.operand)), "{:?}", kernel.op);
     let stores = chosen.launches.iter().filter(|launch| launch.stores).count();
     debug_assert_eq!(stores, usize::from(kernel.op.stores()), "{:?} {}", kernel.op, chosen.name);
     chosen
