@@ -80,8 +80,8 @@ pub trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
     fn reads_strided(&self, index: usize) -> bool;
 
-    /// The operand that every variant reads through `load` of `shared/prologue`, at most a few times each element. On GPUs the
-    /// elementwise work that makes it may run there instead of on its own.
+    /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that makes it may
+    /// run there, as often as the kernel reads an element, instead of on its own: not for operands that are read many times.
     fn loads(&self) -> Option<usize>;
 
     /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it may run

@@ -22,7 +22,11 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                         }
                     }
                     kernel.complete(step, launch);
+                    let merged = kernel.load.is_some() || kernel.store.is_some();
+                    debug_assert!(!merged || launch.bindings.len() <= caps.bindings, "{:?} binds too many", kernel.op);
                 }
+                let loads = chosen.launches.iter().find_map(|launch| launch.loads);
+                debug_assert!(kernel.load.as_ref().is_none_or(|load| loads == Some(load.operand)), "{:?}", kernel.op);
                 for elements in chosen.scratch {
                     step.scratch.push(plan.storages.len());
                     plan.storages.push(StorageInfo { dtype: DType::F32, elements, place: Place::Slot(usize::MAX) });
