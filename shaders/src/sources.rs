@@ -22,6 +22,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_grad_input_gemm"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
+    "conv2d_pack"
     "copy"
     "cross_entropy"
     "cross_entropy_grad"
@@ -39,6 +40,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "random_uniform"
     "reduce"
     "shared/conv2d"
+    "shared/conv2d_gather"
     "shared/conv2d_gemm"
     "shared/epilogue"
     "shared/float"
@@ -72,6 +74,7 @@ const TRUSTED: &[&str] = &[
     "conv2d_grad_input_gemm",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
+    "conv2d_pack",
     "copy",
     "cross_entropy",
     "cross_entropy_grad",

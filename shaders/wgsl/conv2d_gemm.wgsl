@@ -4,7 +4,9 @@
 // Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
-//          SUMS whole or parts
+//          SUMS  whole or parts
+//          ORDER of the reduction: channels, the weights as they are; or taps, tap by tap, with the weights from `conv2d_pack`,
+//                where C/G and O/G are multiples of 4: four channels are read where one's place is found
 
 #include "shared/conv2d_gemm"
 
@@ -14,6 +16,38 @@ const DEPTH: u32 = GROUP_C * TAPS;
 const RESULT: u32 = N * O * P * Q;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
+#if ORDER == taps
+#include "shared/conv2d_gather"
+
+/// As `conv2d_pack` leaves them.
+@group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
+
+fn weights(group: u32, o: u32, k: u32, end: u32) -> vec4<f32> {
+    let there = is_row(o) && is_term(k, end);
+    return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * GROUP_O + o) / 4u, there)], there);
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        weights(group, i, k, end),
+        weights(group, i, k + 1u, end),
+        weights(group, i, k + 2u, end),
+        weights(group, i, k + 3u, end),
+    );
+}
+
+fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    let tap = k / GROUP_C;
+    let c = k % GROUP_C;
+    let wanted = is_term(k, end);
+    return transpose(mat4x4(
+        gather(group, tap, c, j, wanted && is_column(j)),
+        gather(group, tap, c, j + 1u, wanted && is_column(j + 1u)),
+        gather(group, tap, c, j + 2u, wanted && is_column(j + 2u)),
+        gather(group, tap, c, j + 3u, wanted && is_column(j + 3u)),
+    ));
+}
+#else
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 fn weight(group: u32, o: u32, k: u32, end: u32) -> f32 {
@@ -72,6 +106,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #endfor
     );
 }
+#endif
 
 fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
 #for R in 4

@@ -5,7 +5,8 @@
 // Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW] → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
-//          SUMS whole or parts
+//          SUMS  whole or parts
+//          ORDER of the reduction: channels, or taps, as in `conv2d_gemm`
 
 #include "shared/conv2d_gemm"
 
@@ -15,6 +16,50 @@ const DEPTH: u32 = GROUP_O * TAPS;
 const RESULT: u32 = N * CHANNELS * H * W;
 
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
+#if ORDER == taps
+/// As `conv2d_pack` leaves them.
+@group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
+
+fn weights(group: u32, c: u32, k: u32, end: u32) -> vec4<f32> {
+    let there = is_row(c) && is_term(k, end);
+    return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * GROUP_C + c) / 4u, there)], there);
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        weights(group, i, k, end),
+        weights(group, i, k + 1u, end),
+        weights(group, i, k + 2u, end),
+        weights(group, i, k + 3u, end),
+    );
+}
+
+/// Channels o.. of the cotangent that reached input pixel `pixel` through tap `tap`; zeros where none did, and unless `wanted`.
+fn gather(group: u32, tap: u32, o: u32, pixel: u32, wanted: bool) -> vec4<f32> {
+    let row = pixel / W % H + PH - tap / KW * DH;
+    let column = pixel % W + PW - tap % KW * DW;
+    // Negative numbers are large ones.
+    let p = row / SH;
+    let q = column / SW;
+    let there = wanted && p < P && q < Q && p * SH == row && q * SW == column;
+    let plane = pixel / (H * W) * O + group * GROUP_O + o;
+    let at = select(0u, plane * (P * Q) + p * Q + q, there);
+    let four = vec4(dy[at], dy[at + P * Q], dy[at + 2u * P * Q], dy[at + 3u * P * Q]);
+    return select(vec4<f32>(), four, there);
+}
+
+fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    let tap = k / GROUP_O;
+    let o = k % GROUP_O;
+    let wanted = is_term(k, end);
+    return transpose(mat4x4(
+        gather(group, tap, o, j, wanted && is_column(j)),
+        gather(group, tap, o, j + 1u, wanted && is_column(j + 1u)),
+        gather(group, tap, o, j + 2u, wanted && is_column(j + 2u)),
+        gather(group, tap, o, j + 3u, wanted && is_column(j + 3u)),
+    ));
+}
+#else
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 fn weight(group: u32, c: u32, k: u32, end: u32) -> f32 {
@@ -73,6 +118,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #endfor
     );
 }
+#endif
 
 fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
 #for R in 4

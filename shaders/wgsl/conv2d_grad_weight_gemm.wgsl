@@ -5,7 +5,9 @@
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
-//          SUMS whole or parts
+//          SUMS  whole or parts
+//          ORDER of the columns: channels, as the weights are; or taps, tap by tap, where C/G is a multiple of 4
+//          FOURS defined where P·Q is a multiple of 4
 
 #include "shared/conv2d_gemm"
 
@@ -15,6 +17,25 @@ const DEPTH: u32 = N * P * Q;
 const RESULT: u32 = O * GROUP_C * TAPS;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
+#if FOURS
+@group(0) @binding(1) var<storage, read> dy: array<vec4<f32>>;
+
+/// Four pixels of an image.
+fn cotangents(group: u32, o: u32, pixel: u32, end: u32) -> vec4<f32> {
+    let there = is_row(o) && is_term(pixel, end);
+    let at = (pixel / (P * Q) * O + group * GROUP_O + o) * (P * Q) + pixel % (P * Q);
+    return select(vec4<f32>(), dy[select(0u, at / 4u, there)], there);
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return transpose(mat4x4(
+        cotangents(group, i, k, end),
+        cotangents(group, i + 1u, k, end),
+        cotangents(group, i + 2u, k, end),
+        cotangents(group, i + 3u, k, end),
+    ));
+}
+#else
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
 
 fn cotangent(group: u32, o: u32, pixel: u32, end: u32) -> f32 {
@@ -35,7 +56,28 @@ fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 #endfor
     );
 }
+#endif
 
+#if ORDER == taps
+#include "shared/conv2d_gather"
+
+fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    let tap = j / GROUP_C;
+    let c = j % GROUP_C;
+    let wanted = is_column(j);
+    return mat4x4(
+        gather(group, tap, c, k, wanted && is_term(k, end)),
+        gather(group, tap, c, k + 1u, wanted && is_term(k + 1u, end)),
+        gather(group, tap, c, k + 2u, wanted && is_term(k + 2u, end)),
+        gather(group, tap, c, k + 3u, wanted && is_term(k + 3u, end)),
+    );
+}
+
+/// Where the weight of a column is among those of an output channel.
+fn place_of(column: u32) -> u32 {
+    return column % GROUP_C * TAPS + column / GROUP_C;
+}
+#else
 /// Channel, row and column of a weight.
 fn tap(column: u32) -> vec3<u32> {
     return vec3(column / TAPS, column / KW % KH, column % KW);
@@ -67,10 +109,15 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     );
 }
 
+fn place_of(column: u32) -> u32 {
+    return column;
+}
+#endif
+
 fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
 #for R in 4
     if is_column(j + ${R}u) {
-        put_sum(part, (group * GROUP_O + i) * COLUMNS + j + ${R}u, sums[${R}]);
+        put_sum(part, (group * GROUP_O + i) * COLUMNS + place_of(j + ${R}u), sums[${R}]);
     }
 #endfor
 }

@@ -12,6 +12,9 @@ use crate::adapter::gpu_trial;
 use crate::numbers::{self, Computed, Numbers, Reference, compare, operands};
 use crate::table::{self, Part};
 
+/// Operations that matrix units compute, by the beginnings of their cases' names.
+const MULTIPLY: [&str; 3] = ["matmul", "conv2d", "conv_transpose2d"];
+
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for case in meganeura::ops::all_cases() {
         let case = Arc::new(case);
@@ -31,6 +34,10 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&shared, device)));
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&shared, device)));
+        if MULTIPLY.iter().any(|op| case.name.starts_with(op)) {
+            let shared = Arc::clone(&case);
+            trials.push(gpu_trial(name("fast"), move |device| fast(&shared, device)));
+        }
     }
 }
 
@@ -226,4 +233,15 @@ fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
     each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
+}
+
+/// The same with fast precision where the device has it, to a thousandth of the largest magnitude.
+fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
+    let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
+    let operands = operands(case);
+    let double = Device::cpu_with(Precision::Double);
+    let reference = results(case, &double, &operands).map_err(failed)?;
+    each_variant(&device, |device| hold_results(&case.clone().tolerance(1e-3), device, &operands, &reference))?;
+    let reference = gradients(case, &double, &operands).map_err(failed)?;
+    each_variant(&device, |device| hold_gradients(&case.clone().tolerance(1e-4), device, &operands, &reference))
 }

@@ -272,6 +272,12 @@ impl Choice {
         }
     }
 
+    /// Scratch buffers of [`Choice::variant`]'s variant.
+    #[must_use]
+    pub fn scratch(&self) -> usize {
+        usize::from(self.tiling.units != Units::Scalar) + usize::from(self.parts > 1)
+    }
+
     /// A variant that computes `product` of operands 0 and 1 into result 0 by the launch that is made for where the sums go. On
     /// matrix units the operands' peaks are found first; the parts of a cut reduction are added up at the end.
     #[must_use]

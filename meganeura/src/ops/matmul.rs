@@ -80,6 +80,9 @@ impl Primitive for Matmul {
             case(&[131, 40], &[40, 133]),
             case(&[132, 68], &[68, 136]),
             case(&[2, 36, 300], &[2, 300, 40]),
+            // what 16-bit floats cannot hold
+            case(&[34, 40], &[40, 35]).scale(1e-10),
+            case(&[34, 41], &[41, 35]).scale(1e6),
             Case::recorded("matmul", &[&[132, 36], &[140, 36]], |x| x[0].matmul(&x[1].t())),
             Case::recorded("matmul", &[&[44, 132], &[44, 68]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[5, 7], &[6, 7]], |x| x[0].matmul(&x[1].t())),

@@ -78,13 +78,36 @@ fn plain(pass: Pass, g: &Geometry) -> Variant {
 }
 
 fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Product) -> Variant {
-    let (kernel, across) = match pass {
-        Pass::Forward => ("conv2d_gemm", [false, true]),
-        Pass::GradInput => ("conv2d_grad_input_gemm", [true, true]),
-        Pass::GradWeight => ("conv2d_grad_weight_gemm", [false, false]),
+    let (o, c) = (g.o / g.groups, g.c / g.groups);
+    let fours = |extent: usize| extent.is_multiple_of(4);
+    let (kernel, form, by_taps) = match pass {
+        Pass::Forward => ("conv2d_gemm", "forward", fours(o) && fours(c)),
+        Pass::GradInput => ("conv2d_grad_input_gemm", "grad_input", fours(o) && fours(c)),
+        Pass::GradWeight => ("conv2d_grad_weight_gemm", "", fours(c)),
     };
-    let operands = [Binding::Input(0), Binding::Input(1)];
-    choice.variant(product, x, |sums| choice.launch(kernel, g.defines(), product, operands, across, sums))
+    let across = match pass {
+        Pass::Forward => [by_taps, true],
+        Pass::GradInput => [true, true],
+        Pass::GradWeight => [false, false],
+    };
+    let packed = by_taps && pass != Pass::GradWeight;
+    let weights = if packed { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
+    let mut defines = g.defines();
+    defines.extend(define![ORDER: if by_taps { "taps" } else { "channels" }]);
+    if pass == Pass::GradWeight && fours(g.p * g.q) {
+        defines.extend(define![FOURS: 1]);
+    }
+    let operands = [Binding::Input(0), weights];
+    let mut variant =
+        choice.variant(product, x, |sums| choice.launch(kernel, defines, product, operands, across, sums));
+    if packed {
+        let len = g.o * g.patch();
+        let defines = define![LEN: len, TAPS: g.kernel[0] * g.kernel[1], GROUP_O: o, GROUP_C: c, FORM: form];
+        let pack = Launch { bindings: vec![Binding::Input(1), weights], ..transform("conv2d_pack", defines, len) };
+        variant.launches.insert(0, pack);
+        variant.scratch.push(len);
+    }
+    variant
 }
 
 /// A launch over so many invocations that reads one buffer and writes another.

@@ -1,0 +1,43 @@
+// The weights of a convolution in the order in which products read them: u[g,t,k,m] for group g, tap t = i·KW + j, with m the rows
+// of the product and k the rest of its reduction: output and input channels, or for the gradient of the input the other way round.
+//
+// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M]. One invocation moves a weight; ⌈LEN/WG⌉ workgroups.
+//
+// Defines: WG
+//          LEN  number of weights
+//          TAPS KH·KW
+//          GROUP_O, GROUP_C channels of a group, out and in
+//          FORM forward or grad_input
+
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+const LEN: u32 = ${LEN};
+const TAPS: u32 = ${TAPS};
+const GROUP_O: u32 = ${GROUP_O};
+const GROUP_C: u32 = ${GROUP_C};
+
+@group(0) @binding(0) var<storage, read> w: array<f32>;
+@group(0) @binding(1) var<storage, read_write> u: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = workgroup_index(workgroup, workgroups) * WG + lane;
+    if index >= LEN {
+        return;
+    }
+#if FORM == forward
+    let o = index % GROUP_O;
+    let c = index / GROUP_O % GROUP_C;
+#else
+    let c = index % GROUP_C;
+    let o = index / GROUP_C % GROUP_O;
+#endif
+    let tap = index / (GROUP_O * GROUP_C) % TAPS;
+    let group = index / (GROUP_O * GROUP_C * TAPS);
+    u[index] = w[((group * GROUP_O + o) * GROUP_C + c) * TAPS + tap];
+}
