@@ -41,6 +41,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/segments"
     "shared/window"
     "softmax"
+    "softmax_parts"
 };
 
 /// The names of all kernels, sorted.
