@@ -1,13 +1,16 @@
-//! Times a training step of a reference workload: forward, loss, backward, update, and reading the loss.
+//! Times a training step of a reference workload (forward, loss, backward, update, and reading the loss), or one operation.
 //!
 //! ```text
 //! cargo run --release --example bench -- --workload tiny --device cpu --json
 //! python3 examples/bench/torch_twin.py --workload tiny --device cpu --json
+//! cargo run --release --example bench -- --kernel matmul:1024 --device cpu --json
+//! python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --json
 //! ```
 //!
-//! The second line times the same in PyTorch. Data are random, and made once, on the device. Every step reads the loss, which
-//! waits for the device, so that nothing is left running when the clock stops.
+//! The second and the last line time the same in PyTorch. Data are random, and made once, on the device. Every step reads the
+//! loss, which waits for the device, so that nothing is left running when the clock stops.
 
+mod kernel;
 mod models;
 mod workload;
 
@@ -17,23 +20,37 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meganeura::{Device, Precision};
+use meganeura::{Device, PipelineCache, Precision};
 use serde_json::Value;
 
+use kernel::{Kernel, Pass};
 use workload::Name;
 
-/// Times a training step.
+/// Times a training step, or one operation.
 #[derive(Parser, Debug)]
 struct Options {
     #[arg(long, value_enum, default_value_t = Name::Tiny)]
     workload: Name,
+    /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE (square images and
+    /// kernels, padding R/2), group_norm:N,C,H,W (32 groups, then SiLU), linear_gelu:M,K,N, copy:BYTES
+    #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
+    kernel: Option<Kernel>,
+    /// This pass of the kernel alone
+    #[arg(long, value_enum, requires = "kernel")]
+    pass: Option<Pass>,
+    /// Run another variant than the device would choose: its name or its number, of every operation that has it or of one
+    #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
+    variant: Option<String>,
+    /// Compare the kernel's results with those in double precision on the CPU
+    #[arg(long, requires = "kernel")]
+    check: bool,
     /// What to compute on: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     device: String,
     /// Examples in a step; by default as in the table of workloads: 64, 1024, 128, 64
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Steps that are timed
+    /// Steps, or runs of the kernel, that are timed
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Steps before those, besides the first, which is timed alone
@@ -41,7 +58,7 @@ struct Options {
     warmup: u32,
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     precision: Accuracy,
-    /// Print one line of JSON
+    /// Print a line of JSON
     #[arg(long)]
     json: bool,
 }
@@ -58,15 +75,16 @@ enum Accuracy {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    match run(&options) {
-        Ok(report) if options.json => println!("{}", json(&report)),
-        Ok(report) => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            return ExitCode::from(if matches!(failure, Failure::NotThere(_)) { 2 } else { 1 });
-        }
-    }
-    ExitCode::SUCCESS
+    let done = match options.kernel {
+        Some(kernel) => kernel::run(kernel, &options),
+        None => run(&options).map(|report| match options.json {
+            true => println!("{}", json(&report)),
+            false => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),
+        }),
+    };
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    eprintln!("error: {failure}");
+    ExitCode::from(if matches!(failure, Failure::NotThere(_)) { 2 } else { 1 })
 }
 
 /// What was measured, in the order in which it is printed.
@@ -109,6 +127,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("ms_per_step_median", rounded(median(&times), 4).into()),
         ("ms_per_step_min", rounded(times[0], 4).into()),
         ("first_step_ms", rounded(milliseconds(first_step), 3).into()),
+        ("pipeline_cache", cache_name(after.pipeline_cache).into()),
         ("plan_ms", rounded(milliseconds(after.plan_time - before.plan_time), 3).into()),
         ("launches_per_step", per_step(after.launches - warm.launches).into()),
         ("submissions_per_step", per_step(after.submissions - warm.submissions).into()),
@@ -120,12 +139,24 @@ fn run(options: &Options) -> Result<Report, Failure> {
     ])
 }
 
+/// Whether compiled kernels were on disk before.
+fn cache_name(cache: PipelineCache) -> &'static str {
+    match cache {
+        PipelineCache::Off => "off",
+        PipelineCache::Cold => "cold",
+        PipelineCache::Warm => "warm",
+    }
+}
+
 fn choose_device(options: &Options) -> Result<Device, Failure> {
     match options.precision {
         Accuracy::Full => Ok(meganeura_examples::device(&options.device)?),
         Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
         Accuracy::Double => Err(Failure::NotThere("double precision is there on the CPU only: --device cpu".into())),
-        Accuracy::Fast => Err(Failure::NotThere("fast precision is not there yet; there are full and double".into())),
+        Accuracy::Fast => {
+            let device = meganeura_examples::device(&options.device)?;
+            device.with_precision(Precision::Fast).map_err(|error| Failure::NotThere(error.to_string()))
+        }
     }
 }
 

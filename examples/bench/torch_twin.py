@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""The reference workloads in PyTorch, timed as `cargo run --release --example bench` times them.
+"""The reference workloads and kernels in PyTorch, timed as `cargo run --release --example bench` times them.
 
-Same models, shapes, losses, optimizers and options, and one line of JSON with the same keys, so that a comparison is two
-commands. What PyTorch does not know (plans, launches, submissions) is null.
+Same models, shapes, losses, optimizers and options, and lines of JSON with the same keys, so that a comparison is two
+commands. What PyTorch does not know (plans, launches, submissions, variants) is null.
 
     cargo run --release --example bench -- --workload tiny --device cpu --json
     python3 examples/bench/torch_twin.py --workload tiny --device cpu --threads 2 --json
+
+    cargo run --release --example bench -- --kernel matmul:1024 --device cpu --json >>ours.jsonl
+    python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --threads 2 --json >>theirs.jsonl
+    python3 examples/bench/torch_twin.py --compare ours.jsonl theirs.jsonl
 """
 
 import argparse
@@ -127,9 +131,206 @@ WORKLOADS = {
 }
 
 
+# The operands of a kernel in all sets together have at least so many bytes, unless that takes more sets than this.
+BYTES, SETS = 100_000_000, 256
+GROUPS = 32
+
+
+class Kernel:
+    """One operation: its operands and passes, and how much work they are."""
+
+    def __init__(self, spec):
+        name, _, extents = spec.partition(":")
+        makers = {make.__name__: make for make in (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.copy)}
+        try:
+            sizes = [int(extent) for extent in extents.split(",")]
+            if name == "matmul" and len(sizes) == 1:
+                sizes *= 3
+            makers[name](*sizes)
+        except (KeyError, TypeError, ValueError):
+            sys.exit(f"error: {spec} is no kernel; see the help of the other program for what there is")
+
+    def matmul(self, m, k, n):
+        self.operands = [((m, k), 1), ((k, n), k**-0.5)]
+        self.result = (m, n)
+        self.rate, self.work = "tflops", dict.fromkeys(("forward", "grad_input", "grad_weight"), 2 * m * k * n)
+        self.forward = torch.matmul
+        self.grad_input = lambda a, b, dy: dy @ b.T
+        self.grad_weight = lambda a, b, dy: a.T @ dy
+
+    def conv2d(self, n, c, h, k, r, stride):
+        side = (h + 2 * (r // 2) - r) // stride + 1
+        self.operands = [((n, c, h, h), 1), ((k, c, r, r), (c * r * r) ** -0.5)]
+        self.result = (n, k, side, side)
+        flops = 2 * n * k * side * side * c * r * r
+        self.rate, self.work = "tflops", dict.fromkeys(("forward", "grad_input", "grad_weight"), flops)
+        self.forward = lambda x, w: F.conv2d(x, w, stride=stride, padding=r // 2)
+
+        def backward(x, w, dy, wanted):
+            geometry = ([stride] * 2, [r // 2] * 2, [1, 1], False, [0, 0], 1)
+            return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, wanted)
+
+        self.grad_input = lambda x, w, dy: backward(x, w, dy, [True, False, False])[0]
+        self.grad_weight = lambda x, w, dy: backward(x, w, dy, [False, True, False])[1]
+
+    def group_norm(self, n, c, h, w):
+        self.operands = [((n, c, h, w), 1), ((c,), 1), ((c,), 1)]
+        self.result = (n, c, h, w)
+        size = 4 * n * c * h * w
+        self.rate, self.work = "gbps", {"forward": 2 * size, "backward": 3 * size, "both": 4 * size}
+        self.forward = lambda x, weight, bias: F.silu(F.group_norm(x, GROUPS, weight, bias))
+
+    def linear_gelu(self, m, k, n):
+        self.operands = [((m, k), 1), ((n, k), k**-0.5), ((n,), 1)]
+        self.result = (m, n)
+        flops = 2 * m * k * n
+        self.rate, self.work = "tflops", {"forward": flops, "backward": 2 * flops, "both": 3 * flops}
+        self.forward = lambda x, w, b: F.gelu(F.linear(x, w, b))
+
+    def copy(self, size):
+        self.operands = [((size // 4,), 1)]
+        self.result = (size // 4,)
+        self.rate, self.work = "gbps", {"forward": 2 * size}
+        self.forward = torch.clone
+
+    def data(self, device):
+        """The sets of operands, each with the cotangent of the result."""
+        size = sum(4 * math.prod(shape) for shape, _ in self.operands)
+        sets = min(max(math.ceil(BYTES / size), 1), SETS)
+        shapes = self.operands + [(self.result, 1)]
+        return [[torch.randn(shape, device=device) * std for shape, std in shapes] for _ in range(sets)]
+
+    def passes(self, sets, compiled):
+        """For each pass a function of the number of a set."""
+        forward = torch.compile(self.forward) if compiled else self.forward
+        operands = [operands for *operands, _ in sets]
+        # What is trained; a forward pass of these keeps what the gradients need.
+        trained = [[x.detach().requires_grad_() for x in operands] for operands in operands]
+
+        def gradient(which):
+            compute = torch.compile(getattr(self, which)) if compiled else getattr(self, which)
+            return lambda at: compute(*sets[at])
+
+        def gradients(y, at, **options):
+            return torch.autograd.grad(y, trained[at], sets[at][-1], **options)
+
+        results = [forward(*operands) for operands in trained] if "backward" in self.work else []
+        passes = {
+            # Operands that are not trained, so that nothing is kept.
+            "forward": lambda at: forward(*operands[at]),
+            "backward": lambda at: gradients(results[at], at, retain_graph=True),
+            "both": lambda at: gradients(forward(*trained[at]), at),
+        }
+        for name in self.work:
+            yield name, passes[name] if name in passes else gradient(name)
+
+
+def time_on_cuda(run, count, sets):
+    """Milliseconds of each run by the device's clock. The device sleeps first, so that the host is ahead of it."""
+    times = []
+    for first in range(0, count, 10):
+        events = []
+        torch.cuda._sleep(10_000_000)
+        for at in range(first, min(first + 10, count)):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run(at % sets)
+            end.record()
+            events.append((begin, end))
+        torch.cuda.synchronize()
+        times += [begin.elapsed_time(end) for begin, end in events]
+    return times
+
+
+def time_on_host(run, count, sets):
+    times = []
+    for at in range(count):
+        begin = time.perf_counter()
+        run(at % sets)
+        times.append((time.perf_counter() - begin) * 1e3)
+    return times
+
+
+def time_kernel(options, device):
+    kernel = Kernel(options.kernel)
+    if options.do_pass and options.do_pass not in kernel.work:
+        sys.exit(f"error: {options.kernel} has no such pass; there are {', '.join(kernel.work)}")
+    sets = kernel.data(device)
+    on_cuda = device.type == "cuda"
+    measure = time_on_cuda if on_cuda else time_on_host
+    for name, run in kernel.passes(sets, options.compile):
+        if options.do_pass not in (None, name):
+            continue
+        for at in range(1 + options.warmup):
+            run(at % len(sets))
+        times = measure(run, options.steps, len(sets))
+        ms = statistics.median(times)
+        unit = 1e9 if kernel.rate == "tflops" else 1e6
+        result = {
+            "framework": "torch" + ("-compiled" if options.compile else ""),
+            "device": device_name(device),
+            "precision": "tf32" if options.tf32 else "full",
+            "kernel": options.kernel,
+            "pass": name,
+            "ms": round(ms, 6),
+            "ms_min": round(min(times), 6),
+            kernel.rate: round(kernel.work[name] / ms / unit, 5),
+            "variant": None,
+            "launches": None,
+            "timer": "device" if on_cuda else "host",
+            "sets": len(sets),
+        }
+        if options.json:
+            print(json.dumps(result), flush=True)
+        else:
+            rate = f"{result[kernel.rate]:9.2f} {'TFLOP/s' if kernel.rate == 'tflops' else 'GB/s'}"
+            print(f"{options.kernel} {name:11} {ms:10.4f} ms {rate}", flush=True)
+
+
+def compare(ours, theirs):
+    """Prints how many times faster or slower the first program is: the other's time over its own, a row for each measurement."""
+
+    def read(path):
+        """The lines of a file by what they measure; of several the last."""
+        with open(path) as lines:
+            reports = [json.loads(line) for line in lines if line.startswith("{")]
+        of_kernel = lambda report: (report["kernel"], report["pass"])
+        of_step = lambda report: (report["workload"], f"batch {report['batch']}")
+        return {(of_kernel if "kernel" in report else of_step)(report): report for report in reports}
+
+    time_of = lambda report: report.get("ms", report.get("ms_per_step_median"))
+    ours, theirs = read(ours), read(theirs)
+    both = [what for what in ours if what in theirs]
+    if not both:
+        sys.exit("error: the two files have no measurement in common")
+    describe = lambda report: f"{report['framework']} ({report['precision']}, {report['device']})"
+    first, second = describe(ours[both[0]]), describe(theirs[both[0]])
+    print(f"{first} against {second}; ratio: the time of the latter over that of the former\n")
+    print("| what | pass | ours, ms | theirs, ms | ratio | rate | variant |")
+    print("|---|---|---|---|---|---|---|")
+    ratios = []
+    for name, part in both:
+        our, their = ours[name, part], theirs[name, part]
+        ratio = time_of(their) / time_of(our)
+        ratios.append(ratio)
+        rate = next((f"{our[key]:.4g} {unit}" for key, unit in (("tflops", "TFLOP/s"), ("gbps", "GB/s")) if key in our), "")
+        row = (name, part, f"{time_of(our):.4g}", f"{time_of(their):.4g}", f"{ratio:.2f}", rate, our.get("variant") or "")
+        print(f"| {' | '.join(row)} |")
+    print(f"\n{len(ratios)} rows, geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}")
+    for what in [*(what for what in ours if what not in theirs), *(what for what in theirs if what not in ours)]:
+        print(f"only in one file: {' '.join(what)}")
+
+
+def device_name(device):
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
+    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: as `bench --help` says")
+    parser.add_argument("--pass", dest="do_pass", help="this pass of the kernel alone")
+    parser.add_argument("--compare", nargs=2, metavar=("OURS", "THEIRS"), help="print the ratios of two files of JSON lines")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or another that PyTorch knows")
     parser.add_argument("--batch", type=int, help="default: as in the table of workloads")
     parser.add_argument("--steps", type=int, default=50)
@@ -149,6 +350,8 @@ def make_optimizer(workload, parameters):
 
 def main():
     options = parse()
+    if options.compare:
+        return compare(*options.compare)
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.backends.cuda.matmul.allow_tf32 = options.tf32
@@ -157,6 +360,8 @@ def main():
     torch.manual_seed(42)
 
     device = torch.device(options.device)
+    if options.kernel:
+        return time_kernel(options, device)
     model, expected, batch, shape = WORKLOADS[options.workload]
     batch = options.batch or batch
     net = model().to(device)
@@ -188,14 +393,13 @@ def main():
         step()
     losses, times = zip(*(step() for _ in range(options.steps)))
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
     peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
     # Kilobytes on Linux, bytes on macOS.
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     result = {
         "framework": "torch" + ("-compiled" if options.compile else ""),
         "version": torch.__version__,
-        "device": name,
+        "device": device_name(device),
         "precision": "tf32" if options.tf32 else "full",
         "workload": options.workload,
         "batch": batch,

@@ -88,16 +88,58 @@ fn bench_measures() {
 }
 
 const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
-                    ms_per_step_min params peak_device_mib peak_rss_mib plan_ms precision submissions_per_step version \
-                    workload";
+                    ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision \
+                    submissions_per_step version workload";
+
+/// The lines of a program that prints JSON.
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn bench_measures_kernels() {
+    let args = ["--steps", "2", "--warmup", "1", "--check", "--json"];
+    for (kernel, passes, launches) in [
+        ("matmul:40,30,20", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
+        ("conv2d:2,3,8,4,3,2", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
+        ("group_norm:2,32,4,4", ["forward", "backward", "both"], [2, 3, 5]),
+        ("linear_gelu:40,30,20", ["forward", "backward", "both"], [2, 4, 6]),
+    ] {
+        let reports = lines(&run("bench", &[&args[..], &["--kernel", kernel]].concat()));
+        assert_eq!(reports.len(), 3, "{reports:?}");
+        for ((report, pass), launches) in reports.iter().zip(passes).zip(launches) {
+            assert_eq!((&report["kernel"], &report["pass"]), (&kernel.into(), &pass.into()));
+            // A gradient alone holds nothing of the forward pass.
+            assert_eq!(report["launches"], launches, "{report}");
+            assert!(report["error"].as_f64().unwrap() < 1e-5, "{report}");
+            let rate = report["tflops"].as_f64().or(report["gbps"].as_f64());
+            assert!(rate.is_some() && report["ms"].is_f64() && report["ms_min"].is_f64(), "{report}");
+        }
+    }
+    let copy = lines(&run("bench", &["--kernel", "copy:4000", "--steps", "2", "--json"]));
+    assert_eq!((copy.len(), &copy[0]["launches"], &copy[0]["error"]), (1, &1.into(), &Value::Null));
+    let one = lines(&run("bench", &["--kernel", "matmul:8", "--pass", "grad_weight", "--steps", "2", "--json"]));
+    assert_eq!((one.len(), &one[0]["pass"]), (1, &"grad_weight".into()));
+}
+
+#[test]
+fn bench_refuses_kernels_that_make_no_sense() {
+    for kernel in ["matmul:3,x", "matmul:0", "conv2d:1,1,1,1,3", "group_norm:1,33,1,1", "copy:6", "no", "matmul:1,2"] {
+        let output = run("bench", &["--kernel", kernel]);
+        assert_eq!(output.status.code(), Some(2), "{kernel}: {output:?}");
+    }
+}
 
 #[test]
 fn bench_says_what_is_not_there() {
     for args in [
         &["--workload", "unet"][..],
         &["--workload", "resnet18gn"],
-        &["--precision", "fast"],
+        &["--precision", "fast", "--device", "cpu"],
         &["--precision", "double", "--device", "gpu"],
+        &["--kernel", "copy:8", "--pass", "both"],
+        &["--kernel", "copy:8", "--check", "--precision", "double", "--device", "cpu"],
     ] {
         let output = run("bench", args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -85,6 +85,9 @@ pub enum Precision {
     Full,
     /// 64-bit floats everywhere; the CPU only. What gradients are checked with.
     Double,
+    /// As [`Precision::Full`], but matrix products and convolutions multiply 16-bit floats on matrix units and sum in 32 bits;
+    /// GPUs that have such units only. Tensors are 32-bit floats as before.
+    Fast,
 }
 
 impl Precision {
@@ -92,7 +95,7 @@ impl Precision {
     #[must_use]
     pub const fn dtype(self) -> DType {
         match self {
-            Self::Full => DType::F32,
+            Self::Full | Self::Fast => DType::F32,
             Self::Double => DType::F64,
         }
     }

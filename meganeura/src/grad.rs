@@ -1,6 +1,10 @@
 //! The reverse sweep: appends gradient operations to the tape, and gathers what belongs to one value into one sum.
 //!
 //! Names no operation: rules come from `Op::vjp`. Un-broadcasting is the gradient rule of the broadcasting view.
+//!
+//! What an operation can make again elementwise, from its operands and small results, the rules of elementwise operations on it
+//! get so: there it is fused into what they compute and costs arithmetic, where keeping it would cost memory. The rules of
+//! others get the value itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,6 +12,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::graph::{Source, ValueId};
+use crate::ops::Op;
 use crate::param::Cell;
 use crate::tape::{Tape, Var};
 use crate::{Error, ErrorKind, Param, Result};
@@ -68,7 +73,7 @@ impl Tape {
             let error = error.operand(y.ty(), y.path()).operand(cotangent.ty(), cotangent.path());
             return Err(error.at(Location::caller()));
         }
-        let mut sweep = Sweep { tape: self, cotangents: HashMap::from([(start, seed)]) };
+        let mut sweep = Sweep { tape: self, cotangents: HashMap::from([(start, seed)]), again: HashMap::new() };
         let last = self.with_graph(|graph| graph.maker_index(start));
         for node in (0..=last).rev() {
             sweep.node(node)?;
@@ -81,6 +86,8 @@ impl Tape {
 struct Sweep<'a> {
     tape: &'a Tape,
     cotangents: HashMap<ValueId, ValueId>,
+    /// What gradient rules get in the place of values that can be made again.
+    again: HashMap<ValueId, ValueId>,
 }
 
 impl Sweep<'_> {
@@ -96,7 +103,10 @@ impl Sweep<'_> {
             }
         });
         let Some((op, inputs, outputs)) = step else { return Ok(()) };
-        let x: Vec<_> = inputs.iter().map(|&v| self.tape.var(v)).collect();
+        let x: Vec<_> = match op {
+            Op::Pointwise(_) => inputs.iter().map(|&v| self.again(v)).collect(),
+            Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(v)).collect(),
+        };
         let y: Vec<_> = outputs.iter().map(|&v| self.tape.var(v)).collect();
         let dy: Vec<_> = outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
         let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));
@@ -122,6 +132,30 @@ impl Sweep<'_> {
             self.cotangents.insert(value, sum.id()?);
         }
         Ok(())
+    }
+
+    /// A value, made again if its operation can do that.
+    fn again(&mut self, value: ValueId) -> Var {
+        if let Some(&again) = self.again.get(&value) {
+            return self.tape.var(again);
+        }
+        let (node, step) = self.tape.with_graph(|graph| {
+            let node = graph.maker(value);
+            let step = match &node.source {
+                Source::Op(op) if node.first == value => {
+                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Vec<_>>()))
+                }
+                _ => None,
+            };
+            (graph.maker_index(value), step)
+        });
+        let again = step.and_then(|(op, inputs, outputs)| {
+            let vars = |values: Vec<ValueId>| values.into_iter().map(|v| self.tape.var(v)).collect::<Vec<_>>();
+            self.tape.on_behalf_of(node, || op.again(&vars(inputs), &vars(outputs)))?.id().ok()
+        });
+        let again = again.unwrap_or(value);
+        self.again.insert(value, again);
+        self.tape.var(again)
     }
 }
 

@@ -65,7 +65,7 @@ pub mod nn;
 pub mod ops;
 pub mod optim;
 
-pub use device::{Device, Stats};
+pub use device::{Device, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use grad::Grads;
@@ -73,6 +73,7 @@ pub use loss::CrossEntropyOptions;
 pub use meganeura_derive::Module;
 pub use module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
+pub use plan::KernelChoice;
 pub use shape::{Layout, MAX_RANK, Shape};
 pub use tape::{Tape, Var};
 pub use tensor::Tensor;

@@ -16,13 +16,20 @@
 //!
 //! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
 //!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
+//! * A kernel that includes `shared/epilogue` stores its first output through `store(i, value)` alone, each element once, and
+//!   does not declare that output: the host does, after the kernel's own bindings, with whatever else it merges into the store.
+//!   One that includes `shared/prologue` reads an operand through `load(i)` in the same way.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
 //!   end do nothing, so that the fold may round up.
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
 //! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
 //! * A NaN that is read becomes a NaN that is written.
-//! * 16 KB of workgroup memory and 256 invocations a workgroup suffice, and no optional feature is needed.
+//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, but for large tiles of products, 48 KB at most, which
+//!   are for devices that have as much. No optional feature is needed but where a kernel's first lines enable it: matrix units
+//!   multiply f16.
 //! * An element's index fits `u32`.
+//! * Kernels of which [`is_trusted`] holds keep inside of their bindings and end their loops without anybody checking, whatever
+//!   numbers they read, and write workgroup memory before they read it.
 //!
 //! # The preprocessor
 //!
@@ -31,6 +38,7 @@
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value` | the same, by the value of `NAME`, which must be defined |
+//! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
 //!
 //! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define: a misspelt name
@@ -40,4 +48,4 @@ mod preprocess;
 mod sources;
 
 pub use preprocess::{ExpandError, Location};
-pub use sources::{expand, kernels};
+pub use sources::{expand, is_trusted, kernels};

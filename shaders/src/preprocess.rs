@@ -1,6 +1,6 @@
 //! Includes, conditions and holes. Knows neither WGSL nor which files there are.
 
-use std::{error::Error, fmt};
+use std::{borrow::Cow, error::Error, fmt};
 
 /// A line of a WGSL file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum ExpandError {
         /// The define's name.
         name: String,
     },
-    /// An `#if` without `#endif`, or an `#else` or `#endif` without `#if`.
+    /// An `#if` or `#for` without its end, or an `#else` or an end without its beginning.
     Unbalanced {
         /// Where the lonely directive is.
         at: Location,
@@ -76,8 +76,15 @@ impl fmt::Display for ExpandError {
             Self::Undefined { at, name } => write!(f, "{at}: `{name}` is used here, but not defined"),
             Self::Unused { kernel, name } => write!(f, "`{name}` is defined, but kernel `{kernel}` does not use it"),
             Self::Duplicate { name } => write!(f, "`{name}` is defined twice"),
-            Self::Unbalanced { at, directive } if directive == "#if" => write!(f, "{at}: this #if has no #endif"),
-            Self::Unbalanced { at, directive } => write!(f, "{at}: this {directive} has no #if"),
+            Self::Unbalanced { at, directive } => {
+                let other = match directive.as_str() {
+                    "#if" => "#endif",
+                    "#for" => "#endfor",
+                    "#endfor" => "#for",
+                    _ => "#if",
+                };
+                write!(f, "{at}: this {directive} has no {other}")
+            }
             Self::Malformed { at, line } => write!(f, "{at}: cannot make sense of `{line}`"),
         }
     }
@@ -123,10 +130,18 @@ struct Condition {
 
 impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
     fn file(&mut self, file: &str, text: &str) -> Result<(), ExpandError> {
+        let lines: Vec<_> = text.lines().collect();
+        self.lines(file, 1, &lines, true)
+    }
+
+    /// Expands lines of a file, the first of which has this number. Where they are left out, their names still count.
+    fn lines(&mut self, file: &str, first: usize, lines: &[&str], wanted: bool) -> Result<(), ExpandError> {
         let mut conditions: Vec<Condition> = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let at = Location { file: file.to_owned(), line: index + 1 };
-            let active = conditions.iter().all(|condition| condition.holds);
+        let mut index = 0;
+        while let Some(&line) = lines.get(index) {
+            let at = Location { file: file.to_owned(), line: first + index };
+            index += 1;
+            let active = wanted && conditions.iter().all(|condition| condition.holds);
             let Some((directive, rest)) = directive(line) else {
                 self.text(line, active, &at)?;
                 continue;
@@ -154,12 +169,49 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                         return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() });
                     }
                 }
+                ("#for", range) => {
+                    let (name, count) = self.range(range, active, &at).ok_or_else(|| malformed(&at, line))??;
+                    let Some(length) = body_of_for(&lines[index..]) else {
+                        return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() });
+                    };
+                    let body = &lines[index..index + length];
+                    // The names in a body that is repeated no times count as well.
+                    for value in 0..count.max(1) {
+                        self.defines.counters.push((name.to_owned(), value.to_string()));
+                        self.lines(file, first + index, body, active && value < count)?;
+                        self.defines.counters.pop();
+                    }
+                    index += length + 1;
+                }
+                ("#endfor", "") => return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() }),
                 _ => return Err(malformed(&at, line)),
             }
         }
         match conditions.pop() {
             Some(Condition { at, .. }) => Err(ExpandError::Unbalanced { at, directive: "#if".to_owned() }),
             None => Ok(()),
+        }
+    }
+
+    /// The counter of `I in COUNT` and how often it counts. `None` if the text is something else.
+    fn range<'t>(
+        &mut self,
+        text: &'t str,
+        active: bool,
+        at: &Location,
+    ) -> Option<Result<(&'t str, usize), ExpandError>> {
+        let (name, count) = text.split_once(" in ")?;
+        let (name, count) = (name.trim(), count.trim());
+        if !is_name(name) {
+            return None;
+        }
+        if !is_name(count) {
+            return count.parse().ok().map(|count| Ok((name, count)));
+        }
+        match self.defines.mention(count) {
+            Some(value) => value.parse().ok().map(|count| Ok((name, count))),
+            None if active => Some(Err(undefined(at, count))),
+            None => Some(Ok((name, 0))),
         }
     }
 
@@ -182,7 +234,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
             return None;
         }
         match self.defines.mention(name) {
-            Some(value) => Some(Ok(value == wanted)),
+            Some(value) => Some(Ok(*value == *wanted)),
             None if active => Some(Err(undefined(at, name))),
             None => Some(Ok(false)),
         }
@@ -198,7 +250,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
             let value = self.defines.mention(name);
             if active {
                 self.wgsl.push_str(before);
-                self.wgsl.push_str(value.ok_or_else(|| undefined(at, name))?);
+                self.wgsl.push_str(&value.ok_or_else(|| undefined(at, name))?);
             }
             rest = after;
         }
@@ -214,6 +266,8 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
 struct Defines<'d> {
     entries: &'d [(&'d str, &'d str)],
     mentioned: Vec<bool>,
+    /// The counters of the loops around the current line, the innermost last.
+    counters: Vec<(String, String)>,
 }
 
 impl<'d> Defines<'d> {
@@ -223,13 +277,16 @@ impl<'d> Defines<'d> {
                 return Err(ExpandError::Duplicate { name: (*name).to_owned() });
             }
         }
-        Ok(Self { entries, mentioned: vec![false; entries.len()] })
+        Ok(Self { entries, mentioned: vec![false; entries.len()], counters: Vec::new() })
     }
 
-    fn mention(&mut self, name: &str) -> Option<&'d str> {
+    fn mention(&mut self, name: &str) -> Option<Cow<'d, str>> {
+        if let Some((_, value)) = self.counters.iter().rev().find(|(counter, _)| counter == name) {
+            return Some(Cow::Owned(value.clone()));
+        }
         let index = self.entries.iter().position(|(entry, _)| *entry == name)?;
         self.mentioned[index] = true;
-        Some(self.entries[index].1)
+        Some(Cow::Borrowed(self.entries[index].1))
     }
 
     fn unused(&self) -> Option<&'d str> {
@@ -246,6 +303,19 @@ fn directive(line: &str) -> Option<(&str, &str)> {
     }
     let (directive, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     Some((directive, rest.trim()))
+}
+
+/// The number of lines before the `#endfor` that ends the loop which these lines are in.
+fn body_of_for(lines: &[&str]) -> Option<usize> {
+    let mut depth = 1;
+    lines.iter().position(|line| {
+        match directive(line) {
+            Some(("#for", _)) => depth += 1,
+            Some(("#endfor", _)) => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    })
 }
 
 fn unquote(text: &str) -> Option<&str> {
@@ -321,6 +391,22 @@ mod tests {
     }
 
     #[test]
+    fn loops_repeat_and_nest() {
+        let text = "#for I in 2\n#for J in COLUMNS\na_${I}_${J}\n#endfor\n#if I == 1\nlast\n#endif\n#endfor\nend";
+        let wgsl = "a_0_0\na_0_1\na_0_2\na_1_0\na_1_1\na_1_2\nlast\nend\n";
+        assert_eq!(expand_text(text, &[("COLUMNS", "3")]).unwrap(), wgsl);
+        assert_eq!(expand_text("#for I in N\n${I}${A}\n#endfor\nk", &[("N", "0"), ("A", "1")]).unwrap(), "k\n");
+    }
+
+    #[test]
+    fn unbalanced_loops() {
+        assert_eq!(message("#for I in 2\nk", &[]), "k.wgsl:1: this #for has no #endfor");
+        assert_eq!(message("k\n#endfor", &[]), "k.wgsl:2: this #endfor has no #for");
+        assert_eq!(message("#for I in N\n#endfor", &[]), "k.wgsl:1: `N` is used here, but not defined");
+        assert_eq!(message("#for I in 2\n#if I == 1\n#endfor", &[]), "k.wgsl:2: this #if has no #endif");
+    }
+
+    #[test]
     fn a_part_left_out_needs_nothing_but_mentions_its_names() {
         let text = "#if A\n#include \"shared/missing\"\n#if B == 1\n${C}\n#endif\n#endif\nk";
         assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
@@ -376,6 +462,9 @@ mod tests {
             "#if == 1",
             "#if A ==",
             "#else if A",
+            "#for I",
+            "#for I in x + 1",
+            "#for 2 in 3",
             "#endif A",
             "#include shared/a",
             "#include \"\"",

@@ -5,13 +5,13 @@
 //
 // Defines: those of `max_pool2d`, and INCLUDE_PAD
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/window"
 
 const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -44,8 +44,8 @@ fn main(
         }
     }
 #if INCLUDE_PAD == 1
-    y[output] = sum / f32(KH * KW);
+    store(output, sum / f32(KH * KW));
 #else
-    y[output] = sum / f32(max(inside, 1u));
+    store(output, sum / f32(max(inside, 1u)));
 #endif
 }

@@ -5,13 +5,13 @@
 //
 // Defines: those of `avg_pool2d`
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/window"
 
 const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
-@group(0) @binding(1) var<storage, read_write> dx: array<f32>;
 
 /// The rows that output row p averages.
 fn rows(p: u32) -> u32 {
@@ -68,5 +68,5 @@ fn main(
             sum += dy[at] / f32(rows(u32(p)) * columns(u32(q)));
         }
     }
-    dx[input] = sum;
+    store(input, sum);
 }

@@ -6,6 +6,7 @@
 // Defines: WG, N, C, H, W, O, P, Q, G
 //          KH, KW taps; SH, SW stride; PH, PW padding; DH, DW dilation
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/conv2d"
 
@@ -13,7 +14,6 @@ const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -49,5 +49,5 @@ fn main(
             }
         }
     }
-    y[index] = sum;
+    store(index, sum);
 }

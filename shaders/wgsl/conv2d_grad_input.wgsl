@@ -5,6 +5,7 @@
 //
 // Defines: those of `conv2d`
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/conv2d"
 
@@ -12,7 +13,6 @@ const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dx: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -48,5 +48,5 @@ fn main(
             }
         }
     }
-    dx[index] = sum;
+    store(index, sum);
 }

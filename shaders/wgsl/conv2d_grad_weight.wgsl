@@ -6,6 +6,7 @@
 //
 // Defines: those of `conv2d`; WG is a power of two
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/conv2d"
 #include "shared/reduce"
@@ -14,7 +15,6 @@ const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dw: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -46,6 +46,6 @@ fn main(
     }
     let result = workgroup_sum(lane, sum);
     if lane == 0u {
-        dw[index] = result;
+        store(index, result);
     }
 }

@@ -9,6 +9,7 @@
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
 //          PARTS, CHUNK  the parts that a row was split into: (PARTS − 1)·CHUNK < CLASSES ≤ PARTS·CHUNK
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/segments"
 
@@ -23,14 +24,12 @@ const CHUNK: u32 = ${CHUNK};
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 #if PARTS == 1
-@group(0) @binding(2) var<storage, read_write> loss: array<f32>;
-@group(0) @binding(3) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(2) var<storage, read_write> lse: array<f32>;
 #else
 @group(0) @binding(2) var<storage, read> peak: array<f32>;
 @group(0) @binding(3) var<storage, read> mass: array<f32>;
 @group(0) @binding(4) var<storage, read> drift: array<f32>;
-@group(0) @binding(5) var<storage, read_write> loss: array<f32>;
-@group(0) @binding(6) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(5) var<storage, read_write> lse: array<f32>;
 #endif
 
 fn element(row: u32, c: u32) -> f32 {
@@ -94,7 +93,7 @@ fn main(
             }
         }
         // Said here, because a compiler may take x − x for 0 whatever x is.
-        loss[row] = select(log_sum - target_mean, quiet_nan(), !is_finite(shift));
+        store(row, select(log_sum - target_mean, quiet_nan(), !is_finite(shift)));
         lse[row] = shift + log_sum;
     }
 }

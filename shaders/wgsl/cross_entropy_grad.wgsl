@@ -1,13 +1,15 @@
 // Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − lse) − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A label past the end
 // gives NaN for its whole row.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), lse[ROWS,INNER], dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER].
-// One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), lse[ROWS,INNER], dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
+// dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
 //
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
 
-#include "shared/grid"
+#include "shared/epilogue"
 #include "shared/float"
+#include "shared/grid"
+#include "shared/prologue"
 
 const WG: u32 = ${WG};
 const ROWS: u32 = ${ROWS};
@@ -18,8 +20,6 @@ const SMOOTH: f32 = ${SMOOTH};
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 @group(0) @binding(2) var<storage, read> lse: array<f32>;
-@group(0) @binding(3) var<storage, read> dloss: array<f32>;
-@group(0) @binding(4) var<storage, read_write> dx: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -42,5 +42,5 @@ fn main(
     if label >= CLASSES {
         expected = quiet_nan();
     }
-    dx[index] = dloss[row] * (exp(x[index] - lse[row]) - expected);
+    store(index, load(row) * (exp(x[index] - lse[row]) - expected));
 }

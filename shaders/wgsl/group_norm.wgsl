@@ -6,6 +6,7 @@
 //
 // Defines: WG a power of two; N, C, S, G; EPS a literal
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/reduce"
 
@@ -21,9 +22,8 @@ const LEN: u32 = GROUP_C * S;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> beta: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
-@group(0) @binding(4) var<storage, read_write> mean: array<f32>;
-@group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
+@group(0) @binding(3) var<storage, read_write> mean: array<f32>;
+@group(0) @binding(4) var<storage, read_write> rstd: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -53,7 +53,7 @@ fn main(
     let first_c = group % G * GROUP_C;
     for (var r = lane; r < LEN; r += WG) {
         let c = first_c + r / S;
-        y[base + r] = (x[base + r] - centre) * scale * gamma[c] + beta[c];
+        store(base + r, (x[base + r] - centre) * scale * gamma[c] + beta[c]);
     }
     if lane == 0u {
         mean[group] = centre;

@@ -1,12 +1,15 @@
-// Gradient of `group_norm` with respect to its input: dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the normalised
-// input, t = dy·gamma, and ⟨·⟩ the mean over the group.
+// Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the normalised
+// input, t = dy·gamma, and ⟨·⟩ the mean over the group; and of each sample and channel dot = Σ_s dy·z and sum = Σ_s dy, whose
+// sums over the samples are the gradients with respect to gamma and beta.
 //
-// Bindings: x[N,C,S], gamma[C], mean[N,G], rstd[N,G], dy[N,C,S] → dx[N,C,S]. One workgroup computes a group of a sample;
-// N·G workgroups.
+// Bindings: x[N,C,S], gamma[C], mean[N,G], rstd[N,G], dy[N,C,S] → dx[N,C,S], dot[N,C], sum[N,C]; dy is loaded through
+// shared/prologue, twice each element. One workgroup computes a group of a sample, channel by channel; N·G workgroups.
 //
 // Defines: WG a power of two; N, C, S, G
 
+#include "shared/epilogue"
 #include "shared/grid"
+#include "shared/prologue"
 #include "shared/reduce"
 
 const WG: u32 = ${WG};
@@ -21,8 +24,8 @@ const LEN: u32 = GROUP_C * S;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> mean: array<f32>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
-@group(0) @binding(4) var<storage, read> dy: array<f32>;
-@group(0) @binding(5) var<storage, read_write> dx: array<f32>;
+@group(0) @binding(4) var<storage, read_write> dot: array<f32>;
+@group(0) @binding(5) var<storage, read_write> sum: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -39,19 +42,31 @@ fn main(
     let centre = mean[group];
     let scale = rstd[group];
 
-    var sum_t = 0.0;
-    var sum_tz = 0.0;
-    for (var r = lane; r < LEN; r += WG) {
-        let t = dy[base + r] * gamma[first_c + r / S];
-        sum_t += t;
-        sum_tz += t * ((x[base + r] - centre) * scale);
+    var mean_t = 0.0;
+    var mean_tz = 0.0;
+    for (var c = 0u; c < GROUP_C; c++) {
+        var part_sum = 0.0;
+        var part_dot = 0.0;
+        for (var at = base + c * S + lane; at < base + (c + 1u) * S; at += WG) {
+            let d = load(at);
+            part_sum += d;
+            part_dot += d * ((x[at] - centre) * scale);
+        }
+        let channel_sum = workgroup_sum(lane, part_sum);
+        let channel_dot = workgroup_sum(lane, part_dot);
+        if lane == 0u {
+            sum[group * GROUP_C + c] = channel_sum;
+            dot[group * GROUP_C + c] = channel_dot;
+        }
+        mean_t += gamma[first_c + c] * channel_sum;
+        mean_tz += gamma[first_c + c] * channel_dot;
     }
-    let mean_t = workgroup_sum(lane, sum_t) / f32(LEN);
-    let mean_tz = workgroup_sum(lane, sum_tz) / f32(LEN);
+    mean_t /= f32(LEN);
+    mean_tz /= f32(LEN);
 
     for (var r = lane; r < LEN; r += WG) {
-        let t = dy[base + r] * gamma[first_c + r / S];
+        let t = load(base + r) * gamma[first_c + r / S];
         let z = (x[base + r] - centre) * scale;
-        dx[base + r] = scale * (t - mean_t - z * mean_tz);
+        store(base + r, scale * (t - mean_t - z * mean_tz));
     }
 }

@@ -8,6 +8,7 @@
 //          N number of planes, batch times channels
 //          KH, KW taps; SH, SW stride; PH, PW padding; DH, DW dilation
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/float"
 #include "shared/window"
@@ -16,8 +17,7 @@ const WG: u32 = ${WG};
 const NONE: u32 = 0xffffffffu;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<storage, read_write> index: array<u32>;
+@group(0) @binding(1) var<storage, read_write> index: array<u32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -53,6 +53,6 @@ fn main(
             }
         }
     }
-    y[output] = best;
+    store(output, best);
     index[output] = winner;
 }

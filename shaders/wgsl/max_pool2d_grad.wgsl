@@ -5,6 +5,7 @@
 //
 // Defines: those of `max_pool2d`
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/window"
 
@@ -12,7 +13,6 @@ const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> index: array<u32>;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dx: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -45,5 +45,5 @@ fn main(
             }
         }
     }
-    dx[input] = sum;
+    store(input, sum);
 }

@@ -8,13 +8,13 @@
 //          IN_OFFSET where in x; evaluated only where INSIDE holds
 //          VALUE     what the padding holds, a literal
 
+#include "shared/epilogue"
 #include "shared/grid"
 
 const WG: u32 = ${WG};
 const N: u32 = ${N};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -30,5 +30,5 @@ fn main(
     if ${INSIDE} {
         value = x[${IN_OFFSET}];
     }
-    y[i] = value;
+    store(i, value);
 }

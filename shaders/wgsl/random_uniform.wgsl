@@ -10,6 +10,7 @@
 //
 // Defines: WG; N number of elements; STREAM a u32 that tells apart the draws that share a seed; SEED_AT where the seed begins
 
+#include "shared/epilogue"
 #include "shared/grid"
 
 const WG: u32 = ${WG};
@@ -17,7 +18,6 @@ const N: u32 = ${N};
 const STREAM: u32 = ${STREAM};
 
 @group(0) @binding(0) var<storage, read> seed: array<u32>;
-@group(0) @binding(1) var<storage, read_write> u: array<f32>;
 
 /// Upper half of the 64-bit product, by way of four 16-bit ones. No sum here exceeds 32 bits.
 fn multiply_high(x: u32, y: u32) -> u32 {
@@ -58,7 +58,7 @@ fn main(
     let words = philox(vec4<u32>(block, STREAM, 0u, 0u), vec2<u32>(seed[${SEED_AT}], seed[${SEED_AT} + 1]));
     for (var i = 0u; i < 4u; i++) {
         if block * 4u + i < N {
-            u[block * 4u + i] = f32(words[i] >> 8u) * 0x1p-24f;
+            store(block * 4u + i, f32(words[i] >> 8u) * 0x1p-24f);
         }
     }
 }

@@ -1,9 +1,11 @@
 // y[o] = OP over r < LEN of x[BASE(o) + STEP(r)]. A maximum or minimum is NaN where any of its elements is.
 //
-// Bindings: x → y. A segment of LANES invocations computes a result, or with PARTS > 1 a part of it, CHUNK elements long: that
-// of part p goes to y[p·OUTS + o], and a second launch reduces those. PARTS·⌈OUTS·LANES/WG⌉ workgroups.
+// Bindings: x → y, x through shared/prologue where FROM is operand, y by shared/epilogue where TO is result. A segment of LANES
+// invocations computes a result, or with PARTS > 1 a part of it, CHUNK elements long: that of part p goes to y[p·OUTS + o], and a
+// second launch reduces those. PARTS·⌈OUTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments
+//          FROM operand or scratch; TO result or scratch; not both scratch
 //          OP    sum, max or min
 //          OUTS  number of results
 //          LEN   number of elements in each, at least one
@@ -11,9 +13,15 @@
 //          BASE  where the elements of result o begin, an expression of `o: u32`
 //          STEP  how far from there element r is, an expression of `r: u32`
 
-#include "shared/grid"
 #include "shared/float"
+#include "shared/grid"
 #include "shared/segments"
+#if FROM == operand
+#include "shared/prologue"
+#endif
+#if TO == result
+#include "shared/epilogue"
+#endif
 
 const WG: u32 = ${WG};
 const OUTS: u32 = ${OUTS};
@@ -23,13 +31,21 @@ const CHUNK: u32 = ${CHUNK};
 
 const BLOCKS: u32 = (OUTS + SEGMENTS - 1u) / SEGMENTS;
 
+#if FROM == scratch
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+
+fn load(i: u32) -> f32 {
+    return x[i];
+}
+#endif
+#if TO == scratch
+@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+#endif
 
 fn element(o: u32, r: u32) -> f32 {
     let base: u32 = ${BASE};
     let step: u32 = ${STEP};
-    return x[base + step];
+    return load(base + step);
 }
 
 fn join(a: f32, b: f32) -> f32 {
@@ -86,6 +102,10 @@ fn main(
     let value = fold(min(o, OUTS - 1u), part * CHUNK, min(part * CHUNK + CHUNK, LEN), member_of(lane));
     let result = segment_${OP}(lane, value);
     if o < OUTS && member_of(lane) == 0u {
+#if TO == result
+        store(o, result);
+#else
         y[part * OUTS + o] = result;
+#endif
     }
 }

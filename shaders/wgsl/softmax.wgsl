@@ -7,6 +7,7 @@
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 
+#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/segments"
 
@@ -20,11 +21,10 @@ const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 #if PARTS == 1
-@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+// Nothing else is read.
 #else
 @group(0) @binding(1) var<storage, read> peak: array<f32>;
 @group(0) @binding(2) var<storage, read> mass: array<f32>;
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;
 #endif
 
 fn place(row: u32, l: u32) -> u32 {
@@ -83,9 +83,9 @@ fn main(
     let first = index / BLOCKS * CHUNK;
     for (var l = first + member; l < min(first + CHUNK, LEN); l += LANES) {
 #if LOG == 1
-        y[place(row, l)] = select(element(row, l) - shift - log(total), quiet_nan(), none);
+        store(place(row, l), select(element(row, l) - shift - log(total), quiet_nan(), none));
 #else
-        y[place(row, l)] = select(exp(element(row, l) - shift) / total, quiet_nan(), none);
+        store(place(row, l), select(exp(element(row, l) - shift) / total, quiet_nan(), none));
 #endif
     }
 }

@@ -1,10 +1,11 @@
 //! Asking for devices that are not there, choosing one by the environment, and asking one for more memory than it has.
 
+use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{Device, ErrorKind, Param, Precision, Result, Tape, Tensor};
+use meganeura::{DType, Device, ErrorKind, Param, PipelineCache, Precision, Result, Stats, Tape, Tensor};
 
 use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
@@ -13,19 +14,35 @@ use crate::nets::{Tiny, bits, images, record, tensor};
 /// The argument that makes this program print [`Device::best`] and end.
 const BEST: &str = "print-the-best-device";
 
-/// Does so if asked to. A process has one environment, so choosing by it is tested in others.
-pub(crate) fn print_best_if_asked() -> bool {
-    if std::env::args().nth(1).as_deref() != Some(BEST) {
-        return false;
-    }
-    match Device::best() {
-        Ok(device) => {
-            let kind = if device.is_gpu() { "GPU" } else { "CPU" };
-            println!("{kind} device {device}, because: {}", device.reason());
-        }
-        Err(error) => println!("{error:?}"),
+/// The argument that makes this program compile a kernel, print whether it was on disk, and end.
+const COMPILED: &str = "print-what-was-compiled";
+
+/// Does so if asked to. A process has one environment, so what depends on it is tested in others.
+pub(crate) fn print_if_asked() -> bool {
+    match std::env::args().nth(1).as_deref() {
+        Some(BEST) => match Device::best() {
+            Ok(device) => {
+                let kind = if device.is_gpu() { "GPU" } else { "CPU" };
+                println!("{kind} device {device}, because: {}", device.reason());
+            }
+            Err(error) => println!("{error:?}"),
+        },
+        Some(COMPILED) => match compile() {
+            Ok(stats) => print!("{:?} {}", stats.pipeline_cache, stats.pipeline_cache_failures),
+            Err(error) => print!("{error:?}"),
+        },
+        _ => return false,
     }
     true
+}
+
+fn compile() -> Result<Stats> {
+    let device = Device::best()?;
+    let x = Tape::new(&device).input(&Tensor::full(&device, [40, 40], 0.5)?);
+    assert_eq!(x.matmul(&x).to_vec()?, [10.0; 1600]);
+    let stats = device.stats();
+    assert!(stats.pipelines == 1 && !stats.pipeline_time.is_zero() && stats.pipeline_time <= stats.plan_time);
+    Ok(stats)
 }
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -35,7 +52,13 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::what_they_say_of_themselves", description));
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
+    trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
+    trials.push(gpu_trial("devices::gpu::keeps_what_it_compiled", kept));
+    trials.push(Trial::test("devices::precisions_of_the_cpu", cpu_precisions));
+    trials.push(gpu_trial("devices::gpu::fast_precision", fast));
+    trials.push(Trial::test("devices::profile", || profile(&Device::cpu())));
+    trials.push(gpu_trial("devices::gpu::profile", |device| profile(&device.for_testing(0)?)));
 }
 
 fn unknown() -> Outcome {
@@ -100,6 +123,7 @@ fn description() -> Outcome {
     assert!(single.to_string().starts_with("CPU, ") && double.to_string().ends_with("double precision"));
     assert!(single.same(&Device::cpu()) && !single.same(&double));
     assert_eq!((single.precision(), double.precision()), (Precision::Full, Precision::Double));
+    assert_eq!((single.stats().pipelines, single.stats().pipeline_cache), (0, PipelineCache::Off));
     Ok(())
 }
 
@@ -158,5 +182,148 @@ fn threads(device: &Device) -> Outcome {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<Vec<f32>>>()
     })?;
     assert_eq!(serial, parallel);
+    Ok(())
+}
+
+/// Every launch has a name and a time; all together are the run.
+fn profile(device: &Device) -> Outcome {
+    let error = device.last_profile().expect_err("nothing ran");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    let x = tensor(device, "x", [64, 64])?;
+    let run = || {
+        let x = Tape::new(device).input(&x);
+        x.matmul(&x).softmax(1).tanh().to_vec()
+    };
+    if let Err(error) = device.set_profiling(true) {
+        assert!(device.is_gpu() && error.to_string().contains("cannot time launches"), "{error}");
+        return Ok(());
+    }
+    let numbers = run()?;
+    let profile = device.last_profile()?;
+    let names: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name)).collect();
+    assert_eq!(names, [(0, "matmul"), (1, "softmax"), (2, "pointwise")]);
+    let variants = profile.launches.iter().map(|launch| launch.variant);
+    assert_eq!(variants.map(str::is_empty).collect::<Vec<_>>(), [!device.is_gpu(), !device.is_gpu(), true]);
+    assert_eq!(profile.total, profile.launches.iter().map(|launch| launch.duration).sum());
+    assert!(!profile.total.is_zero() && profile.total.as_secs() < 100, "{profile}");
+    assert!(profile.to_string().contains("× matmul") && profile.to_string().ends_with("in all\n"), "{profile}");
+    // It can be read again, and stays when later runs are not timed; those give the same numbers.
+    device.set_profiling(false)?;
+    assert_eq!(run()?, numbers);
+    assert_eq!(device.last_profile()?, profile);
+    // More launches than one set of stamps holds.
+    device.set_profiling(true)?;
+    let y = Tape::new(device).input(&tensor(device, "x", [3])?);
+    let y = (0..2100).fold(y, |y, _| y.softmax(0).tanh());
+    y.to_vec()?;
+    assert_eq!(device.last_profile()?.launches.len(), 4200);
+    Ok(())
+}
+
+fn cpu_precisions() -> Outcome {
+    let device = Device::cpu();
+    assert!(device.with_precision(Precision::Double)?.same(&Device::cpu_with(Precision::Double)));
+    let error = device.with_precision(Precision::Fast).expect_err("no CPU has it");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    assert!(error.to_string().contains("matrix units"), "{error}");
+    assert_eq!(device.fast_if_available().precision(), Precision::Full);
+    Ok(())
+}
+
+/// Where a device multiplies 16-bit floats on matrix units it does so right, on the tensors of full precision; elsewhere it
+/// says what it lacks.
+fn fast(device: &Device) -> Outcome {
+    let error = device.with_precision(Precision::Double).expect_err("no GPU has it");
+    assert!(error.to_string().contains("CPU only"), "{error}");
+    assert!(device.with_precision(Precision::Full)?.same(device));
+    let fast = match device.with_precision(Precision::Fast) {
+        Ok(fast) => fast,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Device);
+            let message = error.to_string();
+            // A device that is wrong, or whose kernels do not compile, is for its driver's developers, not for this test.
+            assert!(message.starts_with(&format!("{device} has no fast precision: it lacks ")), "{message}");
+            let what = message.split_once("it lacks ").map_or("", |(_, what)| what);
+            let known = ["16-bit floats", "cooperative matrices", "products of 16×16", "subgroups of one size"];
+            assert!(what.split(", ").all(|what| known.iter().any(|known| what.starts_with(known))), "{message}");
+            let instead = device.fast_if_available();
+            assert_eq!((instead.precision(), instead.to_string()), (Precision::Full, device.to_string()));
+            return Ok(());
+        }
+    };
+    assert_eq!((fast.precision(), fast.precision().dtype()), (Precision::Fast, DType::F32));
+    assert!(fast.same(device) && fast.to_string().ends_with(", fast precision"), "{fast}");
+    assert_eq!(device.fast_if_available().precision(), Precision::Fast);
+    assert_eq!(fast.with_precision(Precision::Full)?.precision(), Precision::Full);
+    // Tensors and parameters of the one are those of the other.
+    let (x, w) = (tensor(device, "x", [64, 96])?, Param::new(tensor(device, "w", [96, 80])?));
+    let product = |device: &Device| {
+        let tape = Tape::new(device);
+        tape.input(&x).matmul(&tape.param(&w)).to_tensor()
+    };
+    let (full, quick) = (product(device)?, product(&fast)?);
+    assert!(
+        quick.device().precision() == Precision::Fast && x.to_device(&fast)?.device().precision() == Precision::Fast
+    );
+    // 96 terms, each rounded to 11 bits twice.
+    for (full, quick) in full.to_vec()?.into_iter().zip(quick.to_vec()?) {
+        assert!((full - quick).abs() < 96.0 * 2.0f32.powi(-11), "{quick}, in full precision {full}");
+    }
+    Ok(())
+}
+
+/// Compiled kernels are there for the next process. A file that is broken, or in the way, costs time only.
+fn kept(device: &Device) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let compile = |cache: &Path| {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(COMPILED).env("MEGANEURA_DEVICE", device.to_string()).env("MEGANEURA_CACHE", cache);
+        let output = command.output()?;
+        assert!(output.status.success(), "{output:?}");
+        Ok::<_, Failed>(String::from_utf8(output.stdout)?)
+    };
+    assert_eq!(compile(Path::new("off"))?, "Off 0");
+    let cache = folder.path().join("caches/pipelines");
+    let first = compile(&cache)?;
+    if first == "Off 0" {
+        // Not in this API.
+        assert!(!cache.exists());
+        return Ok(());
+    }
+    assert_eq!(first, "Cold 0");
+    assert_eq!(compile(&cache)?, "Warm 0");
+    let files = std::fs::read_dir(&cache)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let [file] = &files[..] else { panic!("one file for the adapter: {files:?}") };
+    let whole = std::fs::read(file)?;
+    let mut wrong = whole.clone();
+    wrong[whole.len() - 1] ^= 1;
+    for broken in [&wrong[..], &whole[..whole.len() / 2], b""] {
+        std::fs::write(file, broken)?;
+        assert_eq!(compile(&cache)?, "Cold 0");
+        assert_eq!(compile(&cache)?, "Warm 0");
+    }
+    assert_eq!(compile(&file.join("below a file"))?, "Cold 1");
+    Ok(())
+}
+
+/// Where memory runs out, what lies unused and the bind groups that hold on to it are given back first.
+fn makes_room(device: &Device) -> Outcome {
+    // Opened for itself: the limit is the adapter's.
+    let device = Device::named(&device.to_string())?;
+    let run = |side: usize| {
+        let x = Tape::new(&device).input(&tensor(&device, "x", [side, side])?);
+        (x.matmul(&x.exp()).softmax(1) + 1.0).sum().item()
+    };
+    let before = run(200)?;
+    // What is held now: tensors of 160,000 bytes, slots as large.
+    device.limit_memory(device.stats().peak_bytes);
+    let error = Tensor::zeros(&device, [1 << 20]).map(drop).expect_err("there are 4 MiB too few");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    // Sizes that fit only in place of what is unused, there and back.
+    for side in [190, 180, 170, 60, 200] {
+        run(side)?;
+    }
+    assert_eq!(run(200)?, before);
+    assert!(device.stats().peak_bytes <= 2 << 20);
     Ok(())
 }

@@ -27,6 +27,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for (name, f) in PENALTIES {
         trials.push(Trial::test(format!("gradients::penalty::{name}"), move || penalty(f)));
     }
+    trials.push(Trial::test("gradients::of_what_was_made_again", made_again));
 }
 
 fn of(grads: &meganeura::Grads, x: &Var) -> Result<Vec<f32>> {
@@ -158,6 +159,20 @@ fn penalty(f: Penalised) -> Outcome {
     let check = Gradcheck::default().tolerance(1e-5, 1e-5);
     let report = check.run(&(), &operands(&device)?, |(), x| vec![penalise(f, x)])?;
     assert!(report.entries[0].largest_absolute > 0.0, "only zeros were compared: {report}");
+    Ok(report.ok()?)
+}
+
+/// The activation's rule gets the normalisation made again from its operands and statistics; a derivative of that rule's
+/// gradient must find its way to them as if the rule had got the value.
+fn made_again() -> Outcome {
+    let device = Device::cpu_with(Precision::Double);
+    let check = Gradcheck::default().tolerance(1e-5, 1e-5);
+    let report = check.run(&(), &operands(&device)?, |(), x| {
+        let parameter = |column: usize| x[1].slice(1, column..column + 1).reshape([6]);
+        let y = x[0].group_norm(3, 1e-5, &parameter(0), &parameter(1));
+        let grads = y.tape().backward(&y.silu().square().sum()).expect("every rule is there");
+        vec![grads.of(&y).expect("the sum depends on it").square()]
+    })?;
     Ok(report.ok()?)
 }
 

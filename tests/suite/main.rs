@@ -2,7 +2,11 @@
 //!
 //! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
 //! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
-//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure.
+//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations measured.
+//!
+//! Devices made by `for_testing`, which the tests of operations, layers and optimizers run on, check every access of every
+//! kernel; those of whole trainings and of devices run as users' do, unchecked where the shaders crate trusts a kernel. With
+//! `MEGANEURA_UNCHECKED=1` all do.
 
 mod adapter;
 mod bad_input;
@@ -12,6 +16,7 @@ mod golden;
 mod gradients;
 mod large;
 mod layers;
+mod merge;
 mod nets;
 mod norms;
 mod numbers;
@@ -20,19 +25,25 @@ mod optimizers;
 mod plan;
 mod planted;
 mod special;
+mod table;
 mod tape;
 mod training;
+mod variants;
 
-use libtest_mimic::{Arguments, Failed};
+use libtest_mimic::Failed;
 
 /// What a test says when it is over.
 type Outcome = Result<(), Failed>;
 
 fn main() {
-    if devices::print_best_if_asked() {
+    if devices::print_if_asked() {
         return;
     }
-    let arguments = Arguments::from_args();
+    if std::env::var_os("MEGANEURA_CACHE").is_none() {
+        // SAFETY: no other thread runs yet. Tests must neither find what earlier ones compiled nor leave anything.
+        unsafe { std::env::set_var("MEGANEURA_CACHE", "off") };
+    }
+    let (arguments, table) = table::arguments();
     let mut trials = Vec::new();
     numbers::collect(&mut trials);
     golden::collect(&mut trials);
@@ -44,11 +55,17 @@ fn main() {
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
+    merge::collect(&mut trials);
     optimizers::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);
+    variants::collect(&mut trials);
     checkpoint::collect(&mut trials);
     large::collect(&mut trials);
-    libtest_mimic::run(&arguments, trials).exit();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if table {
+        table::print(&conclusion);
+    }
+    conclusion.exit();
 }

@@ -6,13 +6,11 @@ use std::sync::Arc;
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
 use meganeura::ops::case::{Array, Case};
-use meganeura::{DType, Device, Error, Precision, Result, Tape, Tensor, Var};
+use meganeura::{DType, Device, Error, KernelChoice, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
 use crate::numbers::{self, Computed, Numbers, Reference, compare, operands};
-
-/// No operation has more variants than this.
-const VARIANTS: usize = 5;
+use crate::table::{self, Part};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     for case in meganeura::ops::all_cases() {
@@ -38,7 +36,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 /// Whether results after the first are statistics for the gradient, not differentiable themselves.
 fn has_statistics(case: &Case) -> bool {
-    ["group_norm", "cross_entropy"].iter().any(|op| case.name.starts_with(op))
+    case.name.starts_with("cross_entropy")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands in `map_err`")]
@@ -61,19 +59,27 @@ fn numbers_of(tensor: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
-fn results(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Vec<f64>>> {
+/// Numbers that a device computed, and the kernels that they went through.
+type Values = (Vec<f64>, Vec<KernelChoice>);
+
+/// What ran last.
+fn last_kernels(device: &Device) -> Vec<KernelChoice> {
+    device.kernel_choices().pop().unwrap_or_default()
+}
+
+fn results(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Values>> {
     let (_, y) = record(case, &Tape::with_seed(device, 3), operands)?;
     y.iter()
         .map(|y| {
             let tensor = y.to_tensor()?;
             assert_eq!(tensor.ty(), y.ty(), "the shape rule and the result agree");
-            numbers_of(&tensor)
+            Ok((numbers_of(&tensor)?, last_kernels(device)))
         })
         .collect()
 }
 
 /// The gradients of `Σ c·y`, with fixed random cotangents, for every operand that has one.
-fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Option<Vec<f64>>>> {
+fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Option<Values>>> {
     let tape = Tape::with_seed(device, 3);
     let (x, y) = record(case, &tape, operands)?;
     let mut terms = Vec::new();
@@ -87,8 +93,12 @@ fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<O
     }
     let loss = terms.into_iter().reduce(|a, b| a + b).expect("every operation has a float result");
     let grads = tape.backward(&loss)?;
+    // Held, they would be computed along, and the kernels would be those of the operation, too.
+    drop((loss, y));
     let read = |x: &Var| match grads.of(x) {
-        Some(gradient) if x.ty().dtype.is_float() => Ok(Some(gradient.to_tensor()?.to_f64_vec()?)),
+        Some(gradient) if x.ty().dtype.is_float() => {
+            Ok(Some((gradient.to_tensor()?.to_f64_vec()?, last_kernels(device))))
+        }
         _ => Ok(None),
     };
     x.iter().map(read).collect()
@@ -103,11 +113,54 @@ fn refuses(case: &Case) -> Result<(), Failed> {
     }
 }
 
+/// Holds the results that a device computes to those in `f64`; the most variants that one of the kernels comes in.
+fn hold_results(case: &Case, device: &Device, operands: &[Numbers], reference: &[Values]) -> Result<usize, Failed> {
+    let mut variants = 1;
+    let computed = results(case, device, operands).map_err(failed)?;
+    for (k, ((computed, kernels), (reference, _))) in computed.into_iter().zip(reference).enumerate() {
+        let what = format!("result {k}, {}", spell(&kernels));
+        let error = compare(&what, &Computed(computed), &Reference(reference.clone()), case.tolerance)?;
+        table::note(case, device, &kernels, Part::Result, error);
+        variants = most_variants(&kernels).max(variants);
+    }
+    Ok(variants)
+}
+
+/// As [`hold_results`], the gradients, which chain a few operations of the case's own precision.
+fn hold_gradients(
+    case: &Case,
+    device: &Device,
+    operands: &[Numbers],
+    reference: &[Option<Values>],
+) -> Result<usize, Failed> {
+    let mut variants = 1;
+    let computed = gradients(case, device, operands).map_err(failed)?;
+    let tolerance = 10.0 * case.tolerance.max(1e-6);
+    for (k, pair) in computed.into_iter().zip(reference).enumerate() {
+        let (Some((computed, kernels)), Some((reference, _))) = pair else { continue };
+        let what = format!("gradient {k}, {}", spell(&kernels));
+        let error = compare(&what, &Computed(computed), &Reference(reference.clone()), tolerance)?;
+        table::note(case, device, &kernels, Part::Gradient, error);
+        variants = most_variants(&kernels).max(variants);
+    }
+    Ok(variants)
+}
+
+fn most_variants(kernels: &[KernelChoice]) -> usize {
+    kernels.iter().map(|kernel| kernel.offered.len()).max().unwrap_or(1)
+}
+
+fn spell(kernels: &[KernelChoice]) -> String {
+    let kernels: Vec<_> = kernels.iter().map(|kernel| format!("{} {}", kernel.op, kernel.variant)).collect();
+    kernels.join(", ")
+}
+
 /// `f64` against the obvious reference where there is one, `f32` against `f64`; all memory holds NaN before it is written.
 fn native(case: &Case) -> Result<(), Failed> {
     let operands = operands(case);
     let on = |precision| Device::cpu_with(precision).for_testing(0).map_err(failed);
-    let reference = results(case, &on(Precision::Double)?, &operands).map_err(failed)?;
+    let double = on(Precision::Double)?;
+    let reference = results(case, &double, &operands).map_err(failed)?;
     if let Some(naive) = &case.naive {
         let arrays: Vec<Array> = operands
             .iter()
@@ -116,18 +169,17 @@ fn native(case: &Case) -> Result<(), Failed> {
                 Numbers::Labels(..) => unreachable!("references take floats"),
             })
             .collect();
-        for (k, (array, computed)) in naive(&arrays).into_iter().zip(&reference).enumerate() {
-            compare(&format!("f64 result {k}"), &Computed(computed.clone()), &Reference(array.data), 1e-12)?;
+        for (k, (array, (computed, kernels))) in naive(&arrays).into_iter().zip(&reference).enumerate() {
+            let what = format!("f64 result {k}");
+            let error = compare(&what, &Computed(computed.clone()), &Reference(array.data), 1e-12)?;
+            table::note(case, &double, kernels, Part::Result, error);
         }
     }
-    let computed = results(case, &on(Precision::Full)?, &operands).map_err(failed)?;
-    for (k, (computed, reference)) in computed.into_iter().zip(reference).enumerate() {
-        compare(&format!("f32 result {k}"), &Computed(computed), &Reference(reference), case.tolerance)?;
-    }
+    hold_results(case, &on(Precision::Full)?, &operands, &reference)?;
     Ok(())
 }
 
-/// The gradient rule against finite differences.
+/// The gradient rule against finite differences, and gradients in `f32` against those in `f64`.
 fn gradient(case: &Case) -> Result<(), Failed> {
     let device = Device::cpu_with(Precision::Double);
     let inputs =
@@ -142,35 +194,36 @@ fn gradient(case: &Case) -> Result<(), Failed> {
     };
     // Finite differences of large cases are slow and show nothing that a part does not.
     let report = Gradcheck::default().samples(80).run(&(), &inputs, build).map_err(failed)?;
-    report.ok().map_err(failed)
+    report.ok().map_err(failed)?;
+    let error = report.entries.iter().fold(0.0, |max: f64, entry| max.max(entry.largest_absolute));
+    table::note(case, &device, &[], Part::Gradient, error);
+    let on = |precision| Device::cpu_with(precision).for_testing(0).map_err(failed);
+    let operands = operands(case);
+    let reference = gradients(case, &on(Precision::Double)?, &operands).map_err(failed)?;
+    hold_gradients(case, &on(Precision::Full)?, &operands, &reference)?;
+    Ok(())
+}
+
+/// Runs variant after variant, until none of the kernels has more.
+fn each_variant(device: &Device, run: impl Fn(&Device) -> Result<usize, Failed>) -> Result<(), Failed> {
+    let (mut variant, mut variants) = (0, 1);
+    while variant < variants {
+        variants = run(&device.for_testing(variant).map_err(failed)?)?;
+        variant += 1;
+    }
+    Ok(())
 }
 
 /// Every WGSL variant against the native `f64` results.
 fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = results(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
-    for variant in 0..VARIANTS {
-        let computed = results(case, &device.for_testing(variant).map_err(failed)?, &operands).map_err(failed)?;
-        for (k, (computed, reference)) in computed.into_iter().zip(&reference).enumerate() {
-            let what = format!("variant {variant}, result {k}");
-            compare(&what, &Computed(computed), &Reference(reference.clone()), case.tolerance)?;
-        }
-    }
-    Ok(())
+    each_variant(device, |device| hold_results(case, device, &operands, &reference))
 }
 
 /// Gradients on the GPU against those of the native executor in `f64`, which `gradient` holds to finite differences.
 fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
-    for variant in 0..VARIANTS {
-        let computed = gradients(case, &device.for_testing(variant).map_err(failed)?, &operands).map_err(failed)?;
-        for (k, pair) in computed.into_iter().zip(&reference).enumerate() {
-            let (Some(computed), Some(reference)) = pair else { continue };
-            let what = format!("variant {variant}, gradient {k}");
-            // A gradient chains a few operations of the case's own precision.
-            compare(&what, &Computed(computed), &Reference(reference.clone()), 10.0 * case.tolerance.max(1e-6))?;
-        }
-    }
-    Ok(())
+    each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
 }

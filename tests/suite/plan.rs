@@ -135,7 +135,9 @@ fn reuse(device: &Device) -> Outcome {
     let line = dump.lines().find(|line| line.starts_with("slots: ")).expect("dumps say it");
     let total = line.rsplit_once(" bytes, ").and_then(|(_, rest)| rest.split(' ').next()).expect("dumps say it");
     let total: usize = total.parse().expect("a number");
-    assert!(total > 0 && total * 4 < written * 3, "{total} bytes for {written}:\n{dump}");
+    // Where kernels do the elementwise work there is less to write in the first place.
+    let most = if device.is_gpu() { written * 7 / 8 } else { written * 3 / 4 };
+    assert!(total > 0 && total < most, "{total} bytes for {written}:\n{dump}");
     Ok(())
 }
 
@@ -171,8 +173,8 @@ fn frozen(device: &Device) -> Outcome {
         ("conv2d{", 2, 2),
         ("conv2d_grad_weight{", 2, 1),
         ("conv2d_grad_input{", 1, 1),
-        ("group_norm_grad{", 1, 0),
-        ("group_norm_grad_params{", 1, 1),
+        // It gives the parameters' gradients as well.
+        ("group_norm_grad{", 1, 1),
     ] {
         assert_eq!((count(&whole, op), count(&part, op)), (with, without), "{op}\n{whole}\n{part}");
     }

@@ -26,6 +26,8 @@ struct Cli {
 enum Chore {
     /// Run every test, after making sure that there is a Vulkan driver to run the GPU's on
     Test(test::Options),
+    /// Test every operation, and print the largest error of each kernel
+    Table,
     /// Check what the compiler does not: layers, names, lengths, left-overs
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
@@ -39,6 +41,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Test(options) => test::run(&options),
+        Chore::Table => test::table(),
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
         Chore::Lint => chores::run(&chores::LINTS),

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, on the GPU too.
+//! `cargo xtask test`: every test, on the GPU too. `cargo xtask table`: the errors that those of the operations measure.
 
 use std::env;
 
@@ -33,6 +33,14 @@ pub fn run(options: &Options) -> Done {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }
     process::run(&mut cargo)
+}
+
+/// Runs the tests of the operations, and prints what they measured.
+pub fn table() -> Done {
+    vulkan::ensure(true);
+    let mut cargo = cargo();
+    cargo.args(["test", "--package", "meganeura-tests", "--test", "suite", "--", "--table"]);
+    process::run(cargo.env("NODEVICE_SELECT", "1"))
 }
 
 /// The whole workspace, unless packages are named.

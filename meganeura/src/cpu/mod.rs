@@ -5,6 +5,7 @@
 mod pointwise;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::host::HostBuffer;
 use crate::kernel::native::{OutView, Real, Slice, View};
@@ -28,14 +29,15 @@ struct Memory<'a> {
 }
 
 impl Cpu {
-    /// Runs a plan; the storages of its outputs. Updated leaves are written in place and must not be shared.
+    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written in place and must not be shared.
     pub(crate) fn run(
         &self,
         plan: &Plan,
         dtype: DType,
         bindings: &mut Bindings<'_>,
         poison: bool,
-    ) -> Result<Vec<Storage>> {
+        timed: bool,
+    ) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
         // One run at a time: the slots are shared, and a run uses all threads anyway.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         prepare_slots(plan, &mut slots)?;
@@ -47,13 +49,18 @@ impl Cpu {
             outputs: outputs.collect::<Result<_>>()?,
             slots: &mut slots,
         };
+        let mut times = timed.then(Vec::new);
         for step in &plan.steps {
+            let start = times.is_some().then(Instant::now);
             match dtype {
                 DType::F64 => memory.step::<f64>(step, bindings.host, poison),
                 _ => memory.step::<f32>(step, bindings.host, poison),
             }
+            if let (Some(times), Some(start)) = (&mut times, start) {
+                times.push(start.elapsed());
+            }
         }
-        Ok(memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect())
+        Ok((memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect(), times))
     }
 
     /// Bytes of the shared slots.
@@ -144,9 +151,9 @@ impl Memory<'_> {
             View::new(data, input.argument.layout)
         };
         match &step.work {
-            Work::Kernel(op) => {
+            Work::Kernel(kernel) => {
                 let inputs: Vec<_> = step.inputs.iter().map(view).collect();
-                op.cpu(&inputs, &mut outputs);
+                kernel.op.cpu(&inputs, &mut outputs);
             }
             Work::Pointwise(program) => {
                 // An operand that is updated in place is read from the result.

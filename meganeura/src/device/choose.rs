@@ -1,12 +1,9 @@
 //! Which device to use where the caller leaves it open.
 
 use super::Device;
-#[cfg(feature = "gpu")]
 use super::Engine;
-#[cfg(feature = "gpu")]
-use crate::Precision;
-use crate::Result;
 use crate::error::bail;
+use crate::{Precision, Result};
 
 /// The environment variable that overrides [`Device::best`]'s choice.
 const OVERRIDE: &str = "MEGANEURA_DEVICE";
@@ -45,6 +42,50 @@ impl Device {
             },
             part => Self::adapter(part),
         }
+    }
+
+    /// This device in another precision: the same adapter, opened once, so that full and fast precision share tensors and
+    /// models; tapes, plans, counts and seeds are each device's own. Which one computes is what the tape was made on.
+    ///
+    /// ```
+    /// # use meganeura::{Device, Precision};
+    /// # fn main() -> meganeura::Result<()> {
+    /// let device = Device::best()?;
+    /// match device.with_precision(Precision::Fast) {
+    ///     Ok(fast) => println!("{fast}"),
+    ///     Err(why) => println!("{why}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Where the device has not this precision: the message says what it lacks. [`Precision::Double`] is there on the CPU only,
+    /// [`Precision::Fast`] on GPUs with matrix units whose results hold up to a probe, which runs the first time it is asked
+    /// for.
+    pub fn with_precision(&self, precision: Precision) -> Result<Self> {
+        let engine = match &self.0.engine {
+            Engine::Cpu(_) if precision == Precision::Fast => bail!(Device, "{}", super::NO_MATRIX_UNITS),
+            Engine::Cpu(_) => Engine::Cpu(crate::cpu::Cpu::default()),
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => {
+                match precision {
+                    Precision::Full => {}
+                    Precision::Fast => gpu.expect_matrix()?,
+                    Precision::Double => bail!(Device, "double precision is there on the CPU only, not on {gpu}"),
+                }
+                Engine::Gpu(gpu.clone())
+            }
+        };
+        Ok(Self::make(engine, precision, self.0.reason.clone()))
+    }
+
+    /// This device in [`Precision::Fast`] if it has that, else as it is. [`Device::precision`] and `Display` say which it is,
+    /// [`Device::with_precision`] says why it is not fast.
+    #[must_use]
+    pub fn fast_if_available(&self) -> Self {
+        self.with_precision(Precision::Fast).unwrap_or_else(|_| self.clone())
     }
 
     /// The first GPU, or why there is none. Without the `gpu` feature there is none.

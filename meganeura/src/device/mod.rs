@@ -1,12 +1,18 @@
 //! Devices: which executor computes, in which precision, and the plans that it has made.
 
 mod choose;
+mod profile;
+mod stats;
+mod variants;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+pub use profile::{LaunchTime, Profile};
+pub use stats::{PipelineCache, Stats};
 
 use crate::cpu::Cpu;
 #[cfg(feature = "gpu")]
@@ -14,9 +20,13 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Key, Plan, Request, Target};
+use crate::plan::{Bindings, Key, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
+use profile::{Timed, Times};
+
+/// Why there is no fast precision on the CPU.
+const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
 
 /// Plans kept at most; the one that was not used for longest goes first.
 const PLANS_KEPT: usize = 64;
@@ -34,7 +44,10 @@ struct Inner {
     plans: Mutex<Plans>,
     seed: AtomicU64,
     stats: Mutex<Stats>,
-    /// For tests: which variant of each kernel runs, and whether memory holds NaN before it is written.
+    profiling: AtomicBool,
+    profile: Mutex<Option<Timed>>,
+    preferences: Mutex<Preferences>,
+    /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
     testing: Testing,
 }
 
@@ -46,8 +59,8 @@ enum Engine {
 
 #[derive(Clone, Copy, Default)]
 struct Testing {
-    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor has one way to compute"))]
-    variant: usize,
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
+    checked: bool,
     poison: bool,
 }
 
@@ -77,24 +90,6 @@ pub(crate) struct Program {
     gpu: Option<GpuProgram>,
 }
 
-/// Counts of what a device did since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Plans made: one for each structure of a step.
-    pub plans: u64,
-    /// Time spent making plans, compiling kernels included.
-    pub plan_time: Duration,
-    /// Runs of plans.
-    pub runs: u64,
-    /// Kernel launches; steps of a plan on the CPU.
-    pub launches: u64,
-    /// Command buffers submitted to a GPU for runs.
-    pub submissions: u64,
-    /// The most bytes that tensors and plans held on the device at one time. On the CPU: of the plans alone.
-    pub peak_bytes: u64,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each is plain data that no panic leaves half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,6 +104,9 @@ impl Device {
             plans: Mutex::default(),
             seed: AtomicU64::new(0),
             stats: Mutex::default(),
+            profiling: AtomicBool::new(false),
+            profile: Mutex::default(),
+            preferences: Mutex::default(),
             testing: Testing::default(),
         }))
     }
@@ -120,8 +118,13 @@ impl Device {
     }
 
     /// The CPU, in a precision.
+    ///
+    /// # Panics
+    ///
+    /// With [`Precision::Fast`], which the CPU has not; [`Device::with_precision`] says so by an error.
     #[must_use]
     pub fn cpu_with(precision: Precision) -> Self {
+        assert_ne!(precision, Precision::Fast, "{NO_MATRIX_UNITS}");
         Self::make(Engine::Cpu(Cpu::default()), precision, "asked for".into())
     }
 
@@ -143,11 +146,17 @@ impl Device {
         !matches!(self.0.engine, Engine::Cpu(_))
     }
 
-    /// Whether tensors of the one can be used on the other: the same adapter opened once, or the CPU in one precision.
+    /// Whether tensors of the one can be used on the other: the same adapter opened once, in full precision or fast, or the CPU
+    /// in one precision.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        let host = !self.is_gpu() && !other.is_gpu();
-        Arc::ptr_eq(&self.0, &other.0) || (host && self.precision() == other.precision())
+        match (&self.0.engine, &other.0.engine) {
+            (Engine::Cpu(_), Engine::Cpu(_)) => self.precision() == other.precision(),
+            #[cfg(feature = "gpu")]
+            (Engine::Gpu(gpu), Engine::Gpu(other)) => gpu.same(other),
+            #[cfg(feature = "gpu")]
+            _ => false,
+        }
     }
 
     /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
@@ -157,18 +166,6 @@ impl Device {
 
     pub(crate) fn next_seed(&self) -> u64 {
         self.0.seed.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What this device did since it was made.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = *lock(&self.0.stats);
-        stats.peak_bytes = match &self.0.engine {
-            Engine::Cpu(cpu) => cpu.slot_bytes(),
-            #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => gpu.peak_bytes(),
-        };
-        stats
     }
 
     /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results
@@ -262,14 +259,16 @@ impl Device {
     fn make_program(&self, request: &Request<'_>) -> Result<Program> {
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Program {
-                plan: Plan::new(request, Target::Cpu),
+                plan: Plan::new(request, Target::Cpu)?,
                 #[cfg(feature = "gpu")]
                 gpu: None,
             }),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let plan = Plan::new(request, Target::Gpu { caps: gpu.caps(), variant: self.0.testing.variant });
-                let compiled = gpu.compile(&plan)?;
+                let caps = gpu.caps(self.0.precision == Precision::Fast);
+                let preferences = lock(&self.0.preferences).clone();
+                let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
+                let compiled = gpu.compile(&plan, self.0.testing.checked)?;
                 Ok(Program { plan, gpu: Some(compiled) })
             }
         }
@@ -278,14 +277,22 @@ impl Device {
     /// Runs a program; the storages of its outputs.
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
-        let outputs = match &self.0.engine {
-            Engine::Cpu(cpu) => cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison)?,
+        let timed = self.0.profiling.load(Ordering::Relaxed);
+        let (outputs, times) = match &self.0.engine {
+            Engine::Cpu(cpu) => {
+                let (outputs, times) = cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison, timed)?;
+                (outputs, times.map(Times::Cpu))
+            }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
-                gpu.run(&program.plan, compiled, bindings, poison)?
+                let (outputs, times) = gpu.run(&program.plan, compiled, bindings, poison, timed)?;
+                (outputs, times.map(Times::Gpu))
             }
         };
+        if let Some(times) = times {
+            *lock(&self.0.profile) = Some(Timed::new(program, times));
+        }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;
         stats.launches += program.plan.launches() as u64;
@@ -293,28 +300,53 @@ impl Device {
         Ok(outputs)
     }
 
+    /// For tests of memory that runs out: from here on the adapter of a GPU has this many bytes; 0 is no limit.
+    #[cfg(feature = "testing")]
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU has what the system gives"))]
+    pub fn limit_memory(&self, bytes: u64) {
+        match &self.0.engine {
+            Engine::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.limit_memory(bytes),
+        }
+    }
+
     /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the last
-    /// where there are fewer), and memory holds NaN before it is written.
+    /// where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked, also those of
+    /// kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run unchecked, as they do on
+    /// other devices.
     ///
     /// # Errors
     ///
     /// If the adapter does not answer again.
     #[cfg(feature = "testing")]
     pub fn for_testing(&self, variant: usize) -> Result<Self> {
+        Ok(self.under_test(Preferences { number: variant, ..Preferences::default() }))
+    }
+
+    /// As [`Device::for_testing`], with elementwise work in launches of its own rather than in those of kernels.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::for_testing`].
+    #[cfg(feature = "testing")]
+    pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
+        Ok(self.under_test(Preferences { number: variant, apart: true, named: Vec::new() }))
+    }
+
+    #[cfg(feature = "testing")]
+    fn under_test(&self, preferences: Preferences) -> Self {
         let engine = match &self.0.engine {
             Engine::Cpu(_) => Engine::Cpu(Cpu::default()),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => Engine::Gpu(gpu.clone()),
         };
-        Ok(Self(Arc::new(Inner {
-            engine,
-            precision: self.0.precision,
-            reason: self.0.reason.clone(),
-            plans: Mutex::default(),
-            seed: AtomicU64::new(0),
-            stats: Mutex::default(),
-            testing: Testing { variant, poison: true },
-        })))
+        let checked = std::env::var_os("MEGANEURA_UNCHECKED").is_none_or(|value| value != "1");
+        let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
+        let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
+        inner.testing = Testing { checked, poison: true };
+        inner.preferences = Mutex::new(preferences);
+        made
     }
 }
 
@@ -331,6 +363,7 @@ impl fmt::Display for Device {
         match self.0.precision {
             Precision::Full => Ok(()),
             Precision::Double => f.write_str(", double precision"),
+            Precision::Fast => f.write_str(", fast precision"),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Finding and opening adapters.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
-use super::program::Pipelines;
-use super::{Faults, Gpu, Inner, lock};
+use super::pipelines::Pipelines;
+use super::store::{self, Store};
+use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
 use crate::{Error, ErrorKind, Result};
@@ -42,11 +43,11 @@ fn list(adapters: &[wgpu::Adapter]) -> String {
     if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
 }
 
-/// What kernels may count on.
-fn caps(kind: wgpu::DeviceType, limits: &wgpu::Limits) -> Caps {
+/// What kernels may count on in full precision.
+fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
     let size = |limit: u32| limit as usize;
     Caps {
-        kind: match kind {
+        kind: match info.device_type {
             wgpu::DeviceType::Cpu => Kind::Software,
             wgpu::DeviceType::IntegratedGpu => Kind::Integrated,
             _ => Kind::Discrete,
@@ -54,6 +55,8 @@ fn caps(kind: wgpu::DeviceType, limits: &wgpu::Limits) -> Caps {
         workgroup_memory: size(limits.max_compute_workgroup_storage_size),
         workgroup_size: size(limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x)),
         bindings: size(limits.max_storage_buffers_per_shader_stage),
+        subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),
+        matrix: false,
     }
 }
 
@@ -82,14 +85,29 @@ impl Gpu {
     }
 
     fn open(adapter: &wgpu::Adapter) -> Result<Self> {
-        let name = name(&adapter.get_info());
+        let info = adapter.get_info();
+        let name = name(&info);
         let limits = adapter.limits();
-        let descriptor = wgpu::DeviceDescriptor {
-            label: Some("meganeura"),
-            required_limits: limits.clone(),
-            ..wgpu::DeviceDescriptor::default()
+        let open = |features| {
+            let descriptor = wgpu::DeviceDescriptor {
+                label: Some("meganeura"),
+                required_features: features,
+                required_limits: limits.clone(),
+                experimental_features: if features.intersects(wgpu::Features::all_experimental_mask()) {
+                    // SAFETY: the one such feature here is cooperative matrices, and the only kernels that use them are this
+                    // project's, on devices whose results were probed.
+                    unsafe { wgpu::ExperimentalFeatures::enabled() }
+                } else {
+                    wgpu::ExperimentalFeatures::disabled()
+                },
+                ..wgpu::DeviceDescriptor::default()
+            };
+            pollster::block_on(adapter.request_device(&descriptor))
         };
-        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).map_err(|error| {
+        // What is optional must not keep a device from being used at all.
+        let features = timer::features(adapter) | matrix::features(adapter) | store::features(adapter);
+        let opened = open(features).or_else(|_| open(wgpu::Features::empty()));
+        let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
         })?;
         let faults = Arc::new(Mutex::new(Faults::default()));
@@ -104,12 +122,15 @@ impl Gpu {
         });
         Ok(Self(Arc::new(Inner {
             name,
+            pipelines: Pipelines::new(Store::open(&device, &info)),
             device,
             queue,
-            caps: caps(adapter.get_info().device_type, &limits),
+            caps: caps(&info, &limits),
+            missing: matrix::missing(adapter),
+            matrix: OnceLock::new(),
             limits,
             memory: Arc::new(Memory::default()),
-            pipelines: Pipelines::default(),
+            executables: Mutex::default(),
             arena: Mutex::default(),
             faults,
             in_flight: Mutex::default(),

@@ -58,6 +58,9 @@ pub(crate) struct Memory {
     created: AtomicU64,
     bytes: AtomicU64,
     peak: AtomicU64,
+    /// For tests: more bytes than this are refused; 0 is no limit.
+    #[cfg(feature = "testing")]
+    pub(super) limit: AtomicU64,
 }
 
 /// Sizes are rounded up so that tensors of similar sizes share buffers: to an eighth of a power of two, at least 256.
@@ -76,6 +79,10 @@ impl Memory {
 
     /// A new buffer of this size. One that the device refuses never enters the pool.
     pub(super) fn create(self: &Arc<Self>, device: &wgpu::Device, size: u64) -> Result<Arc<Buffer>> {
+        #[cfg(feature = "testing")]
+        if (1..self.bytes.load(Ordering::Relaxed) + size).contains(&self.limit.load(Ordering::Relaxed)) {
+            return Err(crate::Error::new(crate::ErrorKind::OutOfMemory, "a test allows no more memory"));
+        }
         let scope = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let buffer = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("tensor"),

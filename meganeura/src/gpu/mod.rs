@@ -3,24 +3,31 @@
 //! Knows plans and their launches, not what an operation means.
 
 mod adapter;
+mod matrix;
 mod memory;
+mod pipelines;
 mod program;
+mod store;
+mod timer;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 
 pub(crate) use memory::Buffer;
+pub(crate) use pipelines::Compiled;
 pub(crate) use program::Executable;
+pub(crate) use timer::Times;
 
 use crate::error::bail;
 use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 use memory::Memory;
-use program::Pipelines;
+use pipelines::Pipelines;
+use program::BindGroups;
 
 /// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
 const RUNS_IN_FLIGHT: usize = 8;
@@ -35,8 +42,14 @@ struct Inner {
     queue: wgpu::Queue,
     limits: wgpu::Limits,
     caps: Caps,
+    /// What the adapter lacks of what kernels on matrix units need.
+    missing: Vec<&'static str>,
+    /// Why matrix units are not used, once they were asked for.
+    matrix: OnceLock<Option<String>>,
     memory: Arc<Memory>,
     pipelines: Pipelines,
+    /// The bind groups of every executable there is.
+    executables: Mutex<Vec<Weak<Mutex<BindGroups>>>>,
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
     arena: Mutex<program::Arena>,
     faults: Arc<Mutex<Faults>>,
@@ -112,12 +125,33 @@ impl Inner {
 }
 
 impl Gpu {
-    pub(crate) fn caps(&self) -> Caps {
-        self.0.caps
+    /// What kernels may count on; `matrix` where they are to use matrix units, which were probed before.
+    pub(crate) fn caps(&self, matrix: bool) -> Caps {
+        Caps { matrix, ..self.0.caps }
+    }
+
+    /// Whether the buffers of the one are buffers of the other.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn compiled(&self) -> Compiled {
+        self.0.pipelines.compiled()
+    }
+
+    /// For tests: from here on the adapter has this many bytes; 0 is no limit.
+    #[cfg(feature = "testing")]
+    pub(crate) fn limit_memory(&self, bytes: u64) {
+        self.0.memory.limit.store(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.0.memory.peak()
+    }
+
+    /// Whether runs can be timed, or why not.
+    pub(crate) fn expect_timing(&self) -> Result<()> {
+        self.0.expect_timing()
     }
 
     pub(crate) fn wait(&self) -> Result<()> {
@@ -148,11 +182,19 @@ impl Gpu {
             return Ok(buffer);
         }
         memory.create(device, size).or_else(|_| {
-            // What lies unused may make room.
+            // What lies unused may make room; bind groups would keep it alive.
+            self.forget_bind_groups();
             memory.release_unused();
             self.wait()?;
             memory.create(device, size).map_err(|error| error.context(format!("needs {bytes} bytes")))
         })
+    }
+
+    /// Drops the bind groups that executables keep; the next run of each makes them anew.
+    fn forget_bind_groups(&self) {
+        for bind_groups in lock(&self.0.executables).iter().filter_map(Weak::upgrade) {
+            lock(&bind_groups).iter_mut().for_each(Vec::clear);
+        }
     }
 
     pub(crate) fn upload(&self, host: &HostBuffer, ty: TensorType) -> Result<Arc<Buffer>> {
@@ -172,7 +214,11 @@ impl Gpu {
 
     /// The numbers of a buffer. Waits for the device.
     pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
-        let reading = self.start_reading(from, ty)?;
+        self.finish(&self.start_reading(from, ty)?, ty)
+    }
+
+    /// Waits for a read.
+    fn finish(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
         loop {
             self.wait()?;
             if let Some(mapped) = lock(&reading.mapped).take() {
@@ -215,10 +261,7 @@ impl Gpu {
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
         self.0.submit(encoder.finish());
-        let mapped = Arc::new(Mutex::new(None));
-        let report = Arc::clone(&mapped);
-        staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));
-        Ok(Reading { staging, mapped })
+        Ok(Reading::start(staging))
     }
 }
 
@@ -229,6 +272,18 @@ struct Reading {
 }
 
 impl Reading {
+    /// Of a buffer that submitted commands write.
+    fn start(staging: wgpu::Buffer) -> Self {
+        let mapped = Arc::new(Mutex::new(None));
+        let report = Arc::clone(&mapped);
+        staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));
+        Self { staging, mapped }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.staging.size()
+    }
+
     fn finish(&self, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
         let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
         mapped.map_err(|error| failed(error.to_string()))?;

@@ -1,15 +1,16 @@
 //! Plans as pipelines, and running them: one command buffer, one compute pass.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::memory::Buffer;
-use super::{Gpu, Inner, fault, lock};
+use super::pipelines::Source;
+use super::timer::{Timer, Times};
+use super::{Gpu, Inner, lock};
+use crate::Result;
 use crate::error::bail;
 use crate::kernel::launch::{Binding, Launch};
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId};
 use crate::tensor::Storage;
-use crate::{Error, ErrorKind, Result};
 
 /// Bind groups kept for each launch: a step alternates between few sets of buffers.
 const BIND_GROUPS_KEPT: usize = 4;
@@ -17,33 +18,24 @@ const BIND_GROUPS_KEPT: usize = 4;
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
     launches: Vec<Compiled>,
+    bind_groups: Arc<Mutex<BindGroups>>,
 }
+
+/// For each launch of a plan, the last sets of buffers that were bound: they stay alive with their groups.
+pub(super) type BindGroups = Vec<Vec<(Vec<u64>, wgpu::BindGroup)>>;
 
 struct Compiled {
     pipeline: Arc<wgpu::ComputePipeline>,
     /// The storage of each binding, and the bytes of it that are bound.
     storages: Vec<(StorageId, u64)>,
     grid: (u32, u32),
-    bind_groups: Mutex<Vec<(Vec<u64>, wgpu::BindGroup)>>,
 }
-
-/// Pipelines by the WGSL that they were made from.
-#[derive(Default)]
-pub(super) struct Pipelines(Mutex<HashMap<String, Arc<wgpu::ComputePipeline>>>);
 
 /// Buffers that runs share.
 #[derive(Default)]
 pub(super) struct Arena {
     slots: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
-}
-
-/// The WGSL of a launch.
-fn source(launch: &Launch) -> Result<String> {
-    let defines: Vec<_> = launch.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    meganeura_shaders::expand(launch.kernel, &defines).map_err(|error| {
-        Error::new(ErrorKind::Device, format!("kernel {} does not expand: {error}", launch.kernel)).caused_by(error)
-    })
 }
 
 /// A grid of at least `workgroups`, folded where one dimension does not reach.
@@ -54,19 +46,18 @@ fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
 }
 
 impl Gpu {
-    /// Compiles the launches of a plan; kernels that no plan needed before are compiled side by side.
-    pub(crate) fn compile(&self, plan: &Plan) -> Result<Executable> {
+    /// Compiles the launches of a plan; `checked` asks for checks also where kernels need none.
+    pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
         // Shaders could not even spell the extents of what does not fit.
         for (storage, info) in plan.storages.iter().enumerate() {
             self.expect_fits(info.bytes()).map_err(|error| plan.blame(storage, error))?;
         }
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
-        let sources = launches.iter().map(|(_, launch)| source(launch)).collect::<Result<Vec<_>>>()?;
-        self.compile_missing(&sources)?;
-        let pipelines = lock(&self.0.pipelines.0);
+        let sources = launches.iter().map(|(_, launch)| Source::new(launch, checked)).collect::<Result<Vec<_>>>()?;
+        let pipelines = self.0.pipelines(&sources)?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
-        let compiled = launches.iter().zip(&sources).map(|((step, launch), source)| {
+        let compiled = launches.iter().zip(pipelines).map(|((step, launch), pipeline)| {
             let Some(grid) = fold(launch.workgroups, most) else {
                 bail!(
                     OutOfMemory,
@@ -86,50 +77,25 @@ impl Gpu {
                 (storage, plan.storages[storage].bytes() as u64)
             });
             let storages = storages.collect();
-            let pipeline = Arc::clone(&pipelines[source]);
-            Ok(Compiled { pipeline, storages, grid, bind_groups: Mutex::default() })
+            Ok(Compiled { pipeline, storages, grid })
         });
-        Ok(Executable { launches: compiled.collect::<Result<_>>()? })
+        let launches = compiled.collect::<Result<Vec<_>>>()?;
+        let bind_groups = Arc::new(Mutex::new(vec![Vec::new(); launches.len()]));
+        let mut executables = lock(&self.0.executables);
+        executables.retain(|other| other.strong_count() > 0);
+        executables.push(Arc::downgrade(&bind_groups));
+        Ok(Executable { launches, bind_groups })
     }
 
-    fn compile_missing(&self, sources: &[String]) -> Result<()> {
-        let mut missing: Vec<&String> = {
-            let known = lock(&self.0.pipelines.0);
-            sources.iter().filter(|source| !known.contains_key(*source)).collect()
-        };
-        missing.sort_unstable();
-        missing.dedup();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        let refused = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some(source) = missing.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                        match self.0.pipeline(source) {
-                            Ok(pipeline) => {
-                                lock(&self.0.pipelines.0).insert((*source).clone(), Arc::new(pipeline));
-                            }
-                            Err(error) => lock(&refused).push(error),
-                        }
-                    }
-                });
-            }
-        });
-        match refused.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).pop() {
-            Some(error) => Err(error),
-            None => self.0.check(),
-        }
-    }
-
-    /// Runs a compiled plan; the storages of its outputs.
+    /// Runs a compiled plan; the storages of its outputs, and how long each launch takes where `timed`.
     pub(crate) fn run(
         &self,
         plan: &Plan,
         executable: &Executable,
         bindings: &mut Bindings<'_>,
         poison: bool,
-    ) -> Result<Vec<Storage>> {
+        timed: bool,
+    ) -> Result<(Vec<Storage>, Option<Times>)> {
         self.0.check()?;
         let mut arena = lock(&self.0.arena);
         for (rank, &bytes) in plan.slots.iter().enumerate() {
@@ -161,8 +127,12 @@ impl Gpu {
             .collect();
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        let timer = timed.then(|| Timer::new(&self.0.device, executable.launches.len()));
+        let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
+        stamp(&mut pass, 0);
         let mut last: Option<&Arc<wgpu::ComputePipeline>> = None;
-        for launch in &executable.launches {
+        let mut bind_groups = lock(&executable.bind_groups);
+        for (at, launch) in executable.launches.iter().enumerate() {
             let bound: Vec<(&Buffer, u64)> = launch
                 .storages
                 .iter()
@@ -178,12 +148,15 @@ impl Gpu {
                 pass.set_pipeline(&launch.pipeline);
                 last = Some(&launch.pipeline);
             }
-            pass.set_bind_group(0, &launch.bind_group(&self.0.device, &bound), &[]);
+            pass.set_bind_group(0, launch.bind_group(&self.0.device, &mut bind_groups[at], &bound), &[]);
             pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
+            stamp(&mut pass, at + 1);
         }
-        drop(pass);
+        drop((pass, bind_groups));
+        let stamps = timer.map(|timer| timer.finish(&self.0.device, &mut encoder));
         self.0.submit(encoder.finish());
-        Ok(outputs.into_iter().map(Storage::Gpu).collect())
+        let times = stamps.map(|stamps| Times::new(self, stamps));
+        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times))
     }
 
     fn write_host(&self, arena: &mut Arena, words: &[HostWord]) -> Result<Option<Arc<Buffer>>> {
@@ -203,24 +176,6 @@ impl Gpu {
 }
 
 impl Inner {
-    fn pipeline(&self, source: &str) -> Result<wgpu::ComputePipeline> {
-        // Scopes belong to the thread: another thread's faults are not this kernel's.
-        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
-        let module = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
-            label: None,
-            source: wgpu::ShaderSource::Wgsl(source.into()),
-        });
-        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: None,
-            layout: None,
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: wgpu::PipelineCompilationOptions::default(),
-            cache: None,
-        });
-        pollster::block_on(scope.pop()).map_or(Ok(pipeline), |error| Err(fault(error)))
-    }
-
     /// For tests: what a kernel leaves unwritten shows.
     fn fill_with_nan(&self, buffer: &Buffer) {
         let words = usize::try_from(buffer.raw().size() / 4).expect("buffers of tests are small");
@@ -229,11 +184,15 @@ impl Inner {
 }
 
 impl Compiled {
-    fn bind_group(&self, device: &wgpu::Device, bound: &[(&Buffer, u64)]) -> wgpu::BindGroup {
+    fn bind_group<'a>(
+        &self,
+        device: &wgpu::Device,
+        kept: &'a mut Vec<(Vec<u64>, wgpu::BindGroup)>,
+        bound: &[(&Buffer, u64)],
+    ) -> &'a wgpu::BindGroup {
         let ids = || bound.iter().map(|(buffer, _)| buffer.id());
-        let mut kept = lock(&self.bind_groups);
-        if let Some((_, group)) = kept.iter().find(|(known, _)| known.iter().copied().eq(ids())) {
-            return group.clone();
+        if let Some(at) = kept.iter().position(|(known, _)| known.iter().copied().eq(ids())) {
+            return &kept[at].1;
         }
         let entries: Vec<_> = (0..)
             .zip(bound)
@@ -252,8 +211,8 @@ impl Compiled {
         if kept.len() == BIND_GROUPS_KEPT {
             kept.remove(0);
         }
-        kept.push((ids().collect(), group.clone()));
-        group
+        kept.push((ids().collect(), group));
+        &kept.last().expect("just put there").1
     }
 }
 

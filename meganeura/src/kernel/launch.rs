@@ -33,6 +33,11 @@ pub struct Caps {
     pub workgroup_size: usize,
     /// Buffers that a launch may bind.
     pub bindings: usize,
+    /// The fewest and the most invocations of a subgroup.
+    pub subgroup: (usize, usize),
+    /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,
+    /// and probed. Subgroups have one size then.
+    pub matrix: bool,
 }
 
 /// One way to compute an operation on a GPU: launches that run one after the other.
@@ -65,6 +70,10 @@ pub struct Launch {
     pub bindings: Vec<Binding>,
     /// The number of workgroups; the executor folds it into the device's grid.
     pub workgroups: usize,
+    /// The operand that the kernel reads through `load`, which the plan writes.
+    pub loads: Option<usize>,
+    /// Whether the kernel stores result 0 through `store`, which the plan writes.
+    pub stores: bool,
 }
 
 impl Launch {
@@ -77,7 +86,25 @@ impl Launch {
         workgroups: usize,
     ) -> Self {
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups }
+        Self { kernel, defines, bindings, workgroups, loads: None, stores: false }
+    }
+
+    /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its number
+    /// in the contiguous result. The plan declares the binding, after those of the kernel, and writes `store`.
+    #[must_use]
+    pub fn stores_through_epilogue(mut self) -> Self {
+        self.bindings.retain(|binding| *binding != Binding::Output(0));
+        self.stores = true;
+        self
+    }
+
+    /// The kernel includes `shared/prologue` and reads operand `operand` through `load` alone, by the element's place in
+    /// memory. The plan declares the binding, after those of the kernel, and writes `load`.
+    #[must_use]
+    pub fn loads_through_prologue(mut self, operand: usize) -> Self {
+        self.bindings.retain(|binding| *binding != Binding::Input(operand));
+        self.loads = Some(operand);
+        self
     }
 }
 

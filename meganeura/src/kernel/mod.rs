@@ -2,5 +2,6 @@
 //!
 //! Operations stand on this, and executors run it; it knows neither.
 
+pub mod gemm;
 pub mod launch;
 pub mod native;

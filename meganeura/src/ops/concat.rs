@@ -82,6 +82,14 @@ impl Kernel for Concat {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        false
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let extent = x.iter().map(|x| x.dims()[self.axis]).sum();
         let shape = x[0].layout().shape().with(self.axis, extent);
@@ -97,8 +105,8 @@ impl Kernel for Concat {
             let elements = x.ty.shape.elements();
             let mut defines = define![WG: 64, N: elements, ELEM: "f32"];
             defines.extend([("IN_OFFSET", offset(&x.layout, "i")), ("OUT_OFFSET", offset(&part, "i"))]);
-            let bindings = vec![Binding::Input(k), Binding::Output(0)];
-            Launch { kernel: "copy", defines, bindings, workgroups: elements.div_ceil(64) }
+            let launch = Launch::new("copy", defines, (0, 0), elements.div_ceil(64));
+            Launch { bindings: vec![Binding::Input(k), Binding::Output(0)], ..launch }
         };
         let launches = x.iter().zip(parts).enumerate().map(launch).collect();
         vec![Variant { name: "copy", launches, scratch: Vec::new() }]

@@ -91,6 +91,14 @@ impl Kernel for CrossEntropy {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
@@ -121,7 +129,7 @@ impl CrossEntropy {
         let (rows, classes, inner) = around(x, 1);
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
-        let mut launch = Launch::new("cross_entropy", defines, (2, 2), form.blocks());
+        let mut launch = Launch::new("cross_entropy", defines, (2, 2), form.blocks()).stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
         }
@@ -160,6 +168,15 @@ impl Kernel for CrossEntropyGrad {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        // Often a number, 1/N; read once for each class, beside an exponential.
+        Some(3)
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let labels = &x[1].indices()[x[1].layout().offset()..];
@@ -184,7 +201,12 @@ impl Kernel for CrossEntropyGrad {
         let mut defines = define![WG: 64, ROWS: rows, CLASSES: classes, INNER: inner];
         defines.push(("SMOOTH", literal(self.smoothing.0)));
         let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("element", Launch::new("cross_entropy_grad", defines, (4, 1), groups))]
+        vec![Variant::simple(
+            "element",
+            Launch::new("cross_entropy_grad", defines, (4, 1), groups)
+                .loads_through_prologue(3)
+                .stores_through_epilogue(),
+        )]
     }
 }
 

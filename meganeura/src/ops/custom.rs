@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant};
 use crate::kernel::native::{OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Result, TensorType};
@@ -151,6 +151,14 @@ impl Kernel for Custom {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        false
+    }
+
     /// Through `f64`, so that an operation is written once.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
@@ -167,8 +175,7 @@ impl Kernel for Custom {
         let types: Vec<_> = x.iter().map(|x| x.ty).collect();
         debug_assert!(types.iter().all(|ty| ty.dtype == DType::F32), "GPUs compute in f32");
         let (source, workgroups) = self.0.wgsl(&types);
-        let bindings = (0..x.len()).map(Binding::Input).chain((0..y.len()).map(Binding::Output)).collect();
-        let launch = Launch { kernel: "custom", defines: vec![("SOURCE", source)], bindings, workgroups };
+        let launch = Launch::new("custom", vec![("SOURCE", source)], (x.len(), y.len()), workgroups);
         vec![Variant::simple("custom", launch)]
     }
 }

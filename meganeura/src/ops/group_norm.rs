@@ -10,7 +10,8 @@ use crate::{Error, Result, Shape, TensorType};
 /// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
 ///
 /// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `μ [N,G]`, `r [N,G]`; the statistics are kept for the gradient.
-/// Gradient: with `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`.
+/// Gradient: with `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
+/// statistics, over `K` elements each: `dμ/dx = 1/K`, `dr/dx = −r³·(x − μ)/K`.
 /// Source: [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNorm {
@@ -18,17 +19,12 @@ pub struct GroupNorm {
     eps: Exact,
 }
 
-/// `dx` of [`GroupNorm`]. Shapes: `x [N,C,…]`, `γ [C]`, `μ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`. Has no gradient
+/// `dx` of [`GroupNorm`], and the sums of each image and channel that `dγ` and `dβ` are made of.
+///
+/// Shapes: `x [N,C,…]`, `γ [C]`, `μ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`, `Σ dy·x̂ [N,C]`, `Σ dy [N,C]`. Has no gradient
 /// of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNormGrad {
-    groups: usize,
-}
-
-/// `dγ` and `dβ` of [`GroupNorm`]. Shapes: `x [N,C,…]`, `μ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dγ [C]`, `dβ [C]`. Has no
-/// gradient of its own.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct GroupNormGradParams {
     groups: usize,
 }
 
@@ -64,6 +60,7 @@ impl Geometry {
     }
 
     /// The channel of element `i` of group number `at`.
+    #[cfg(feature = "testing")]
     fn channel(&self, at: usize, i: usize) -> usize {
         at % self.groups * (self.c / self.groups) + i / self.s
     }
@@ -100,13 +97,39 @@ impl Primitive for GroupNorm {
     }
 
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        if dy[1..].iter().any(Option::is_some) {
-            return Err(Error::no_second_derivative("group_norm"));
+        let ([x, weight, _], [_, mean, rstd], [dy, d_mean, d_rstd]) = (x, y, dy) else {
+            unreachable!("three operands, three results")
+        };
+        let (mut dx, mut dw, mut db) = (None, None, None);
+        if let Some(dy) = dy {
+            let [of_x, dot, sum] = dy.record_many(GroupNormGrad { groups: self.groups }, &[x, weight, mean, rstd, dy]);
+            (dx, dw, db) = (Some(of_x), Some(dot.sum_over(&[0])), Some(sum.sum_over(&[0])));
         }
-        let ([x, weight, _], [_, mean, rstd], Some(dy)) = (x, y, &dy[0]) else { return Ok(vec![None; 3]) };
-        let dx = dy.record(GroupNormGrad { groups: self.groups }, &[x, weight, mean, rstd, dy]);
-        let [dw, db] = dy.record_many(GroupNormGradParams { groups: self.groups }, &[x, mean, rstd, dy]);
-        Ok(vec![Some(dx), Some(dw), Some(db)])
+        let g = Geometry::of(x.shape(), self.groups);
+        let spread = |statistic: &Var| statistic.reshape([g.n, g.groups, 1]).expand([g.n, g.groups, g.group()]);
+        let mut add = |more: Var| {
+            let more = more.scale(1.0 / g.group() as f64).reshape(x.shape());
+            dx = Some(dx.take().map_or(more.clone(), |dx| dx + more));
+        };
+        if let Some(d_mean) = d_mean {
+            add(spread(d_mean));
+        }
+        if let Some(d_rstd) = d_rstd {
+            let centred = x.reshape([g.n, g.groups, g.group()]) - spread(mean);
+            add(centred * spread(&-(d_rstd * rstd * rstd.square())));
+        }
+        Ok(vec![dx, dw, db])
+    }
+
+    /// From `x` and the statistics, by broadcasting over groups: `[N, G, C/G, …]`.
+    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        let ([x, weight, bias], [_, mean, rstd]) = (x, y) else { return None };
+        let g = Geometry::of(x.shape(), self.groups);
+        let per_group = |statistic: &Var| statistic.reshape([g.n, g.groups, 1, 1]);
+        let per_channel = |parameter: &Var| parameter.reshape([1, g.groups, g.c / g.groups, 1]);
+        let centred = x.reshape([g.n, g.groups, g.c / g.groups, g.s]) - per_group(mean);
+        let y = centred * per_group(rstd) * per_channel(weight) + per_channel(bias);
+        Some(y.reshape(x.shape()))
     }
 
     #[cfg(feature = "testing")]
@@ -164,6 +187,14 @@ impl Kernel for GroupNorm {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
@@ -191,7 +222,10 @@ impl Kernel for GroupNorm {
         let g = Geometry::of(x[0].ty.shape, self.groups);
         let mut defines = g.defines();
         defines.push(("EPS", literal(self.eps.0)));
-        vec![Variant::simple("group", Launch::new("group_norm", defines, (3, 3), g.n * g.groups))]
+        vec![Variant::simple(
+            "group",
+            Launch::new("group_norm", defines, (3, 3), g.n * g.groups).stores_through_epilogue(),
+        )]
     }
 }
 
@@ -204,7 +238,8 @@ impl Primitive for GroupNormGrad {
         let geometry = Geometry::new(x[0].shape, self.groups)?;
         let (c, s) = (Shape::from([geometry.c]), geometry.statistics());
         expect(x, &[("input", x[0].shape), ("weight", c), ("mean", s), ("1/σ", s), ("cotangent", x[0].shape)])?;
-        Ok(vec![x[0]])
+        let sums = x[0].with_shape([geometry.n, geometry.c]);
+        Ok(vec![x[0], sums, sums])
     }
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
@@ -223,26 +258,43 @@ impl Kernel for GroupNormGrad {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        Some(4)
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
+        let [dx, dots, sums] = y else { unreachable!("three results") };
+        let (dots, sums) = (dots.floats(), sums.floats());
+        let per_group = g.c / g.groups;
+        native::parallel_zip(dots, sums, per_group, |at, dots, sums| {
+            for (k, (dot, sum)) in dots.iter_mut().zip(sums).enumerate() {
+                let place = at * g.group() + k * g.s;
+                let (x, dy) = (&x[place..][..g.s], &dy[place..][..g.s]);
+                *sum = native::sum(dy);
+                *dot = native::dot_by(x, dy, |x, dy| dy * (x - mean[at]) * rstd[at]);
+            }
+        });
+        let (dots, sums) = (&*dots, &*sums);
         let count = native::real::<T>(g.group());
-        native::parallel(y[0].floats(), g.group(), |first, dx| {
+        native::parallel(dx.floats(), g.group(), |first, dx| {
             let at = first / g.group();
             let (mean, rstd) = (mean[at], rstd[at]);
-            let (mut sum, mut dot) = (T::ZERO, T::ZERO);
-            for (k, (x, dy)) in x[first..][..g.group()].chunks_exact(g.s).zip(dy[first..].chunks_exact(g.s)).enumerate()
-            {
-                let weight = weight[g.channel(at, k * g.s)];
-                sum += weight * native::sum(dy);
-                dot += weight * native::dot_by(x, dy, |x, dy| dy * (x - mean) * rstd);
-            }
-            let (sum, dot) = (sum / count, dot / count);
+            let weight = &weight[at % g.groups * per_group..][..per_group];
+            let weighted = |parts: &[T]| {
+                let parts = &parts[at * per_group..][..per_group];
+                weight.iter().zip(parts).map(|(&weight, &part)| weight * part).sum::<T>() / count
+            };
+            let (sum, dot) = (weighted(sums), weighted(dots));
             for (k, dx) in dx.chunks_exact_mut(g.s).enumerate() {
-                let weight = weight[g.channel(at, k * g.s)];
                 let place = first + k * g.s;
                 for ((dx, &x), &dy) in dx.iter_mut().zip(&x[place..]).zip(&dy[place..]) {
-                    *dx = rstd * (dy * weight - sum - (x - mean) * rstd * dot);
+                    *dx = rstd * (dy * weight[k] - sum - (x - mean) * rstd * dot);
                 }
             }
         });
@@ -250,56 +302,8 @@ impl Kernel for GroupNormGrad {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
-        vec![Variant::simple("group", Launch::new("group_norm_grad", g.defines(), (5, 1), g.n * g.groups))]
-    }
-}
-
-impl Primitive for GroupNormGradParams {
-    fn name(&self) -> &'static str {
-        "group_norm_grad_params"
-    }
-
-    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let geometry = Geometry::new(x[0].shape, self.groups)?;
-        let s = geometry.statistics();
-        expect(x, &[("input", x[0].shape), ("mean", s), ("1/σ", s), ("cotangent", x[0].shape)])?;
-        Ok(vec![x[0].with_shape([geometry.c]); 2])
-    }
-
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(Error::no_second_derivative("group_norm_grad_params"))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        // As `group_norm_grad`.
-        Vec::new()
-    }
-}
-
-impl Kernel for GroupNormGradParams {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
-        let g = Geometry::of(x[0].layout().shape(), self.groups);
-        let [x, mean, rstd, dy] = [0, 1, 2, 3].map(|k| x[k].floats());
-        let [dw, db] = y else { unreachable!("two results") };
-        native::parallel_zip(dw.floats(), db.floats(), 1, |c, dw, db| {
-            (dw[0], db[0]) = (T::ZERO, T::ZERO);
-            for n in 0..g.n {
-                let (place, at) = ((n * g.c + c) * g.s, n * g.groups + c / (g.c / g.groups));
-                let (x, dy) = (&x[place..][..g.s], &dy[place..][..g.s]);
-                dw[0] += rstd[at] * native::dot_by(x, dy, |x, dy| dy * (x - mean[at]));
-                db[0] += native::sum(dy);
-            }
-        });
-    }
-
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(x[0].ty.shape, self.groups);
-        vec![Variant::simple("channel", Launch::new("group_norm_grad_params", g.defines(), (4, 2), g.c))]
+        let launch = Launch::new("group_norm_grad", g.defines(), (5, 3), g.n * g.groups);
+        vec![Variant::simple("group", launch.loads_through_prologue(4).stores_through_epilogue())]
     }
 }
 

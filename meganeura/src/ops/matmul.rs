@@ -1,16 +1,18 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, offset};
+use crate::kernel::gemm::{self, Choice, Product, strides};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
 /// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast operand
 /// costs no copy.
-/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`.
+/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of its product, `db = (dyᵀ·a)ᵀ`:
+/// so that what lies in memory in order is the gradient of what was transposed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul;
 
@@ -28,13 +30,6 @@ impl Geometry {
         let batch = a[..rank - 2].iter().product();
         Self { batch, m: a[rank - 2], k: a[rank - 1], n: b[rank - 1] }
     }
-}
-
-/// The batch axes of an operand, and the strides of its rows and columns.
-fn strides(layout: &Layout) -> (Layout, usize, usize) {
-    let rank = layout.shape().rank();
-    let (batch, matrix) = layout.split(&[rank - 2, rank - 1]);
-    (batch, matrix.strides()[0], matrix.strides()[1])
 }
 
 impl Primitive for Matmul {
@@ -63,8 +58,10 @@ impl Primitive for Matmul {
     }
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
-        Ok(vec![Some(dy.matmul(&x[1].t())), Some(x[0].t().matmul(dy))])
+        let ([a, b], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
+        let da = if a.is_transposed() { b.matmul(&dy.t()).t() } else { dy.matmul(&b.t()) };
+        let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
+        Ok(vec![Some(da), Some(db)])
     }
 
     #[cfg(feature = "testing")]
@@ -79,6 +76,12 @@ impl Primitive for Matmul {
             case(&[1, 300], &[300, 2]),
             case(&[3, 5, 7], &[3, 7, 2]),
             case(&[2, 3, 4, 5], &[2, 3, 5, 6]),
+            // beyond one tile of every size, with and without fours
+            case(&[131, 40], &[40, 133]),
+            case(&[132, 68], &[68, 136]),
+            case(&[2, 36, 300], &[2, 300, 40]),
+            Case::recorded("matmul", &[&[132, 36], &[140, 36]], |x| x[0].matmul(&x[1].t())),
+            Case::recorded("matmul", &[&[44, 132], &[44, 68]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[5, 7], &[6, 7]], |x| x[0].matmul(&x[1].t())),
             Case::recorded("matmul", &[&[7, 5], &[7, 6]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[3, 2, 4], &[4, 5]], |x| x[0].matmul(&x[1])),
@@ -111,11 +114,19 @@ impl Kernel for Matmul {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (a, b) = (x[0], x[1]);
         let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
-        let (a_batch, a_row, a_col) = strides(a.layout());
-        let (b_batch, b_row, b_col) = strides(b.layout());
+        let (a_batch, [a_row, a_col]) = strides(a.layout());
+        let (b_batch, [b_row, b_col]) = strides(b.layout());
         let y = y[0].floats();
         let product = |i: usize, y: &mut [T], threads| {
             let a = native::Matrix::new(&a.floats()[a_batch.at(i)..], (m, k), (a_row, a_col));
@@ -133,38 +144,19 @@ impl Kernel for Matmul {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (a, b) = (x[0].layout, x[1].layout);
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        let (a, b) = (&x[0].layout, &x[1].layout);
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
-        let (a_batch, a_row, a_col) = strides(&a);
-        let (b_batch, b_row, b_col) = strides(&b);
-        let launch = |extra: Vec<(&'static str, String)>, workgroups| {
-            let mut defines = define![
-                BATCH: batch, M: m, N: n, K: k,
-                A_ROW: a_row, A_COL: a_col, B_ROW: b_row, B_COL: b_col,
-            ];
-            defines.extend([("A_BATCH", offset(&a_batch, "b")), ("B_BATCH", offset(&b_batch, "b"))]);
-            defines.extend(extra);
-            Launch::new("matmul", defines, (2, 1), workgroups)
-        };
-        let tile = |name, micro: usize| {
-            let side = 16 * micro;
-            let groups = batch * m.div_ceil(side) * n.div_ceil(side);
-            Variant::simple(name, launch(define![FORM: "tile", MICRO: micro], groups))
-        };
-        let dot = Variant::simple("dot", launch(define![FORM: "dot", WG: 64], batch * m * n));
-        let mut tiles = vec![tile("tile 64", 4), tile("tile 32", 2), tile("tile 16", 1)];
-        match m.min(n) {
-            0..32 => tiles.reverse(),
-            32..64 => tiles.rotate_left(1),
-            _ => {}
-        }
-        if m * n <= 256 && k >= 256 {
-            tiles.insert(0, dot);
-        } else {
-            tiles.push(dot);
-        }
-        tiles
+        let product = Product { batch, m, n, k };
+        let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
+        let tiled = |choice: Choice| choice.variant(product, |sums| choice.launch(product, read, sums));
+        let mut variants: Vec<_> = product.choices(caps).into_iter().map(tiled).collect();
+        let mut defines = gemm::operands([a, b]);
+        defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);
+        let dot = Launch::new("matmul_dot", defines, (2, 1), batch * m * n).stores_through_epilogue();
+        let few = m * n <= 256 && k >= 256;
+        variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
+        variants
     }
 }
 

@@ -62,6 +62,13 @@ pub trait Primitive: fmt::Debug {
     /// If the operation has no derivative although one of its operands could have one.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
+    /// Result 0 once more, as elementwise operations on the operands and the other results, if that is possible. Gradient rules
+    /// of elementwise operations on the result get it so, and it need not be kept from the forward pass.
+    fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        let _ = (x, y);
+        None
+    }
+
     /// Examples that tests hold every part of the operation to.
     #[cfg(feature = "testing")]
     fn cases() -> Vec<case::Case>
@@ -74,10 +81,19 @@ pub trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
     fn reads_strided(&self, index: usize) -> bool;
 
+    /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that makes it may
+    /// run there, as often as the kernel reads an element, instead of on its own: not for operands that are read many times.
+    fn loads(&self) -> Option<usize>;
+
+    /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it may run
+    /// there instead of on its own.
+    fn stores(&self) -> bool;
+
     /// The native kernel. Results are contiguous and must be written completely.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]);
 
-    /// Ways to compute this on a GPU, best first. Never empty.
+    /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be used. Never
+    /// empty.
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 
@@ -100,8 +116,20 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op,)+ }
             }
 
+            pub(crate) fn name(&self) -> &'static str {
+                self.primitive().name()
+            }
+
             pub(crate) fn reads_strided(&self, index: usize) -> bool {
                 match self { $(Self::$name(op) => op.reads_strided(index),)+ }
+            }
+
+            pub(crate) fn loads(&self) -> Option<usize> {
+                match self { $(Self::$name(op) => op.loads(),)+ }
+            }
+
+            pub(crate) fn stores(&self) -> bool {
+                match self { $(Self::$name(op) => op.stores(),)+ }
             }
 
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]) {
@@ -133,7 +161,6 @@ ops! {
     conv2d::Conv2dGradWeight,
     group_norm::GroupNorm,
     group_norm::GroupNormGrad,
-    group_norm::GroupNormGradParams,
     pool::MaxPool2d,
     pool::MaxPool2dGrad,
     pool::AvgPool2d,
@@ -191,6 +218,10 @@ impl Op {
 
     pub(crate) fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         self.primitive().vjp(x, y, dy)
+    }
+
+    pub(crate) fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
+        self.primitive().again(x, y)
     }
 }
 

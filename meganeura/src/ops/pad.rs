@@ -77,6 +77,14 @@ impl Kernel for Pad {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let y = y[0].floats();
         y.fill(T::from_f64(self.value.0));
@@ -96,7 +104,10 @@ impl Kernel for Pad {
         }
         let mut defines = define![WG: 64, N: out.elements(), INSIDE: inside.join(" && ")];
         defines.extend([("IN_OFFSET", at.join(" + ")), ("VALUE", literal(self.value.0))]);
-        vec![Variant::simple("gather", Launch::new("pad", defines, (1, 1), out.elements().div_ceil(64)))]
+        vec![Variant::simple(
+            "gather",
+            Launch::new("pad", defines, (1, 1), out.elements().div_ceil(64)).stores_through_epilogue(),
+        )]
     }
 }
 

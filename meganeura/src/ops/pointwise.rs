@@ -48,13 +48,13 @@ macro_rules! table {
                 match self { $(Self::$name => [$(stringify!($x)),+].len(),)+ }
             }
 
-            /// The row as a WGSL function `p_name`.
+            /// The row as a WGSL function: a prefix and the row's name.
             #[must_use]
-            pub fn wgsl_function(self) -> String {
+            pub fn wgsl_function(self, prefix: &str) -> String {
                 match self {
                     $(Self::$name => {
                         let parameters = [$(concat!(stringify!($x), ": f32")),+].join(", ");
-                        format!(concat!("fn p_", $text, "({}) -> f32 {{ return {}; }}"), parameters, $wgsl)
+                        format!(concat!("fn {}", $text, "({}) -> f32 {{ return {}; }}"), prefix, parameters, $wgsl)
                     })+
                 }
             }
@@ -135,7 +135,7 @@ table! {
     Sigmoid "sigmoid" (x) T::ONE / (T::ONE + (-x).exp()); "m_sigmoid(x)"; |y, dy| [(dy * (y - y.square()))];
     /// `max(x, 0)`; NaN stays NaN, the derivative at 0 is 0.
     Relu "relu" (x) if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, x <= 0.0)";
-        |y, dy| [(x.le(&x.constant(0.0)).select(&x.constant(0.0), dy))];
+        |y, dy| [(y.le(&y.constant(0.0)).select(&y.constant(0.0), dy))];
     /// `x` above 0, `a·x` below.
     LeakyRelu "leaky_relu" (x, a) if x <= T::ZERO { a * x } else { x }; "select(x, a * x, x <= 0.0)";
         |y, dy| [(x.le(&x.constant(0.0)).select(&(a * dy), dy)), (x.le(&x.constant(0.0)).select(&(x * dy), &x.constant(0.0)))];

@@ -66,6 +66,14 @@ impl Kernel for RandomUniform {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let seed = &x[0].indices()[x[0].layout().offset()..];
         let key = [seed[0], seed[1]];
@@ -84,7 +92,10 @@ impl Kernel for RandomUniform {
         let elements = y[0].shape.elements();
         let defines = define![WG: 64, N: elements, STREAM: format!("{}u", self.stream), SEED_AT: x[0].layout.offset()];
         let groups = elements.div_ceil(4).div_ceil(64);
-        vec![Variant::simple("philox", Launch::new("random_uniform", defines, (1, 1), groups))]
+        vec![Variant::simple(
+            "philox",
+            Launch::new("random_uniform", defines, (1, 1), groups).stores_through_epilogue(),
+        )]
     }
 }
 

@@ -137,6 +137,14 @@ impl Kernel for Reduce {
         true
     }
 
+    fn loads(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let (x, y) = (x[0], y[0].floats());
         let (kept, reduced) = x.layout().split(&self.axes);

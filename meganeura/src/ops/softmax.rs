@@ -65,23 +65,24 @@ impl Rows {
     pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
-        let bindings = std::iter::once(Binding::Input(0)).chain((0..results).map(Binding::Scratch)).collect();
         let workgroups = self.parts.saturating_mul(self.blocks());
+        let mut launch = Launch::new("softmax_parts", defines, (1, 0), workgroups);
+        launch.bindings.extend((0..results).map(Binding::Scratch));
         let partials = self.outer.saturating_mul(self.inner).saturating_mul(self.parts);
-        (Launch { kernel: "softmax_parts", defines, bindings, workgroups }, vec![partials; results])
+        (launch, vec![partials; results])
     }
 
     fn variant(&self, name: &'static str, log: bool) -> Variant {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log)]);
         let workgroups = self.parts.saturating_mul(self.blocks());
-        let launch = Launch::new("softmax", defines, (1, 1), workgroups);
+        let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).stores_through_epilogue();
         if self.parts == 1 {
             return Variant::simple(name, launch);
         }
         let (parts, scratch) = self.parts_launch(2);
-        let bindings = vec![Binding::Input(0), Binding::Scratch(0), Binding::Scratch(1), Binding::Output(0)];
-        Variant { name, launches: vec![parts, Launch { bindings, ..launch }], scratch }
+        launch.bindings.extend((0..2).map(Binding::Scratch));
+        Variant { name, launches: vec![parts, launch], scratch }
     }
 }
 
@@ -147,6 +148,14 @@ impl Primitive for Softmax {
 impl Kernel for Softmax {
     fn reads_strided(&self, _: usize) -> bool {
         false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {

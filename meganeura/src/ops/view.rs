@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::Primitive;
+use super::{Op, Primitive};
+use crate::graph::Source;
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
@@ -151,6 +152,20 @@ impl Var {
         }
         axes.swap(rank - 2, rank - 1);
         self.permute(&axes)
+    }
+
+    /// Whether this is what [`Var::t`] gives.
+    pub(crate) fn is_transposed(&self) -> bool {
+        let Ok(id) = self.id() else { return false };
+        self.tape().with_graph(|graph| match &graph.maker(id).source {
+            Source::Op(Op::View(View::Permute(axes))) => {
+                let rank = axes.len();
+                rank >= 2
+                    && axes[rank - 2..] == [rank - 1, rank - 2]
+                    && axes[..rank - 2].iter().copied().eq(0..rank - 2)
+            }
+            _ => false,
+        })
     }
 
     /// NumPy's broadcasting to a shape.

@@ -1,14 +1,14 @@
 //! Whose memory it is that a device has no room for.
 
 use super::{Input, Plan, Step, StorageId, Work};
-use crate::ops::{Op, Primitive};
+use crate::ops::Primitive;
 use crate::{Error, TensorType};
 
 impl Step {
     /// The operation that gives result `k`; none if that is a copy of something.
     fn op(&self, k: usize) -> Option<&'static str> {
         match &self.work {
-            Work::Kernel(op) => Some(Op::Kernel(op.clone()).name()),
+            Work::Kernel(kernel) => Some(kernel.op.name()),
             Work::Pointwise(program) => match program.results[k] {
                 Input::Result(at) => Some(program.instructions[at].0.name()),
                 _ => None,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Input, Place, Plan, Step, StorageId, Work};
+use super::{Input, Place, Plan, Program, Step, StorageId, Work};
 use crate::graph::Exact;
 use crate::ops::{Op, Primitive};
 
@@ -29,37 +29,49 @@ impl Plan {
         }
     }
 
-    fn fmt_step(&self, step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let operand = |k: usize| {
-            let operand = &step.inputs[k];
-            let strided = if operand.argument.layout.is_contiguous() { "" } else { "~" };
-            format!("{}{strided}{}", self.name(operand.storage), operand.argument.ty.shape)
+    fn operand(&self, step: &Step, k: usize) -> String {
+        let operand = &step.inputs[k];
+        let strided = if operand.argument.layout.is_contiguous() { "" } else { "~" };
+        format!("{}{strided}{}", self.name(operand.storage), operand.argument.ty.shape)
+    }
+
+    fn program(&self, step: &Step, program: &Program) -> String {
+        let spell = |input: &Input| match *input {
+            Input::Operand(k) => self.operand(step, k),
+            Input::Host(at) => format!("host[{at}]"),
+            Input::Const(Exact(value)) => value.to_string(),
+            Input::Result(k) => format!("t{k}"),
+            Input::Kernel => "it".into(),
         };
+        let rows = program.instructions.iter().enumerate().map(|(k, (op, inputs))| {
+            format!("t{k} = {}({})", op.name(), inputs.iter().map(spell).collect::<Vec<_>>().join(", "))
+        });
+        let stores = program.results.iter().map(spell).collect::<Vec<_>>().join(", ");
+        let rows: Vec<_> = rows.chain(std::iter::once(stores)).collect();
+        format!("{{ {} }}", rows.join("; "))
+    }
+
+    fn fmt_step(&self, step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let results: Vec<_> = step.outputs.iter().map(|&(s, ty)| format!("{}: {ty}", self.name(s))).collect();
         write!(f, "{} = ", results.join(", "))?;
         match &step.work {
-            Work::Kernel(op) => {
-                let operands: Vec<_> = (0..step.inputs.len()).map(operand).collect();
-                write!(f, "{}({})", Op::Kernel(op.clone()), operands.join(", "))?;
-            }
-            Work::Pointwise(program) => {
-                let spell = |input: &Input| match *input {
-                    Input::Operand(k) => operand(k),
-                    Input::Host(at) => format!("host[{at}]"),
-                    Input::Const(Exact(value)) => value.to_string(),
-                    Input::Result(k) => format!("t{k}"),
+            Work::Kernel(kernel) => {
+                let operand = |k: usize| match &kernel.load {
+                    Some(load) if load.operand == k => self.program(step, &load.program),
+                    _ => self.operand(step, kernel.operand(k)),
                 };
-                let rows = program.instructions.iter().enumerate().map(|(k, (op, inputs))| {
-                    format!("t{k} = {}({})", op.name(), inputs.iter().map(spell).collect::<Vec<_>>().join(", "))
-                });
-                let stores = program.results.iter().map(spell).collect::<Vec<_>>().join(", ");
-                let rows: Vec<_> = rows.chain(std::iter::once(stores)).collect();
-                write!(f, "fused {{ {} }}", rows.join("; "))?;
+                let operands: Vec<_> = (0..kernel.operands).map(operand).collect();
+                write!(f, "{}({})", Op::Kernel(kernel.op.clone()), operands.join(", "))?;
+                if let Some(program) = &kernel.store {
+                    write!(f, " → {}", self.program(step, program))?;
+                }
             }
+            Work::Pointwise(program) => write!(f, "fused {}", self.program(step, program))?,
         }
-        if let [first, ..] = &step.launches[..] {
+        if !step.launches.is_empty() {
             let grids: Vec<_> = step.launches.iter().map(|l| format!("{}×{}", l.kernel, l.workgroups)).collect();
-            write!(f, "  [{}]", if first.kernel == "pointwise" { grids[0].clone() } else { grids.join(", ") })?;
+            let variant = if step.variant.is_empty() { String::new() } else { format!("{}: ", step.variant) };
+            write!(f, "  [{variant}{}]", grids.join(", "))?;
         }
         writeln!(f)
     }

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::fuse::{Item, is_read_outside, root};
-use super::{Input, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
+use super::fuse::Item;
+use super::uses::{Origin, Uses};
+use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::Argument;
 use crate::ops::Op;
@@ -13,11 +14,18 @@ use crate::{DType, Layout, Shape, TensorType};
 /// Marks a storage that the placing pass has yet to put somewhere.
 const UNPLACED: Place = Place::Slot(usize::MAX);
 
-pub(super) fn lower(graph: &Graph, schedule: &[Item], outputs: &[ValueId], assigns: &[(usize, ValueId)]) -> Plan {
-    let roots: Vec<_> = outputs.iter().copied().chain(assigns.iter().map(|&(_, value)| value)).collect();
+/// Where `programs` says that kernels load through programs, they load numbers so.
+pub(super) fn lower(
+    uses: &Uses<'_>,
+    schedule: &[Item],
+    outputs: &[ValueId],
+    assigns: &[(usize, ValueId)],
+    programs: bool,
+) -> Plan {
     let mut lowering = Lowering {
-        graph,
-        roots: roots.iter().map(|&value| root(graph, value).0).collect(),
+        graph: uses.graph,
+        uses,
+        programs,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
         storage: HashMap::new(),
         copies: HashMap::new(),
@@ -27,7 +35,7 @@ pub(super) fn lower(graph: &Graph, schedule: &[Item], outputs: &[ValueId], assig
     };
     for item in schedule {
         match item {
-            Item::Kernel(node) => lowering.kernel(*node),
+            Item::Kernel { node, load, store } => lowering.kernel(*node, load, store),
             Item::Group(nodes) => lowering.group(nodes),
         }
     }
@@ -40,7 +48,8 @@ pub(super) fn lower(graph: &Graph, schedule: &[Item], outputs: &[ValueId], assig
 
 struct Lowering<'a> {
     graph: &'a Graph,
-    roots: Vec<ValueId>,
+    uses: &'a Uses<'a>,
+    programs: bool,
     plan: Plan,
     /// The storage of each computed value.
     storage: HashMap<ValueId, StorageId>,
@@ -141,7 +150,17 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
-        self.plan.steps.push(Step { work, inputs, outputs, scratch: Vec::new(), launches: Vec::new() });
+        let (scratch, launches, offered) = (Vec::new(), Vec::new(), Vec::new());
+        self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
+    }
+
+    /// The number that a value is everywhere, if it is one.
+    fn number(&self, value: ValueId) -> Option<Input> {
+        match self.graph.maker(self.uses.origin(value).value).source {
+            Source::Const(number) => Some(Input::Const(number)),
+            Source::Host(at) if self.graph.ty(value).dtype.is_float() => Some(Input::Host(at)),
+            _ => None,
+        }
     }
 
     /// The operand in memory, whatever it is.
@@ -164,60 +183,108 @@ impl Lowering<'_> {
         operand(storage)
     }
 
-    fn kernel(&mut self, node: usize) {
+    fn kernel(&mut self, node: usize, load: &[usize], store: &[usize]) {
         let node = &self.graph.nodes()[node];
         let Source::Op(Op::Kernel(op)) = &node.source else { unreachable!("the schedule says kernel") };
+        let number = op.loads().filter(|_| self.programs).and_then(|operand| self.number(node.inputs[operand]));
+        let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let mut inputs = Vec::with_capacity(node.inputs.len());
-        for (k, &value) in node.inputs.iter().enumerate() {
+        for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
             let mut operand = self.stored(value);
             if !op.reads_strided(k) {
                 operand = self.contiguous(operand);
             }
             inputs.push(operand);
         }
-        let outputs = node.outputs().zip(&node.types).map(|(value, &ty)| {
-            let storage = self.new_storage(ty, UNPLACED);
-            self.storage.insert(value, storage);
-            (storage, ty)
+        let load = loaded.map(|operand| {
+            let ty = self.graph.ty(node.inputs[operand]);
+            let program = match number {
+                Some(number) => Program::copy(ty.shape, number),
+                None => self.program(load, None, &mut inputs).0,
+            };
+            Load { operand, ty, program }
         });
-        let outputs = outputs.collect();
-        self.step(Work::Kernel(op.clone()), inputs, outputs);
+        let elementwise = inputs.len();
+        let mut values: Vec<_> = node.outputs().collect();
+        let store = (!store.is_empty()).then(|| {
+            let (program, results) = self.program(store, Some(node.first), &mut inputs);
+            // The first takes the place of the kernel's first result, the others follow.
+            values.splice(..1, results[..1].iter().copied());
+            values.extend(&results[1..]);
+            program
+        });
+        let outputs = values.into_iter().map(|value| self.result(value)).collect();
+        let (operands, types) = (node.inputs.len(), node.types.clone());
+        let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
+        self.step(Work::Kernel(Box::new(work)), inputs, outputs);
     }
 
     fn group(&mut self, nodes: &[usize]) {
+        let mut operands = Vec::new();
+        let (program, results) = self.program(nodes, None, &mut operands);
+        let outputs = results.into_iter().map(|value| self.result(value)).collect();
+        self.step(Work::Pointwise(program), operands, outputs);
+    }
+
+    /// Memory for a value that is computed next.
+    fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
+        let ty = self.graph.ty(value);
+        let storage = self.new_storage(ty, UNPLACED);
+        self.storage.insert(value, storage);
+        (storage, ty)
+    }
+
+    /// The program of a group, which appends what it reads to a step's operands, and the values that are its results. Where it
+    /// runs as an epilogue, `kernel` is what the kernel computes.
+    fn program(
+        &mut self,
+        nodes: &[usize],
+        kernel: Option<ValueId>,
+        operands: &mut Vec<Operand>,
+    ) -> (Program, Vec<ValueId>) {
         let shape = self.graph.nodes()[nodes[0]].types[0].shape;
         let mut program = Program { shape, instructions: Vec::new(), results: Vec::new() };
-        let mut operands: Vec<Operand> = Vec::new();
-        let mut outputs = Vec::new();
+        let mut results = Vec::new();
+        let own = operands.len();
+        if let Some(value) = kernel.filter(|&value| self.uses.is_read_outside(value, nodes)) {
+            program.results.push(Input::Kernel);
+            results.push(value);
+        }
         for &index in nodes {
             let node = &self.graph.nodes()[index];
             let Source::Op(Op::Pointwise(op)) = node.source else { unreachable!("the schedule says pointwise") };
-            let inputs = node.inputs.iter().map(|&value| {
-                if let Some(k) = nodes.iter().position(|&member| self.graph.nodes()[member].first == value) {
+            let inputs = node.inputs.iter().map(|&input| {
+                let Origin { value, in_order } = self.uses.origin(input);
+                let made_by = |member: &usize| in_order && self.graph.nodes()[*member].first == value;
+                if Some(value) == kernel {
+                    return Input::Kernel;
+                }
+                if let Some(k) = nodes.iter().position(made_by) {
                     return Input::Result(k);
                 }
-                match self.resolve(value) {
+                match self.resolve(input) {
                     Resolved::Const(number) => Input::Const(number),
                     Resolved::Host(at) => Input::Host(at),
                     Resolved::Stored(operand) => {
-                        let k = operands.iter().position(|known| *known == operand).unwrap_or_else(|| {
-                            operands.push(operand);
-                            operands.len() - 1
-                        });
-                        Input::Operand(k)
+                        let known = operands[own..].iter().position(|known| *known == operand);
+                        Input::Operand(known.map_or_else(
+                            || {
+                                operands.push(operand);
+                                operands.len() - 1
+                            },
+                            |k| own + k,
+                        ))
                     }
                 }
             });
             let inputs = inputs.collect();
             program.instructions.push((op, inputs));
-            if is_read_outside(self.graph, &self.roots, index, nodes) {
-                let storage = self.new_storage(node.types[0], UNPLACED);
-                self.storage.insert(node.first, storage);
+            if self.uses.is_read_outside(node.first, nodes) {
                 program.results.push(Input::Result(program.instructions.len() - 1));
-                outputs.push((storage, node.types[0]));
+                results.push(node.first);
             }
         }
-        self.step(Work::Pointwise(program), operands, outputs);
+        (program, results)
     }
 
     /// Hands a value out: in its own storage if nothing else claimed that, else as a copy.
@@ -270,13 +337,17 @@ impl Lowering<'_> {
         let steps = &self.plan.steps;
         let maker = steps.iter().position(|step| step.outputs.iter().any(|(storage, _)| *storage == value.storage));
         let Some(maker) = maker else { return false };
-        let elementwise = matches!(steps[maker].work, Work::Pointwise(_));
-        let whole =
-            |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape == value.argument.ty.shape;
+        let output = steps[maker].outputs.iter().position(|(storage, _)| *storage == value.storage);
+        let Some(elementwise) = output.and_then(|output| steps[maker].elementwise(output)) else { return false };
+        let elements = value.argument.ty.shape.elements();
+        let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
+        let harmless = |(k, input): (usize, &Operand)| {
+            input.storage != target || (elementwise.contains(&k) && whole(&input.argument))
+        };
         self.plan.storages[value.storage].place == UNPLACED
+            && self.plan.storages[value.storage].elements == elements
             && whole(&value.argument)
-            && elementwise
-            && steps[maker].inputs.iter().all(|input| input.storage != target || whole(&input.argument))
+            && steps[maker].inputs.iter().enumerate().all(harmless)
             && steps[maker + 1..].iter().all(|step| step.reads().all(|storage| storage != target))
             && !self.plan.outputs.contains(&target)
             && steps.iter().all(|step| step.outputs.iter().all(|(storage, _)| *storage != target))

@@ -1,28 +1,35 @@
 //! Plans: what a device runs, made from a graph by a few passes, each with tests of its own.
 //!
 //! ```text
-//! graph ─ simplify ─ fuse ─ lower ─ launches (GPU only) ─ place ─▶ Plan
+//! graph ─ simplify ─ fuse ─ merge (GPU only) ─ lower ─ launches (GPU only) ─ place ─▶ Plan
 //! ```
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! vanish into layouts, and kernels are asked for the ways to launch them.
 
 mod blame;
+mod choose;
 mod dump;
 mod fuse;
 mod launch;
 mod lower;
+mod merge;
 mod place;
 mod pointwise;
 mod simplify;
+mod uses;
 
+pub use choose::KernelChoice;
+pub(crate) use choose::Preferences;
 pub(crate) use pointwise::{Input, Program};
+
+use std::ops::Range;
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
-use crate::{DType, TensorType};
+use crate::{DType, Result, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
 #[derive(Clone, Copy)]
@@ -54,13 +61,19 @@ impl Key {
 
 /// What steps are lowered to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum Target<'a> {
     /// The native executor runs a step as one call.
     Cpu,
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor asks for launches"))]
-    /// A GPU runs a step as launches; tests ask for a particular variant of each kernel (the last where there are fewer).
-    Gpu { caps: Caps, variant: usize },
+    /// A GPU runs a step as launches, the best of several ways unless another is preferred.
+    Gpu { caps: Caps, preferences: &'a Preferences },
 }
+
+/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first cache.
+const MOST_BUFFERS: usize = 8;
+
+/// The one way to compute an operation on the CPU.
+const NATIVE: &str = "native";
 
 /// A small number that the host sends along with each run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +113,42 @@ pub(crate) struct Operand {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Pointwise(Program),
-    Kernel(KernelOp),
+    Kernel(Box<KernelWork>),
+}
+
+/// A kernel, with the programs that run inside of its launch. The step's operands are the kernel's, but the one that is loaded
+/// through a program, then those of the programs.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelWork {
+    pub(crate) op: KernelOp,
+    /// The number of the operation's operands, that which is loaded through a program included.
+    pub(crate) operands: usize,
+    /// The operation's results. The program that stores gives the step's result 0, and those after the operation's.
+    pub(crate) types: Vec<TensorType>,
+    pub(crate) load: Option<Load>,
+    pub(crate) store: Option<Program>,
+    /// Where the operands of `store` begin.
+    pub(crate) elementwise: usize,
+}
+
+/// The operand of a kernel that a program makes while the kernel runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) operand: usize,
+    pub(crate) ty: TensorType,
+    pub(crate) program: Program,
+}
+
+impl KernelWork {
+    /// The number that the step gives to operand `k` of the operation, which is in memory.
+    pub(crate) fn operand(&self, k: usize) -> usize {
+        k - usize::from(self.load.as_ref().is_some_and(|load| load.operand < k))
+    }
+
+    /// The number that the step gives to result `k` of `store`.
+    pub(crate) fn stored(&self, k: usize) -> usize {
+        if k == 0 { 0 } else { self.types.len() + k - 1 }
+    }
 }
 
 /// One unit of work of the native executor, a few launches of a GPU.
@@ -111,10 +159,26 @@ pub(crate) struct Step {
     pub(crate) outputs: Vec<(StorageId, TensorType)>,
     /// Memory that only the launches of this step use.
     pub(crate) scratch: Vec<StorageId>,
+    /// The chosen variant's name; empty for fused steps, and on the CPU.
+    pub(crate) variant: &'static str,
+    /// The ways that there are, best first.
+    pub(crate) offered: Vec<&'static str>,
     pub(crate) launches: Vec<Launch>,
 }
 
 impl Step {
+    /// The operands of which result `output` needs element `i` alone for its own element `i`, and reads it before that is
+    /// written; `None` if the step stores the result in another way.
+    pub(crate) fn elementwise(&self, output: usize) -> Option<Range<usize>> {
+        match &self.work {
+            Work::Pointwise(_) => Some(0..self.inputs.len()),
+            Work::Kernel(kernel) => {
+                let results = kernel.store.as_ref()?.results.len();
+                (0..results).any(|k| kernel.stored(k) == output).then_some(kernel.elementwise..self.inputs.len())
+            }
+        }
+    }
+
     /// The storages that this step reads but does not write.
     pub(crate) fn reads(&self) -> impl Iterator<Item = StorageId> + '_ {
         self.inputs.iter().map(|input| input.storage)
@@ -164,24 +228,57 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: &Request<'_>, target: Target) -> Self {
+    pub(crate) fn new(request: &Request<'_>, target: Target<'_>) -> Result<Self> {
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
         let (outputs, assigned) = roots.split_at(request.outputs.len());
         let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
-        let schedule = fuse::fuse(&graph, &roots);
-        let mut plan = lower::lower(&graph, &schedule, outputs, &assigns);
-        if let Target::Gpu { caps, variant } = target {
-            launch::launch(&mut plan, &caps, variant);
+        let uses = uses::Uses::new(&graph, &roots);
+        let (bindings, merges) = match target {
+            Target::Cpu => (MOST_BUFFERS, false),
+            Target::Gpu { caps, preferences } => (caps.bindings, !preferences.apart),
+        };
+        let mut schedule = fuse::fuse(&uses, bindings);
+        if merges {
+            schedule = merge::merge(&uses, schedule, bindings);
+        }
+        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
+        if let Target::Gpu { caps, preferences } = target {
+            launch::launch(&mut plan, &caps, preferences)?;
         }
         place::place(&mut plan);
-        plan
+        Ok(plan)
     }
 
     /// Launches of one run: steps on the CPU.
     pub(crate) fn launches(&self) -> usize {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()
+    }
+
+    /// The step, the kernel and the variant of each launch of a run; on the CPU a step is one launch of its operation.
+    pub(crate) fn launch_names(&self) -> impl Iterator<Item = (usize, &'static str, &'static str)> + '_ {
+        self.steps.iter().enumerate().flat_map(|(at, step)| {
+            let native = step.launches.is_empty().then(|| match &step.work {
+                Work::Pointwise(_) => "pointwise",
+                Work::Kernel(kernel) => kernel.op.name(),
+            });
+            let launched = step.launches.iter().map(|launch| launch.kernel);
+            native.into_iter().chain(launched).map(move |name| (at, name, step.variant))
+        })
+    }
+
+    /// How each kernel is computed. On the CPU there is one way.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = KernelChoice> + '_ {
+        self.steps.iter().enumerate().filter_map(|(step, Step { work, variant, offered, .. })| match work {
+            Work::Kernel(kernel) if offered.is_empty() => {
+                Some(KernelChoice { step, op: kernel.op.name(), variant: NATIVE, offered: vec![NATIVE] })
+            }
+            Work::Kernel(kernel) => {
+                Some(KernelChoice { step, op: kernel.op.name(), variant, offered: offered.clone() })
+            }
+            Work::Pointwise(_) => None,
+        })
     }
 
     /// Bytes of the shared slots.

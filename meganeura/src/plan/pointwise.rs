@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::{KernelWork, Load, Step};
 use crate::graph::Exact;
-use crate::kernel::launch::{self, Argument, Binding, Launch};
+use crate::kernel::launch::{self, Binding, Launch};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Shape};
 
@@ -17,6 +18,8 @@ pub(crate) enum Input {
     Const(Exact),
     /// The result of an earlier instruction.
     Result(usize),
+    /// This element of what the kernel computes into whose launch the program is merged.
+    Kernel,
 }
 
 /// Pointwise operations on elements of one shape, in order, and which of their results are stored.
@@ -24,8 +27,16 @@ pub(crate) enum Input {
 pub(crate) struct Program {
     pub(crate) shape: Shape,
     pub(crate) instructions: Vec<(Pointwise, Vec<Input>)>,
-    /// What result `k` of the step is.
+    /// What result `k` of the program is.
     pub(crate) results: Vec<Input>,
+}
+
+/// A program's part of a shader. All names in it begin with a prefix of its own, but those of local variables.
+struct Wgsl {
+    declarations: String,
+    functions: String,
+    /// Statements that compute the element `i`, with what a kernel computed in `value`, and store the results.
+    body: String,
 }
 
 impl Program {
@@ -38,63 +49,113 @@ impl Program {
         self.instructions.iter().flat_map(|(_, inputs)| inputs).chain(&self.results).copied()
     }
 
-    /// The launch that computes this. Operand `k` lives in the same memory as result `in_place[k]`, where that is given.
-    pub(super) fn launch(&self, operands: &[Argument], dtypes: &[DType], in_place: &[Option<usize>]) -> Launch {
-        let mut bindings = Vec::new();
+    /// The operands of the step that this reads, in order.
+    fn operands(&self) -> Vec<usize> {
+        let operand = |input| if let Input::Operand(k) = input { Some(k) } else { None };
+        let mut operands: Vec<_> = self.inputs().filter_map(operand).collect();
+        operands.sort_unstable();
+        operands.dedup();
+        operands
+    }
+
+    /// This in WGSL, with its bindings appended to a launch's. Result `k` is result `results[k]` of the step; with no results
+    /// given, nothing is stored. An operand in the memory of a result is read from there.
+    fn wgsl(&self, step: &Step, results: &[usize], prefix: &str, bindings: &mut Vec<Binding>) -> Wgsl {
         let mut declarations = String::new();
-        let mut declare = |bindings: &mut Vec<Binding>, binding, access, name: &str, ty| {
-            let at = bindings.len();
-            let _ = writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {name}: array<{ty}>;");
+        let mut declare = |binding, access, name: &str, dtype| {
+            let (at, ty) = (bindings.len(), if dtype == DType::U32 { "u32" } else { "f32" });
+            let _ =
+                writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {prefix}{name}: array<{ty}>;");
             bindings.push(binding);
         };
-        let wgsl_type = |dtype| if dtype == DType::U32 { "u32" } else { "f32" };
-        for (k, argument) in operands.iter().enumerate().filter(|(k, _)| in_place[*k].is_none()) {
-            let name = format!("x{k}");
-            declare(&mut bindings, Binding::Input(k), "read", &name, wgsl_type(argument.ty.dtype));
+        let mut body = String::new();
+        for k in self.operands() {
+            let operand = &step.inputs[k];
+            let updated = results.iter().find(|&&result| step.outputs[result].0 == operand.storage);
+            let source = updated.map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
+            if updated.is_none() {
+                declare(Binding::Input(k), "read", &source, operand.argument.ty.dtype);
+            }
+            let at = launch::offset(&operand.argument.layout, "i");
+            let _ = writeln!(body, "    let a{k} = {prefix}{source}[{at}];");
         }
         if self.inputs().any(|input| matches!(input, Input::Host(_))) {
-            declare(&mut bindings, Binding::Host, "read", "host", "f32");
+            declare(Binding::Host, "read", "host", DType::F32);
         }
-        for (k, &dtype) in dtypes.iter().enumerate() {
-            declare(&mut bindings, Binding::Output(k), "read_write", &format!("y{k}"), wgsl_type(dtype));
+        for &result in results {
+            declare(Binding::Output(result), "read_write", &format!("y{result}"), step.outputs[result].1.dtype);
         }
-
-        let mut body = String::new();
-        for (k, argument) in operands.iter().enumerate() {
-            let source = in_place[k].map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
-            let at = launch::offset(&argument.layout, "i");
-            let _ = writeln!(body, "    let a{k} = {source}[{at}];");
-        }
-        let spell = |input: &Input| match *input {
-            Input::Operand(k) => format!("a{k}"),
-            Input::Host(at) => format!("host[{at}u]"),
-            Input::Const(Exact(value)) => launch::literal(value),
-            Input::Result(k) => format!("t{k}"),
-        };
         let mut rows: Vec<Pointwise> = Vec::new();
         for (k, (op, inputs)) in self.instructions.iter().enumerate() {
-            let inputs: Vec<_> = inputs.iter().map(spell).collect();
-            let _ = writeln!(body, "    let t{k} = p_{}({});", op.name(), inputs.join(", "));
+            let inputs: Vec<_> = inputs.iter().map(|input| spell(input, prefix)).collect();
+            let _ = writeln!(body, "    let t{k} = {prefix}{}({});", op.name(), inputs.join(", "));
             if !rows.contains(op) {
                 rows.push(*op);
             }
         }
-        for (k, result) in self.results.iter().enumerate() {
-            let _ = writeln!(body, "    y{k}[i] = {};", spell(result));
+        for (result, input) in results.iter().zip(&self.results) {
+            let _ = writeln!(body, "    {prefix}y{result}[i] = {};", spell(input, prefix));
         }
-        let functions: Vec<_> = rows.iter().map(|op| op.wgsl_function()).collect();
+        let functions: Vec<_> = rows.iter().map(|op| op.wgsl_function(prefix)).collect();
+        Wgsl { declarations, functions: functions.join("\n"), body }
+    }
+
+    /// The launch of a step that computes this and nothing else.
+    pub(super) fn launch(&self, step: &Step) -> Launch {
+        let mut bindings = Vec::new();
+        let results: Vec<_> = (0..self.results.len()).collect();
+        let wgsl = self.wgsl(step, &results, "p_", &mut bindings);
         let elements = self.shape.elements();
-        Launch {
-            kernel: "pointwise",
-            defines: vec![
-                ("BINDINGS", declarations.trim_end().to_owned()),
-                ("FUNCTIONS", functions.join("\n")),
-                ("WG", "256".to_owned()),
-                ("N", elements.to_string()),
-                ("BODY", body.trim_end().to_owned()),
-            ],
-            bindings,
-            workgroups: elements.div_ceil(256),
+        let defines = vec![
+            ("BINDINGS", wgsl.declarations.trim_end().to_owned()),
+            ("FUNCTIONS", wgsl.functions),
+            ("WG", "256".to_owned()),
+            ("N", elements.to_string()),
+            ("BODY", wgsl.body.trim_end().to_owned()),
+        ];
+        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), elements.div_ceil(256)) }
+    }
+}
+
+fn spell(input: &Input, prefix: &str) -> String {
+    match *input {
+        Input::Operand(k) => format!("a{k}"),
+        Input::Host(at) => format!("{prefix}host[{at}u]"),
+        Input::Const(Exact(value)) => launch::literal(value),
+        Input::Result(k) => format!("t{k}"),
+        Input::Kernel => "value".to_owned(),
+    }
+}
+
+impl KernelWork {
+    /// Writes the `load` and `store` of a kernel's launch, whose bindings are those of the step already.
+    pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
+        if let Some(operand) = launch.loads {
+            let (wgsl, result) = match &self.load {
+                Some(Load { program, .. }) => {
+                    let wgsl = program.wgsl(step, &[], "load_", &mut launch.bindings);
+                    (wgsl, spell(&program.results[0], "load_"))
+                }
+                None => {
+                    let operand = self.operand(operand);
+                    let at = launch.bindings.len();
+                    launch.bindings.push(Binding::Input(operand));
+                    let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<f32>;\n");
+                    let wgsl = Wgsl { declarations, functions: String::new(), body: String::new() };
+                    (wgsl, "load_x[i]".to_owned())
+                }
+            };
+            let Wgsl { declarations, functions, body } = wgsl;
+            let function = format!("fn load(i: u32) -> f32 {{\n{body}    return {result};\n}}");
+            launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
+        }
+        if launch.stores {
+            let plain = Program::copy(Shape::SCALAR, Input::Kernel);
+            let program = self.store.as_ref().unwrap_or(&plain);
+            let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
+            let Wgsl { declarations, functions, body } = program.wgsl(step, &results, "store_", &mut launch.bindings);
+            let function = format!("fn store(i: u32, value: f32) {{\n{body}}}");
+            launch.defines.push(("STORE", [declarations, functions, function].join("\n")));
         }
     }
 }

@@ -229,4 +229,17 @@ mod tests {
         assert_eq!((Tape::new(&device).param(&param) * 2.0).to_vec()?, [2.0, 4.0]);
         Ok(())
     }
+
+    #[test]
+    fn a_parameter_becomes_a_part_of_a_larger_value() -> Result<()> {
+        let device = Device::cpu();
+        let param = Param::new(Tensor::from_slice(&device, [2], &[5.0, 6.0])?);
+        let tape = Tape::new(&device);
+        let old = tape.param(&param);
+        let new = Var::concat(&[&old, &old], 0).square().slice(0, 0..2);
+        drop(old);
+        tape.update(vec![(Arc::clone(param.cell()), new)])?;
+        assert_eq!(param.value().to_vec()?, [25.0, 36.0]);
+        Ok(())
+    }
 }

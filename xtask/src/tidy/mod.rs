@@ -85,7 +85,8 @@ fn check(path: &str, text: &str) -> Vec<Violation> {
     RULES.iter().flat_map(|rule| rule(&file)).map(violation).collect()
 }
 
-/// Lists files below `dir`, but for what is built (`target`) and what belongs to tools (hidden, other than our own).
+/// Lists files below `dir`, but for what is built (`target`) and what belongs to tools (hidden folders other than our own, and
+/// the file that stands for `.git` in a second working tree).
 fn collect(root: &Path, dir: &str, paths: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(root.join(dir))? {
         let entry = entry?;
@@ -97,7 +98,7 @@ fn collect(root: &Path, dir: &str, paths: &mut Vec<String>) -> std::io::Result<(
             if is_ours && name != "target" {
                 collect(root, &path, paths)?;
             }
-        } else if kind.is_file() {
+        } else if kind.is_file() && name != ".git" {
             paths.push(path);
         }
     }

@@ -92,6 +92,10 @@ impl Geometry {
         Ok(Self { n, c, h, w, o, kernel: [kh, kw], p, q, groups, options })
     }
 
+    pub(super) fn options(&self) -> Conv2dOptions {
+        self.options
+    }
+
     pub(crate) fn output(&self) -> Shape {
         Shape::from([self.n, self.o, self.p, self.q])
     }
@@ -192,6 +196,9 @@ pub(super) fn cases(
         (plain, [1, 1, 1, 1], [1, 1, 1, 1]),
         (plain, [2, 3, 5, 4], [4, 3, 1, 1]),
         (of([1, 1], [1, 1], [1, 1], 1), [2, 3, 6, 5], [4, 3, 3, 3]),
+        // beyond one tile of every size
+        (of([1, 1], [1, 1], [1, 1], 1), [2, 5, 9, 10], [35, 5, 3, 3]),
+        (of([2, 1], [2, 0], [1, 1], 2), [3, 6, 11, 13], [70, 3, 3, 2]),
         // padding other than (k − 1)/2
         (of([1, 1], [2, 0], [1, 1], 1), [1, 2, 4, 5], [3, 2, 3, 2]),
         // stride with a remainder, even sizes

@@ -1,7 +1,8 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
+use super::launch::{self, Pass};
 use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
@@ -57,6 +58,14 @@ impl Kernel for Conv2dGradInput {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// One product a group and image, of the transposed weights with `dy`, whose columns are then added into place.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
@@ -73,11 +82,8 @@ impl Kernel for Conv2dGradInput {
         });
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
-        let mut defines = geometry.defines();
-        defines.push(("WG", "64".into()));
-        let groups = self.input.elements().div_ceil(64);
-        vec![Variant::simple("gather", Launch::new("conv2d_grad_input", defines, (2, 1), groups))]
+        launch::variants(Pass::GradInput, &geometry, caps)
     }
 }

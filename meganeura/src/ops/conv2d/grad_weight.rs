@@ -1,7 +1,8 @@
 //! The gradient of a convolution with respect to its weight.
 
+use super::launch::{self, Pass};
 use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
@@ -55,6 +56,14 @@ impl Kernel for Conv2dGradWeight {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// `dw = Σₙ dy·patchesᵀ`, one product an image, summed in the order of the images. Threads share the output channels,
     /// so that each sum is made by one thread and two runs give the same bits.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
@@ -74,11 +83,8 @@ impl Kernel for Conv2dGradWeight {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
-        let mut defines = geometry.defines();
-        defines.push(("WG", "64".into()));
-        let groups = self.weight.elements();
-        vec![Variant::simple("tree", Launch::new("conv2d_grad_weight", defines, (2, 1), groups))]
+        launch::variants(Pass::GradWeight, &geometry, caps)
     }
 }

@@ -4,16 +4,18 @@
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
+mod launch;
 mod transpose;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
+use launch::Pass;
 pub use transpose::ConvTranspose2dOptions;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -64,6 +66,14 @@ impl Kernel for Conv2d {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     /// One product a group and image: the weights as they lie, times the image's patches as columns (im2col). A 1×1
     /// convolution without stride or padding multiplies the image itself.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
@@ -80,12 +90,9 @@ impl Kernel for Conv2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
-        let groups = y[0].shape.elements().div_ceil(64);
-        let mut defines = geometry.defines();
-        defines.push(("WG", "64".into()));
-        vec![Variant::simple("direct", Launch::new("conv2d", defines, (2, 1), groups))]
+        launch::variants(Pass::Forward, &geometry, caps)
     }
 }
 

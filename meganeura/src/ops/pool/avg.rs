@@ -86,6 +86,14 @@ impl Kernel for AvgPool2d {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
@@ -101,7 +109,10 @@ impl Kernel for AvgPool2d {
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("window", Launch::new("avg_pool2d", self.defines(x[0].ty.shape), (1, 1), groups))]
+        vec![Variant::simple(
+            "window",
+            Launch::new("avg_pool2d", self.defines(x[0].ty.shape), (1, 1), groups).stores_through_epilogue(),
+        )]
     }
 }
 
@@ -140,6 +151,14 @@ impl Kernel for AvgPool2dGrad {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(self.input, self.forward.pool);
         let dy = x[0].floats();
@@ -158,7 +177,7 @@ impl Kernel for AvgPool2dGrad {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "gather",
-            Launch::new("avg_pool2d_grad", self.forward.defines(self.input), (1, 1), groups),
+            Launch::new("avg_pool2d_grad", self.forward.defines(self.input), (1, 1), groups).stores_through_epilogue(),
         )]
     }
 }

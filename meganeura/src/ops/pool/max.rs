@@ -52,6 +52,14 @@ impl Kernel for MaxPool2d {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
@@ -75,7 +83,7 @@ impl Kernel for MaxPool2d {
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let defines = Geometry::of(x[0].ty.shape, self.0).defines();
         let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("window", Launch::new("max_pool2d", defines, (1, 2), groups))]
+        vec![Variant::simple("window", Launch::new("max_pool2d", defines, (1, 2), groups).stores_through_epilogue())]
     }
 }
 
@@ -109,6 +117,14 @@ impl Kernel for MaxPool2dGrad {
         false
     }
 
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
@@ -127,7 +143,10 @@ impl Kernel for MaxPool2dGrad {
     fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let defines = Geometry::of(self.input, self.pool).defines();
         let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("gather", Launch::new("max_pool2d_grad", defines, (2, 1), groups))]
+        vec![Variant::simple(
+            "gather",
+            Launch::new("max_pool2d_grad", defines, (2, 1), groups).stores_through_epilogue(),
+        )]
     }
 }
 

@@ -89,10 +89,16 @@ fn launch(
     (base, step): (String, String),
     bindings: [Binding; 2],
 ) -> Launch {
+    let name = |binding, named: &'static str| if matches!(binding, Binding::Scratch(_)) { "scratch" } else { named };
+    let (from, to) = (name(bindings[0], "operand"), name(bindings[1], "result"));
     let mut defines = segments.defines(len, parts);
-    defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step]);
-    let workgroups = parts.saturating_mul(segments.blocks(outs));
-    Launch { kernel: "reduce", defines, bindings: bindings.into(), workgroups }
+    defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
+    let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
+    launch.bindings = bindings.into();
+    if from == "operand" {
+        launch = launch.loads_through_prologue(0);
+    }
+    if to == "result" { launch.stores_through_epilogue() } else { launch }
 }
 
 /// Every form, the one that fits best first.

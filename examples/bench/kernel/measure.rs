@@ -1,0 +1,222 @@
+//! Running a pass: data, time, and the error.
+
+use std::time::Instant;
+
+use meganeura::init::Initializer;
+use meganeura::{Device, Precision, Result, Seed, Shape, Tape, Tensor};
+
+use super::spec::{Kernel, Pass, Work};
+use crate::{Failure, Options, median, milliseconds};
+
+/// The operands of all sets together have at least this many bytes, twice the second-level cache of an H200 …
+const BYTES: usize = 100_000_000;
+/// … unless that takes more sets than this.
+const SETS: usize = 256;
+/// Runs on a GPU without clock that are timed together, so that the device need not wait for the host between them.
+const BURST: u32 = 10;
+/// Random numbers that are drawn; operands repeat them. A prime, so that no row begins like the next.
+const NUMBERS: usize = 1_000_003;
+/// More than this is not computed again in double precision.
+const CHECKED_FLOPS: f64 = 3e11;
+
+/// A kernel on a device, with its data.
+pub struct Bench {
+    pub kernel: Kernel,
+    pub device: Device,
+    steps: u32,
+    warmup: u32,
+    variant: Option<String>,
+    numbers: Vec<f32>,
+    pub sets: Vec<Vec<Tensor>>,
+    /// The passes timed so far.
+    known: Vec<(Pass, Times)>,
+}
+
+/// What a pass took, in milliseconds.
+#[derive(Debug, Clone)]
+pub struct Times {
+    pub median: f64,
+    pub min: f64,
+    pub launches: u64,
+    /// The operation and its variant of each step that has variants.
+    pub variants: Vec<String>,
+    /// Whose clock it was: the device's or the host's.
+    pub timer: &'static str,
+    /// Whether the variant that was asked for ran.
+    preferred: bool,
+    /// The variants that there are, a text for each kernel.
+    offered: Vec<String>,
+}
+
+impl Times {
+    /// The variants, each once; `None` where there are none to choose from.
+    pub fn variant(&self) -> Option<String> {
+        let mut variants: Vec<&str> = Vec::new();
+        for variant in &self.variants {
+            if !variants.contains(&variant.as_str()) {
+                variants.push(variant);
+            }
+        }
+        (!variants.is_empty()).then(|| variants.join(", "))
+    }
+
+    /// What this takes more than a part of it.
+    pub fn without(self, part: &Self) -> Self {
+        let median = self.median - part.median;
+        let mut variants = self.variants.clone();
+        for known in &part.variants {
+            if let Some(at) = variants.iter().position(|variant| variant == known) {
+                variants.remove(at);
+            }
+        }
+        let min = median.min(self.min - part.min);
+        let preferred = self.preferred || part.preferred;
+        let launches = self.launches.saturating_sub(part.launches);
+        Self { median, min, launches, variants, preferred, ..self }
+    }
+}
+
+impl Bench {
+    pub fn new(kernel: Kernel, device: &Device, options: &Options) -> Result<Self> {
+        let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
+        let numbers = normal.sample(&Device::cpu(), [NUMBERS], Seed::new(42))?.to_vec()?;
+        let bytes: usize = kernel.operands().iter().map(|(shape, _)| 4 * shape.elements()).sum();
+        let mut bench = Self {
+            kernel,
+            device: device.clone(),
+            steps: options.steps,
+            warmup: options.warmup,
+            variant: options.variant.clone(),
+            numbers,
+            sets: Vec::new(),
+            known: Vec::new(),
+        };
+        for set in 0..BYTES.div_ceil(bytes).clamp(1, SETS) {
+            bench.sets.push(bench.data(&bench.device, set)?);
+        }
+        Ok(bench)
+    }
+
+    /// The operands of a set and the cotangent of the result.
+    fn data(&self, device: &Device, set: usize) -> Result<Vec<Tensor>> {
+        let mut first = set * 7919;
+        let mut tensor = |(shape, std): (Shape, f32)| {
+            let from = first % NUMBERS;
+            first += 104_729;
+            let numbers = self.numbers[from..].iter().chain(self.numbers.iter().cycle());
+            let data: Vec<_> = numbers.take(shape.elements()).map(|x| x * std).collect();
+            Tensor::from_slice(device, shape, &data)
+        };
+        self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]).map(&mut tensor).collect()
+    }
+
+    fn run(&self, device: &Device, data: &[Tensor], pass: Pass) -> Result<Vec<Tensor>> {
+        let wanted = self.kernel.record(&Tape::with_seed(device, 0), data, pass)?;
+        wanted.iter().map(meganeura::Var::to_tensor).collect()
+    }
+
+    /// Times a pass, once. Fails where the variant that was asked for is not there.
+    pub fn time(&mut self, pass: Pass) -> Result<Times, Failure> {
+        let times = self.times(pass)?;
+        match &self.variant {
+            Some(variant) if !times.preferred => {
+                let offered = times.offered.join("; ");
+                let offered = if offered.is_empty() { "none".to_owned() } else { offered };
+                Err(Failure::NotThere(format!("{pass} has no variant {variant:?}; there are: {offered}")))
+            }
+            _ => Ok(times),
+        }
+    }
+
+    fn times(&mut self, pass: Pass) -> Result<Times> {
+        if let Some((_, times)) = self.known.iter().find(|(known, _)| *known == pass) {
+            return Ok(times.clone());
+        }
+        let times = match pass {
+            Pass::Backward => self.times(Pass::Both)?.without(&self.times(Pass::Forward)?),
+            pass => self.measure(pass)?,
+        };
+        self.known.push((pass, times.clone()));
+        Ok(times)
+    }
+
+    /// Runs a pass with the variant that was asked for from now on. Whether there is one, and what there is.
+    fn prepare(&self, pass: Pass) -> Result<(bool, Vec<String>)> {
+        self.device.prefer_variants(&[])?;
+        self.run(&self.device, &self.sets[0], pass)?;
+        let choices = self.device.kernel_choices().pop().unwrap_or_default();
+        let mut preferences = Vec::new();
+        if let Some(wanted) = &self.variant {
+            let (op, wanted) = wanted.split_once('=').map_or((None, wanted.as_str()), |(op, name)| (Some(op), name));
+            for choice in choices.iter().filter(|choice| op.is_none_or(|op| op == choice.op)) {
+                let numbered = wanted.parse().ok().and_then(|number: usize| choice.offered.get(number));
+                let named = choice.offered.iter().find(|name| **name == wanted);
+                preferences.extend(named.or(numbered).map(|&name| (choice.op, name)));
+            }
+            self.device.prefer_variants(&preferences)?;
+        }
+        let offered = choices.iter().map(|choice| format!("{}: {}", choice.op, choice.offered.join(", ")));
+        Ok((!preferences.is_empty(), offered.collect()))
+    }
+
+    fn measure(&self, pass: Pass) -> Result<Times> {
+        let (preferred, offered) = self.prepare(pass)?;
+        let mut sets = self.sets.iter().cycle();
+        let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass);
+        // The CPU has computed when a run returns, and the host's clock is the one that PyTorch's operations are timed with.
+        let device_clock = self.device.is_gpu() && self.device.set_profiling(true).is_ok();
+        let before = self.device.stats().launches;
+        run()?;
+        let launches = self.device.stats().launches - before;
+        let choices = self.device.kernel_choices().pop().unwrap_or_default();
+        let variants = choices.iter().map(|choice| format!("{}={}", choice.op, choice.variant)).collect();
+        for _ in 0..self.warmup {
+            run()?;
+        }
+        self.device.wait()?;
+        let mut times = Vec::new();
+        if device_clock {
+            for _ in 0..self.steps {
+                // The run before it keeps the device busy until the timed one has arrived.
+                run()?;
+                run()?;
+                times.push(milliseconds(self.device.last_profile()?.total));
+            }
+        } else {
+            let burst = if self.device.is_gpu() { BURST.min(self.steps) } else { 1 };
+            for _ in 0..self.steps.div_ceil(burst) {
+                let start = Instant::now();
+                for _ in 0..burst {
+                    run()?;
+                }
+                self.device.wait()?;
+                times.push(milliseconds(start.elapsed()) / f64::from(burst));
+            }
+        }
+        times.sort_unstable_by(f64::total_cmp);
+        let timer = if device_clock { "device" } else { "host" };
+        Ok(Times { median: median(&times), min: times[0], launches, variants, timer, preferred, offered })
+    }
+
+    /// The largest difference from the native executor in double precision, relative to the largest magnitude of the same
+    /// result; the largest of all results. `None` where that would take too long.
+    pub fn error(&self, pass: Pass) -> Result<Option<f64>> {
+        if matches!(self.kernel.work(pass), Work::Flops(flops) if flops > CHECKED_FLOPS) {
+            return Ok(None);
+        }
+        self.prepare(pass)?;
+        let double = Device::cpu_with(Precision::Double);
+        let reference = self.run(&double, &self.data(&double, 0)?, pass)?;
+        let computed = self.run(&self.device, &self.sets[0], pass)?;
+        let mut worst = 0.0;
+        for (computed, reference) in computed.iter().zip(&reference) {
+            let (computed, reference) = (computed.to_f64_vec()?, reference.to_f64_vec()?);
+            let scale = reference.iter().fold(f64::MIN_POSITIVE, |max, x| x.abs().max(max));
+            let difference = computed.iter().zip(&reference).map(|(x, y)| (x - y).abs());
+            // NaN is as wrong as can be.
+            let error = difference.fold(0.0, |max: f64, x| if x.is_nan() { f64::INFINITY } else { max.max(x) }) / scale;
+            worst = f64::max(worst, error);
+        }
+        Ok(Some(worst))
+    }
+}

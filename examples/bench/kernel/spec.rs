@@ -1,0 +1,210 @@
+//! What a kernel's specification names: operands, what is computed of them, and how much work that is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use meganeura::ops::Conv2dOptions;
+use meganeura::{Result, Shape, Tape, Tensor, Var};
+
+/// Groups of the group normalisation.
+const GROUPS: usize = 32;
+
+/// An operation on operands of certain shapes; `Display` is how it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// `a [M,K] · b [K,N]`
+    Matmul { m: usize, k: usize, n: usize },
+    /// `k` kernels `r×r` on `n` images `h×h` of `c` channels, padded by `r / 2`
+    Conv2d { n: usize, c: usize, h: usize, k: usize, r: usize, stride: usize },
+    /// Group normalisation in 32 groups, then `SiLU`
+    GroupNorm { n: usize, c: usize, h: usize, w: usize },
+    /// `gelu(x [M,K] · w [N,K]ᵀ + b)`
+    LinearGelu { m: usize, k: usize, n: usize },
+    /// A copy in the device's memory: how fast that is
+    Copy { bytes: usize },
+}
+
+/// What is computed of a kernel.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[value(rename_all = "snake_case")]
+pub enum Pass {
+    Forward,
+    /// The gradient of the first operand
+    GradInput,
+    /// The gradient of the second operand
+    GradWeight,
+    /// All gradients, after a forward pass that kept what they need: what `both` takes more than `forward`
+    Backward,
+    /// The forward pass and all gradients
+    Both,
+}
+
+/// How much a pass does at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// Multiplications and additions of the direct algorithm.
+    Flops(f64),
+    /// Bytes if each input is read once and each output written once.
+    Bytes(f64),
+}
+
+impl FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, extents) = text.split_once(':').unwrap_or((text, ""));
+        let extents: Vec<usize> = extents.split(',').map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
+        let kernel = match (name, &extents[..]) {
+            ("matmul", &[m]) => Self::Matmul { m, k: m, n: m },
+            ("matmul", &[m, k, n]) => Self::Matmul { m, k, n },
+            ("conv2d", &[n, c, h, k, r, stride]) => Self::Conv2d { n, c, h, k, r, stride },
+            ("group_norm", &[n, c, h, w]) => Self::GroupNorm { n, c, h, w },
+            ("linear_gelu", &[m, k, n]) => Self::LinearGelu { m, k, n },
+            ("copy", &[bytes]) => Self::Copy { bytes },
+            _ => {
+                return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, group_norm:N,C,H,W, \
+                            linear_gelu:M,K,N or copy:BYTES"
+                    .into());
+            }
+        };
+        if extents.contains(&0) {
+            return Err("no extent may be 0".into());
+        }
+        match kernel {
+            Self::Conv2d { h, r, .. } if r > h + 2 * (r / 2) => {
+                Err(format!("kernels {r}×{r} are larger than the image"))
+            }
+            Self::GroupNorm { c, .. } if c % GROUPS != 0 => Err(format!("{c} channels are not {GROUPS} equal groups")),
+            Self::Copy { bytes } if bytes % 8 != 0 => Err("the bytes of a copy must be a multiple of 8".into()),
+            kernel => Ok(kernel),
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Matmul { m, k, n } if m == k && k == n => write!(f, "matmul:{m}"),
+            Self::Matmul { m, k, n } => write!(f, "matmul:{m},{k},{n}"),
+            Self::Conv2d { n, c, h, k, r, stride } => write!(f, "conv2d:{n},{c},{h},{k},{r},{stride}"),
+            Self::GroupNorm { n, c, h, w } => write!(f, "group_norm:{n},{c},{h},{w}"),
+            Self::LinearGelu { m, k, n } => write!(f, "linear_gelu:{m},{k},{n}"),
+            Self::Copy { bytes } => write!(f, "copy:{bytes}"),
+        }
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |value| f.pad(value.get_name()))
+    }
+}
+
+impl Kernel {
+    /// What there is to compute.
+    pub fn passes(&self) -> &'static [Pass] {
+        match self {
+            Self::Matmul { .. } | Self::Conv2d { .. } => &[Pass::Forward, Pass::GradInput, Pass::GradWeight],
+            Self::GroupNorm { .. } | Self::LinearGelu { .. } => &[Pass::Forward, Pass::Backward, Pass::Both],
+            Self::Copy { .. } => &[Pass::Forward],
+        }
+    }
+
+    /// The operands, with the standard deviation of their numbers: weights are as small as initial ones are.
+    pub fn operands(&self) -> Vec<(Shape, f32)> {
+        let scale = |terms: usize| 1.0 / (terms as f32).sqrt();
+        match *self {
+            Self::Matmul { m, k, n } => vec![(Shape::from([m, k]), 1.0), (Shape::from([k, n]), scale(k))],
+            Self::Conv2d { n, c, h, k, r, .. } => {
+                vec![(Shape::from([n, c, h, h]), 1.0), (Shape::from([k, c, r, r]), scale(c * r * r))]
+            }
+            Self::GroupNorm { n, c, h, w } => {
+                vec![(Shape::from([n, c, h, w]), 1.0), (Shape::from([c]), 1.0), (Shape::from([c]), 1.0)]
+            }
+            Self::LinearGelu { m, k, n } => {
+                vec![(Shape::from([m, k]), 1.0), (Shape::from([n, k]), scale(k)), (Shape::from([n]), 1.0)]
+            }
+            Self::Copy { bytes } => vec![(Shape::from([bytes / 4]), 1.0)],
+        }
+    }
+
+    /// The shape of the result, which is that of its cotangent.
+    pub fn result(&self) -> Shape {
+        match *self {
+            Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => Shape::from([m, n]),
+            Self::Conv2d { n, k, .. } => Shape::from([n, k, self.side(), self.side()]),
+            Self::GroupNorm { n, c, h, w } => Shape::from([n, c, h, w]),
+            Self::Copy { bytes } => Shape::from([2, bytes / 8]),
+        }
+    }
+
+    /// The side of a convolution's result.
+    fn side(&self) -> usize {
+        let Self::Conv2d { h, r, stride, .. } = *self else { return 1 };
+        (h + 2 * (r / 2) - r) / stride + 1
+    }
+
+    /// How much a pass does.
+    pub fn work(&self, pass: Pass) -> Work {
+        let real = |x: usize| x as f64;
+        match *self {
+            Self::Matmul { m, k, n } => Work::Flops(2.0 * real(m) * real(k) * real(n)),
+            Self::Conv2d { n, c, k, r, .. } => {
+                Work::Flops(2.0 * real(n * k * self.side() * self.side()) * real(c * r * r))
+            }
+            Self::LinearGelu { m, k, n } => {
+                let products = match pass {
+                    Pass::Both => 3.0,
+                    Pass::Backward => 2.0,
+                    _ => 1.0,
+                };
+                Work::Flops(products * 2.0 * real(m) * real(k) * real(n))
+            }
+            // The parameters and their gradients are next to nothing.
+            Self::GroupNorm { .. } => {
+                let tensors = match pass {
+                    Pass::Both => 4,
+                    Pass::Backward => 3,
+                    _ => 2,
+                };
+                Work::Bytes(real(tensors * 4 * self.result().elements()))
+            }
+            Self::Copy { bytes } => Work::Bytes(real(2 * bytes)),
+        }
+    }
+
+    /// Records a pass on a tape; the wanted values, and no others are held. `data` are the operands, then the cotangent of
+    /// the result.
+    pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass) -> Result<Vec<Var>> {
+        let inputs: Vec<_> = data.iter().map(|tensor| tape.input(tensor)).collect();
+        let y = self.forward(&inputs);
+        if pass == Pass::Forward {
+            return Ok(vec![y]);
+        }
+        let (dy, operands) = inputs.split_last().expect("the cotangent at least");
+        let grads = tape.backward_with(&y, dy)?;
+        let wanted = match pass {
+            Pass::GradInput => &operands[..1],
+            Pass::GradWeight => &operands[1..2],
+            _ => operands,
+        };
+        let of = |x: &Var| grads.of(x).expect("the result depends on every operand");
+        let kept = if pass == Pass::Both { Some(y) } else { None };
+        Ok(kept.into_iter().chain(wanted.iter().map(of)).collect())
+    }
+
+    fn forward(&self, x: &[Var]) -> Var {
+        match *self {
+            Self::Matmul { .. } => x[0].matmul(&x[1]),
+            Self::Conv2d { r, stride, .. } => {
+                let options = Conv2dOptions { stride: [stride; 2], padding: [r / 2; 2], ..Conv2dOptions::default() };
+                x[0].conv2d(&x[1], options)
+            }
+            Self::GroupNorm { .. } => x[0].group_norm(GROUPS, 1e-5, &x[1], &x[2]).silu(),
+            Self::LinearGelu { .. } => (x[0].matmul(&x[1].t()) + &x[2]).gelu(),
+            // A view of a tensor in memory of its own is a copy.
+            Self::Copy { .. } => x[0].reshape(self.result()),
+        }
+    }
+}

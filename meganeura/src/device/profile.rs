@@ -1,0 +1,141 @@
+//! How long each launch of a run takes.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Device, Engine, Program, lock};
+use crate::Result;
+use crate::error::bail;
+
+/// Times of one launch: of a kernel on a GPU, of a step of the plan on the CPU.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LaunchTime {
+    /// The step that the launch belongs to: its number in [`Device::plan_dumps`].
+    pub step: usize,
+    /// The kernel; on the CPU the operation.
+    pub name: &'static str,
+    /// Which of the operation's ways to be computed this is; empty where there is one.
+    pub variant: &'static str,
+    /// From the end of the launch before it to its own end.
+    pub duration: Duration,
+}
+
+/// How long a run took, launch by launch.
+///
+/// `Display` lists the kernels, those that took longest first.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Profile {
+    /// In the order in which they ran.
+    pub launches: Vec<LaunchTime>,
+    /// From the begin of the first launch to the end of the last.
+    pub total: Duration,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kernels: Vec<(&str, &str, Duration, usize)> = Vec::new();
+        for launch in &self.launches {
+            let is_same = |kernel: &&mut (&str, &str, _, _)| (kernel.0, kernel.1) == (launch.name, launch.variant);
+            match kernels.iter_mut().find(is_same) {
+                Some((_, _, duration, count)) => (*duration, *count) = (*duration + launch.duration, *count + 1),
+                None => kernels.push((launch.name, launch.variant, launch.duration, 1)),
+            }
+        }
+        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.2));
+        let microseconds = |duration: Duration| duration.as_secs_f64() * 1e6;
+        for (name, variant, duration, count) in kernels {
+            let name = if variant.is_empty() { name.to_owned() } else { format!("{name} ({variant})") };
+            writeln!(f, "{:>12.1} µs  {count:>4} × {name}", microseconds(duration))?;
+        }
+        writeln!(f, "{:>12.1} µs  in all", microseconds(self.total))
+    }
+}
+
+/// What an executor measured: how long each launch took.
+pub(super) enum Times {
+    Cpu(Vec<Duration>),
+    #[cfg(feature = "gpu")]
+    Gpu(crate::gpu::Times),
+}
+
+/// The last run that was timed.
+pub(super) enum Timed {
+    /// Names and places of the launches, and their times.
+    Measured(Vec<LaunchTime>, Times),
+    Read(Profile),
+}
+
+impl Timed {
+    pub(super) fn new(program: &Program, times: Times) -> Self {
+        let launches = program.plan.launch_names();
+        let launches =
+            launches.map(|(step, name, variant)| LaunchTime { step, name, variant, duration: Duration::ZERO });
+        Self::Measured(launches.collect(), times)
+    }
+
+    fn read(self) -> Result<Profile> {
+        let (mut launches, times) = match self {
+            Self::Read(profile) => return Ok(profile),
+            Self::Measured(launches, Times::Cpu(times)) => (launches, times),
+            #[cfg(feature = "gpu")]
+            Self::Measured(launches, Times::Gpu(times)) => (launches, times.read()?),
+        };
+        let total = times.iter().sum();
+        launches.iter_mut().zip(times).for_each(|(launch, time)| launch.duration = time);
+        Ok(Profile { launches, total })
+    }
+}
+
+impl Device {
+    /// Whether later runs of this device are timed, launch by launch; off at first. A run that is not timed costs no more.
+    ///
+    /// # Errors
+    ///
+    /// Where `on` and the adapter writes no timestamps between the launches of a pass.
+    pub fn set_profiling(&self, on: bool) -> Result<()> {
+        match &self.0.engine {
+            Engine::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) if on => gpu.expect_timing()?,
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(_) => {}
+        }
+        self.0.profiling.store(on, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The times of the last run with [`Device::set_profiling`] on, as the device itself measured them. Waits for it.
+    ///
+    /// ```
+    /// # fn main() -> meganeura::Result<()> {
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// device.set_profiling(true)?;
+    /// let x = Tape::new(&device).input(&Tensor::full(&device, [64, 64], 0.5)?);
+    /// x.matmul(&x).tanh().to_vec()?;
+    /// let profile = device.last_profile()?;
+    /// assert_eq!(profile.launches[0].name, "matmul");
+    /// println!("{profile}"); // the kernels, those that took longest first
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If nothing was timed, or the device was lost.
+    pub fn last_profile(&self) -> Result<Profile> {
+        let mut last = lock(&self.0.profile);
+        match last.take() {
+            Some(timed) => {
+                let profile = timed.read()?;
+                *last = Some(Timed::Read(profile.clone()));
+                Ok(profile)
+            }
+            None => bail!(Device, "no run was timed: `set_profiling(true)` comes before it"),
+        }
+    }
+}

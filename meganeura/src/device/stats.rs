@@ -1,0 +1,73 @@
+//! Counts of what a device did.
+
+use std::time::Duration;
+
+use super::{Device, Engine, lock};
+
+/// Counts of what a device did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Plans made: one for each structure of a step.
+    pub plans: u64,
+    /// Time spent making plans, compiling kernels included.
+    pub plan_time: Duration,
+    /// Runs of plans.
+    pub runs: u64,
+    /// Kernel launches; steps of a plan on the CPU.
+    pub launches: u64,
+    /// Command buffers submitted to a GPU for runs.
+    pub submissions: u64,
+    /// The most bytes that tensors and plans held on the device at one time. On the CPU: of the plans alone.
+    pub peak_bytes: u64,
+    /// Kernels compiled on the adapter, by all of its devices. None on the CPU.
+    pub pipelines: u64,
+    /// Time that plans waited for those.
+    pub pipeline_time: Duration,
+    /// Whether kernels that an earlier process compiled were there.
+    pub pipeline_cache: PipelineCache,
+    /// How often compiled kernels could not be written for later processes.
+    pub pipeline_cache_failures: u64,
+}
+
+/// Whether a device keeps compiled kernels on disk, and found any when it was opened.
+///
+/// They are in the user's folder for caches, or in the one that the environment variable `MEGANEURA_CACHE` names; `off` keeps
+/// nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PipelineCache {
+    /// Nothing is kept: turned off, or the adapter's API or the system offers no way.
+    #[default]
+    Off,
+    /// Nothing was there.
+    Cold,
+    /// An earlier process left compiled kernels.
+    Warm,
+}
+
+impl Device {
+    /// What this device did since it was made.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let stats = *lock(&self.0.stats);
+        match &self.0.engine {
+            Engine::Cpu(cpu) => Stats { peak_bytes: cpu.slot_bytes(), ..stats },
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => {
+                let compiled = gpu.compiled();
+                Stats {
+                    peak_bytes: gpu.peak_bytes(),
+                    pipelines: compiled.pipelines,
+                    pipeline_time: compiled.time,
+                    pipeline_cache: match compiled.warm {
+                        None => PipelineCache::Off,
+                        Some(false) => PipelineCache::Cold,
+                        Some(true) => PipelineCache::Warm,
+                    },
+                    pipeline_cache_failures: compiled.failures,
+                    ..stats
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Matrix units: whether a device has those that kernels use, and whether they multiply right.
+
+use std::sync::Arc;
+
+use super::pipelines::Source;
+use super::{Buffer, Gpu};
+use crate::error::bail;
+use crate::host::HostBuffer;
+use crate::{DType, Error, Result, Shape, TensorType};
+
+/// What kernels on matrix units say in their first lines.
+const FEATURES: wgpu::Features = wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+
+/// The features to open an adapter with, so that kernels may use its matrix units: all or none.
+pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
+    if missing(adapter).is_empty() { FEATURES } else { wgpu::Features::empty() }
+}
+
+/// What an adapter lacks of what kernels on matrix units need.
+pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
+    let features = adapter.features();
+    let info = adapter.get_info();
+    let multiplies = |properties: &wgpu::CooperativeMatrixProperties| {
+        [properties.m_size, properties.n_size, properties.k_size] == [16; 3]
+            && properties.ab_type == wgpu::CooperativeScalarType::F16
+            && properties.cr_type == wgpu::CooperativeScalarType::F32
+    };
+    [
+        (features.contains(wgpu::Features::SHADER_F16), "16-bit floats in shaders"),
+        (features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX), "cooperative matrices"),
+        (
+            adapter.cooperative_matrix_properties().iter().any(multiplies),
+            "products of 16×16 matrices of f16 that are summed in f32",
+        ),
+        // Each subgroup has its own part of a product: kernels must know how many there are in a workgroup.
+        (info.subgroup_min_size == info.subgroup_max_size, "subgroups of one size"),
+    ]
+    .into_iter()
+    .filter_map(|(is_there, what)| (!is_there).then_some(what))
+    .collect()
+}
+
+fn line(dtype: DType, elements: usize) -> TensorType {
+    TensorType::new(dtype, Shape::from([elements]))
+}
+
+impl Gpu {
+    /// Whether the matrix units are there and compute what they should, or why they are not used. Asked once.
+    pub(crate) fn expect_matrix(&self) -> Result<()> {
+        let refused = self.0.matrix.get_or_init(|| self.probe().err().map(|error| error.to_string()));
+        match refused {
+            None => Ok(()),
+            Some(why) => bail!(Device, "{} has no fast precision: {why}", self.0.name),
+        }
+    }
+
+    fn probe(&self) -> Result<()> {
+        if !self.0.missing.is_empty() {
+            bail!(Device, "it lacks {}", self.0.missing.join(", "));
+        }
+        if !self.0.device.features().contains(FEATURES) {
+            bail!(Device, "its driver does not open it with matrix units");
+        }
+        let fails = |error: Error| error.context("its matrix units do not run");
+        let (a, b) = (numbers(1, 256), numbers(2, 256));
+        let halves = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)), line(DType::U32, x.len() / 2));
+        let y = self.product("direct", 512, &halves(&a)?, &halves(&b)?).map_err(fails)?;
+        expect_product("16×16 product", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
+        expect_product("product of a transposed 16×16 matrix", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
+        let (a, b) = (numbers(3, 4096), numbers(4, 4096));
+        let floats = |x: &[f32]| self.upload(&HostBuffer::F32(x.to_vec()), line(DType::F32, x.len()));
+        let y = self.product("shared", 4096, &floats(&a)?, &floats(&b)?).map_err(fails)?;
+        expect_product("64×64 product", 64, |i, k| a[i * 64 + k], &b, &y)
+    }
+
+    /// The result of a form of the probe's kernel.
+    fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
+        let subgroup = self.0.caps.subgroup.1.to_string();
+        let source = Source::expand("matrix_probe", &[("FORM", form), ("SUBGROUP", &subgroup)], false)?;
+        let pipeline = self.0.pipeline(&source)?;
+        let ty = line(DType::F32, elements);
+        // What the kernel leaves out shows.
+        let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;
+        let entries: Vec<_> = (0..)
+            .zip([a, b, &y])
+            .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.raw().as_entire_binding() })
+            .collect();
+        let layout = pipeline.get_bind_group_layout(0);
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
+        let bind_group = self.0.device.create_bind_group(&descriptor);
+        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        pass.set_pipeline(&pipeline);
+        pass.set_bind_group(0, &bind_group, &[]);
+        pass.dispatch_workgroups(1, 1, 1);
+        drop(pass);
+        self.0.submit(encoder.finish());
+        match self.download(&y, ty)? {
+            HostBuffer::F32(y) => Ok(y),
+            _ => unreachable!("asked for floats"),
+        }
+    }
+}
+
+/// Random multiples of 1/128 between −1 and 1. `f16` holds them exactly, and `f32` their products and the sums of those: what
+/// differs from the exact result was not summed in `f32`.
+fn numbers(seed: u32, count: usize) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((state >> 16) % 257) as f32 / 128.0 - 1.0
+    };
+    std::iter::repeat_with(&mut next).take(count).collect()
+}
+
+/// The bits of such a number as `f16`: the same exponent with another bias, and the mantissa's first ten bits.
+fn half(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    if magnitude == 0 { 0 } else { bits >> 31 << 15 | (magnitude - (112 << 23)) >> 13 }
+}
+
+/// As `f16`, two in a word.
+fn pairs(x: &[f32]) -> Vec<u32> {
+    x.chunks_exact(2).map(|pair| half(pair[0]) | half(pair[1]) << 16).collect()
+}
+
+/// Holds `y` to the product of square matrices, to a hundredth of what sums in `f16` would be off by.
+fn expect_product(what: &str, n: usize, a: impl Fn(usize, usize) -> f32, b: &[f32], y: &[f32]) -> Result<()> {
+    for (at, &found) in y.iter().enumerate() {
+        let terms = (0..n).map(|k| f64::from(a(at / n, k)) * f64::from(b[k * n + at % n]));
+        let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+        let close = (f64::from(found) - sum).abs() <= 1e-5 * size;
+        if !close {
+            bail!(
+                Device,
+                "its matrix units (or their driver) compute wrong numbers: element ({}, {}) of a {what} is {found}, not {sum}",
+                at / n,
+                at % n
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_exact() {
+        for (x, bits) in [(0.0, 0), (1.0, 0x3c00), (-1.0, 0xbc00), (0.5, 0x3800), (1.0 / 128.0, 0x2000), (0.75, 0x3a00)]
+        {
+            assert_eq!(half(x), bits, "{x}");
+        }
+        assert_eq!(pairs(&[1.0, -1.0]), [0xbc00_3c00]);
+        assert!(numbers(1, 1000).iter().all(|x| x.abs() <= 1.0 && (x * 128.0).fract() == 0.0));
+    }
+
+    #[test]
+    fn a_wrong_product_is_refused() {
+        let (a, b) = (numbers(1, 256), numbers(2, 256));
+        let row_by_column = |i: usize, j: usize| (0..16).map(|k| a[i * 16 + k] * b[k * 16 + j]).sum();
+        let mut y: Vec<f32> = (0..256).map(|at| row_by_column(at / 16, at % 16)).collect();
+        let check = |y: &[f32]| expect_product("16×16 product", 16, |i, k| a[i * 16 + k], &b, y);
+        assert!(check(&y).is_ok());
+        y[17] += 1e-3;
+        assert!(
+            check(&y).expect_err("off by an f16's rounding").to_string().contains("element (1, 1) of a 16×16 product")
+        );
+        y[17] = f32::NAN;
+        assert!(check(&y).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! Pipelines: compiled side by side, and kept by the WGSL that they were made from.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::store::Store;
+use super::{Inner, fault, lock};
+use crate::kernel::launch::Launch;
+use crate::{Error, ErrorKind, Result};
+
+/// Pipelines kept at most, besides those of plans that are kept.
+const PIPELINES_KEPT: usize = 1024;
+
+/// What a pipeline is made from.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Source {
+    wgsl: String,
+    /// Whether every access is held to its bounds and every loop to an end.
+    checked: bool,
+}
+
+impl Source {
+    /// Of a launch; `checked` asks for checks also where the kernel needs none.
+    pub(super) fn new(launch: &Launch, checked: bool) -> Result<Self> {
+        let defines: Vec<_> = launch.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Self::expand(launch.kernel, &defines, checked)
+    }
+
+    pub(super) fn expand(kernel: &str, defines: &[(&str, &str)], checked: bool) -> Result<Self> {
+        let wgsl = meganeura_shaders::expand(kernel, defines).map_err(|error| {
+            Error::new(ErrorKind::Device, format!("kernel {kernel} does not expand: {error}")).caused_by(error)
+        })?;
+        Ok(Self { wgsl, checked: checked || !meganeura_shaders::is_trusted(kernel) })
+    }
+}
+
+/// The pipelines of an adapter.
+pub(super) struct Pipelines {
+    known: Mutex<HashMap<Source, Arc<wgpu::ComputePipeline>>>,
+    store: Option<Store>,
+    counts: Mutex<(u64, Duration)>,
+}
+
+/// What was compiled.
+pub(crate) struct Compiled {
+    pub(crate) pipelines: u64,
+    pub(crate) time: Duration,
+    /// Whether an earlier process left something to start from, where anything is kept.
+    pub(crate) warm: Option<bool>,
+    /// How often what is kept could not be written.
+    pub(crate) failures: u64,
+}
+
+impl Pipelines {
+    pub(super) fn new(store: Option<Store>) -> Self {
+        Self { known: Mutex::default(), store, counts: Mutex::default() }
+    }
+
+    pub(super) fn compiled(&self) -> Compiled {
+        let (pipelines, time) = *lock(&self.counts);
+        let store = self.store.as_ref();
+        Compiled { pipelines, time, warm: store.map(Store::is_warm), failures: store.map_or(0, Store::failures) }
+    }
+
+    /// Forgets what nobody uses where there is too much.
+    fn evict<T>(known: &mut HashMap<Source, Arc<T>>, kept: usize) {
+        if known.len() > kept {
+            known.retain(|_, pipeline| Arc::strong_count(pipeline) > 1);
+        }
+    }
+}
+
+impl Inner {
+    /// The pipeline of each source. What is not known yet is compiled, side by side; nobody else waits for it.
+    pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<Arc<wgpu::ComputePipeline>>> {
+        let mut found: BTreeMap<&Source, Arc<_>> = {
+            let known = lock(&self.pipelines.known);
+            sources.iter().filter_map(|source| Some((source, Arc::clone(known.get(source)?)))).collect()
+        };
+        let missing: BTreeSet<&Source> = sources.iter().filter(|source| !found.contains_key(source)).collect();
+        if !missing.is_empty() {
+            found.append(&mut self.compile(&missing.into_iter().collect::<Vec<_>>())?);
+        }
+        Ok(sources.iter().map(|source| Arc::clone(&found[source])).collect())
+    }
+
+    fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<wgpu::ComputePipeline>>> {
+        let start = Instant::now();
+        let next = AtomicUsize::new(0);
+        let (made, refused) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
+        let work = || {
+            while let Some(&source) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.pipeline(source) {
+                    Ok(pipeline) => drop(lock(&made).insert(source, Arc::new(pipeline))),
+                    Err(error) => drop(lock(&refused).insert(error)),
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
+        std::thread::scope(|scope| {
+            (1..threads).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        let made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut known = lock(&self.pipelines.known);
+            known.extend(made.iter().map(|(&source, pipeline)| (source.clone(), Arc::clone(pipeline))));
+            Pipelines::evict(&mut known, PIPELINES_KEPT);
+        }
+        {
+            let mut counts = lock(&self.pipelines.counts);
+            *counts = (counts.0 + made.len() as u64, counts.1 + start.elapsed());
+        }
+        if let Some(store) = &self.pipelines.store {
+            store.save();
+        }
+        match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => self.check().map(|()| made),
+        }
+    }
+
+    pub(super) fn pipeline(&self, source: &Source) -> Result<wgpu::ComputePipeline> {
+        // Scopes belong to the thread: another thread's faults are not this kernel's.
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let descriptor =
+            wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(source.wgsl.as_str().into()) };
+        let mut checks = wgpu::ShaderRuntimeChecks::checked();
+        if !source.checked {
+            checks.bounds_checks = false;
+            checks.force_loop_bounding = false;
+        }
+        // SAFETY: checks are left out for kernels that stay inside of their buffers and end their loops whatever the buffers
+        // hold: the list in the shaders crate says which, and the launches that fill their holes are this project's.
+        let module = unsafe { self.device.create_shader_module_trusted(descriptor, checks) };
+        let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: None,
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // Kernels on that list write workgroup memory before they read it.
+                zero_initialize_workgroup_memory: source.checked,
+                ..wgpu::PipelineCompilationOptions::default()
+            },
+            cache: self.pipelines.store.as_ref().map(Store::cache),
+        });
+        pollster::block_on(scope.pop()).map_or(Ok(pipeline), |error| Err(fault(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_plans_use_is_kept() {
+        let source = |at: usize| Source { wgsl: at.to_string(), checked: true };
+        let mut known: HashMap<_, _> = (0..10).map(|at| (source(at), Arc::new(at))).collect();
+        let used: Vec<_> = [3, 7].iter().map(|&at| Arc::clone(&known[&source(at)])).collect();
+        Pipelines::evict(&mut known, 10);
+        assert_eq!(known.len(), 10);
+        Pipelines::evict(&mut known, 9);
+        assert!(known.len() == 2 && used.iter().all(|at| known.contains_key(&source(**at))));
+    }
+}

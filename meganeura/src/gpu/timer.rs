@@ -1,0 +1,99 @@
+//! Timing the launches of a run: a stamp before the first and after each, which the GPU itself writes.
+
+use std::time::Duration;
+
+use super::{Gpu, Inner, Reading};
+use crate::error::bail;
+use crate::host::HostBuffer;
+use crate::{DType, Result, Shape, TensorType};
+
+/// What an adapter needs in order to stamp between launches.
+const FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES);
+
+/// The features to open an adapter with, so that its runs can be timed: all or none.
+pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
+    if adapter.features().contains(FEATURES) { FEATURES } else { wgpu::Features::empty() }
+}
+
+/// The stamps of one run.
+pub(super) struct Timer {
+    /// No set holds more than [`wgpu::QUERY_SET_MAX_QUERIES`].
+    sets: Vec<wgpu::QuerySet>,
+    stamps: u32,
+}
+
+impl Timer {
+    pub(super) fn new(device: &wgpu::Device, launches: usize) -> Self {
+        let stamps = u32::try_from(launches + 1).expect("plans are small");
+        let most = wgpu::QUERY_SET_MAX_QUERIES;
+        let sets = (0..stamps.div_ceil(most)).map(|set| {
+            device.create_query_set(&wgpu::QuerySetDescriptor {
+                label: Some("launches"),
+                ty: wgpu::QueryType::Timestamp,
+                count: (stamps - set * most).min(most),
+            })
+        });
+        Self { sets: sets.collect(), stamps }
+    }
+
+    /// Writes stamp number `at` when everything before it in the pass is done.
+    pub(super) fn stamp(&self, pass: &mut wgpu::ComputePass<'_>, at: usize) {
+        let most = wgpu::QUERY_SET_MAX_QUERIES as usize;
+        pass.write_timestamp(&self.sets[at / most], (at % most) as u32);
+    }
+
+    /// Encodes the copy of the stamps to the host.
+    pub(super) fn finish(self, device: &wgpu::Device, encoder: &mut wgpu::CommandEncoder) -> wgpu::Buffer {
+        let buffer = |usage| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("stamps"),
+                size: u64::from(self.stamps) * 8,
+                usage,
+                mapped_at_creation: false,
+            })
+        };
+        let resolved = buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC);
+        let staging = buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
+        let most = wgpu::QUERY_SET_MAX_QUERIES;
+        for (set, at) in self.sets.iter().zip((0..).step_by(most as usize)) {
+            encoder.resolve_query_set(set, 0..(self.stamps - at).min(most), &resolved, u64::from(at) * 8);
+        }
+        encoder.copy_buffer_to_buffer(&resolved, 0, &staging, 0, staging.size());
+        staging
+    }
+}
+
+/// The stamps of a run on their way to the host.
+pub(crate) struct Times {
+    reading: Reading,
+    gpu: Gpu,
+}
+
+impl Times {
+    /// Of commands that were submitted.
+    pub(super) fn new(gpu: &Gpu, staging: wgpu::Buffer) -> Self {
+        Self { reading: Reading::start(staging), gpu: gpu.clone() }
+    }
+
+    /// How long each launch took, from the end of the one before it. Waits for the run.
+    pub(crate) fn read(&self) -> Result<Vec<Duration>> {
+        let words = self.reading.bytes() as usize / 4;
+        let ty = TensorType::new(DType::U32, Shape::from([words]));
+        let HostBuffer::U32(words) = self.gpu.finish(&self.reading, ty)? else { unreachable!("asked for words") };
+        let period = f64::from(self.gpu.0.queue.get_timestamp_period());
+        let stamps: Vec<u64> =
+            words.chunks_exact(2).map(|word| u64::from(word[0]) | u64::from(word[1]) << 32).collect();
+        let time = |pair: &[u64]| Duration::from_secs_f64(pair[1].saturating_sub(pair[0]) as f64 * period * 1e-9);
+        Ok(stamps.windows(2).map(time).collect())
+    }
+}
+
+impl Inner {
+    /// Whether runs can be timed, or why not.
+    pub(super) fn expect_timing(&self) -> Result<()> {
+        if !self.device.features().contains(FEATURES) {
+            bail!(Device, "{} cannot time launches: it has no timestamps inside of compute passes", self.name);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! Ways to compute a convolution and its gradients on a GPU, and which of them suits which shape.
+//!
+//! * One invocation an output (`direct`, `gather`), or for the weights one workgroup (`tree`): any shape, best for tiny ones and
+//!   for channels that are convolved one by one.
+//! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
+//!   parts, which are added up in their order.
+//! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its error is
+//!   a few times that of the others; their results agree to about 2e-6 of the largest.
+
+use super::Geometry;
+use crate::kernel::gemm::{Choice, Product, Sums};
+use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
+use crate::{Layout, Shape};
+
+/// The products of Winograd's tiles.
+const FREQUENCIES: usize = 36;
+
+/// Bytes that Winograd's transformed operands may take together: a bound that does not grow with the batch.
+const WINOGRAD_BYTES: usize = 1 << 29;
+
+/// Multiplications from which Winograd's further launches pay.
+const WINOGRAD_WORK: usize = 100_000_000;
+
+/// Which of the three kernels. Operands: forward `x, w`; gradient of the input `dy, w`; gradient of the weight `x, dy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pass {
+    Forward,
+    GradInput,
+    GradWeight,
+}
+
+/// Ways to compute a pass, best first.
+pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+    let product = product(pass, g);
+    let mut choices = product.choices(caps);
+    if caps.kind == Kind::Software {
+        // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
+        choices.truncate(1);
+    }
+    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
+    let plain = plain(pass, g);
+    let few = pass == Pass::GradWeight && product.m * product.n <= 256;
+    let lone_channels = product.m < 4 || product.k < 4;
+    variants.insert(if few || lone_channels { 0 } else { variants.len() }, plain);
+    if let Some(winograd) = winograd(pass, g, caps) {
+        let work = product.batch * product.m * product.n * product.k;
+        let pays = caps.kind != Kind::Software && work >= WINOGRAD_WORK && g.c.min(g.o) >= 16 && g.p.min(g.q) >= 3;
+        variants.insert(if pays { 0 } else { variants.len() }, winograd);
+    }
+    variants
+}
+
+/// The matrix product that a pass is, for each group.
+fn product(pass: Pass, g: &Geometry) -> Product {
+    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+    let pixels = g.n * g.p * g.q;
+    let [m, n, k] = match pass {
+        Pass::Forward => [o, pixels, c * taps],
+        Pass::GradInput => [c, g.n * g.h * g.w, o * taps],
+        Pass::GradWeight => [o, c * taps, pixels],
+    };
+    Product { batch: g.groups, m, n, k }
+}
+
+fn plain(pass: Pass, g: &Geometry) -> Variant {
+    let (name, kernel, workgroups) = match pass {
+        Pass::Forward => ("direct", "conv2d", g.output().elements().div_ceil(64)),
+        Pass::GradInput => ("gather", "conv2d_grad_input", (g.n * g.c * g.h * g.w).div_ceil(64)),
+        Pass::GradWeight => ("tree", "conv2d_grad_weight", g.o * g.patch()),
+    };
+    let mut defines = g.defines();
+    defines.push(("WG", "64".into()));
+    Variant::simple(name, Launch::new(kernel, defines, (2, 1), workgroups).stores_through_epilogue())
+}
+
+fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {
+    let (kernel, a_along, b_along) = match pass {
+        Pass::Forward => ("conv2d_gemm", "k", "column"),
+        Pass::GradInput => ("conv2d_grad_input_gemm", "row", "column"),
+        Pass::GradWeight => ("conv2d_grad_weight_gemm", "k", "k"),
+    };
+    choice.variant(product, |sums| {
+        let mut defines = choice.defines();
+        defines.extend(g.defines());
+        defines.extend(define![A_ALONG: a_along, B_ALONG: b_along]);
+        let launch = Launch::new(kernel, defines, (0, 0), choice.workgroups(product));
+        sums.bind(launch, vec![Binding::Input(0), Binding::Input(1)])
+    })
+}
+
+/// A launch over so many invocations that reads one buffer and writes another.
+fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
+    defines.extend(define![WG: 64]);
+    Launch::new(kernel, defines, (0, 0), invocations.div_ceil(64))
+}
+
+/// Images as Winograd's algorithm sees them: extents, and zeros before them.
+struct Images {
+    n: usize,
+    channels: usize,
+    extent: [usize; 2],
+    /// Pixels of the outputs that tiles are made of.
+    outputs: [usize; 2],
+    padding: [isize; 2],
+}
+
+impl Images {
+    fn tiles(&self) -> usize {
+        self.n * self.outputs[0].div_ceil(4) * self.outputs[1].div_ceil(4)
+    }
+
+    /// Transforms them into a scratch buffer.
+    fn transform(&self, from: Binding, to: Binding) -> Launch {
+        let [h, w] = self.extent;
+        let [p, q] = self.outputs;
+        let [ph, pw] = self.padding;
+        let defines = define![N: self.n, C: self.channels, H: h, W: w, P: p, Q: q, PH: ph, PW: pw];
+        Launch { bindings: vec![from, to], ..transform("winograd_input", defines, self.channels * self.tiles()) }
+    }
+}
+
+fn winograd(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
+    let options = g.options();
+    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
+    let (pad, [h, w, p, q]) = (options.padding, [g.h, g.w, g.p, g.q]);
+    if !plain || pad[0] > 2 || pad[1] > 2 {
+        return None;
+    }
+    let signed = |pad: usize| isize::try_from(pad).expect("at most 2");
+    let variant = match pass {
+        Pass::Forward => {
+            let padding = pad.map(signed);
+            let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
+            winograd_product(&images, g, g.o, ("forward", Binding::Input(0)), caps)
+        }
+        Pass::GradInput => {
+            // The transposed convolution: of the cotangents, with the taps turned, and zeros around for the taps that overlap.
+            let padding = pad.map(|pad| signed(2 - pad));
+            let images = Images { n: g.n, channels: g.o, extent: [p, q], outputs: [h, w], padding };
+            winograd_product(&images, g, g.c, ("grad_input", Binding::Input(0)), caps)
+        }
+        Pass::GradWeight => {
+            let padding = pad.map(signed);
+            let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
+            let tiles = images.tiles();
+            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles };
+            let choice = product.choices(caps).swap_remove(0);
+            let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
+            let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
+            let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
+            let launches = vec![
+                images.transform(Binding::Input(0), Binding::Scratch(0)),
+                Launch {
+                    bindings: vec![Binding::Input(1), Binding::Scratch(1)],
+                    ..transform("winograd_grad_output", cotangents, g.o * tiles)
+                },
+                choice.launch(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
+                Launch {
+                    bindings: vec![Binding::Scratch(2), Binding::Output(0)],
+                    ..transform("winograd_grad_weight", define![O: g.o, C: g.c, PARTS: choice.parts], g.o * g.c)
+                }
+                .stores_through_epilogue(),
+            ];
+            let pairs = FREQUENCIES * g.o * g.c;
+            let scratch = vec![FREQUENCIES * g.c * tiles, FREQUENCIES * g.o * tiles, choice.parts * pairs];
+            Variant { name: "winograd", launches, scratch }
+        }
+    };
+    let bytes = variant.scratch.iter().fold(0usize, |sum, &elements| sum.saturating_add(elements.saturating_mul(4)));
+    (bytes <= WINOGRAD_BYTES).then_some(variant)
+}
+
+/// The convolution of images to `rows` channels: both operands transformed, a product for each frequency, and back.
+fn winograd_product(
+    images: &Images,
+    g: &Geometry,
+    rows: usize,
+    (form, input): (&'static str, Binding),
+    caps: &Caps,
+) -> Variant {
+    let (tiles, depth) = (images.tiles(), images.channels);
+    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth };
+    // The way back adds no parts up.
+    let choice = product.choices(caps).into_iter().find(|choice| choice.parts == 1).expect("some are not cut");
+    let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
+    let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));
+    let [p, q] = images.outputs;
+    let launches = vec![
+        Launch {
+            bindings: vec![Binding::Input(1), Binding::Scratch(0)],
+            ..transform("winograd_weight", define![O: g.o, C: g.c, FORM: form], g.o * g.c)
+        },
+        images.transform(input, Binding::Scratch(1)),
+        choice.launch(product, [(Binding::Scratch(0), &u), (Binding::Scratch(1), &v)], Sums::Scratch(2)),
+        Launch {
+            bindings: vec![Binding::Scratch(2), Binding::Output(0)],
+            ..transform("winograd_output", define![N: images.n, O: rows, P: p, Q: q], rows * tiles)
+        }
+        .stores_through_epilogue(),
+    ];
+    let scratch = [rows * depth, depth * tiles, rows * tiles].map(|elements| FREQUENCIES * elements).into();
+    Variant { name: "winograd", launches, scratch }
+}

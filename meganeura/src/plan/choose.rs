@@ -1,0 +1,62 @@
+//! Which of its variants each kernel of a GPU runs: the one that the operation puts first, unless another is preferred.
+
+use crate::Result;
+use crate::error::bail;
+
+/// The ways to compute one step of a plan, and the one that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelChoice {
+    /// The step's number in [`Device::plan_dumps`](crate::Device::plan_dumps).
+    pub step: usize,
+    /// The operation's name.
+    pub op: &'static str,
+    /// The variant that runs; on the CPU `native`.
+    pub variant: &'static str,
+    /// All that the operation offers for these operands on this device, best first.
+    pub offered: Vec<&'static str>,
+}
+
+/// Which variants to run in place of the first that is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preferences {
+    /// The number of the variant, the last where there are fewer.
+    pub(crate) number: usize,
+    /// Whether elementwise work stays out of the launches of kernels.
+    pub(crate) apart: bool,
+    /// Operations, and the name of the variant of each.
+    pub(crate) named: Vec<(String, String)>,
+}
+
+impl Preferences {
+    /// The place of the variant of `op` to run among those offered, or what is wrong with the one that is preferred.
+    pub(crate) fn choose(&self, op: &str, offered: &[&'static str]) -> Result<usize> {
+        let Some((_, wanted)) = self.named.iter().find(|(name, _)| name == op) else {
+            return Ok(self.number.min(offered.len() - 1));
+        };
+        match offered.iter().position(|name| name == wanted) {
+            Some(at) => Ok(at),
+            None => bail!(Argument, "{op} has no variant {wanted:?} for these operands; there are {offered:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_chosen_unless_another_is_preferred() {
+        let offered = ["tile", "direct"];
+        let choose = |number, named: &[(&str, &str)]| {
+            let named = named.iter().map(|&(op, variant)| (op.to_owned(), variant.to_owned())).collect();
+            Preferences { number, apart: false, named }.choose("conv2d", &offered)
+        };
+        assert_eq!([0, 1, 2].map(|number| choose(number, &[]).unwrap()), [0, 1, 1]);
+        assert_eq!(choose(0, &[("matmul", "dot"), ("conv2d", "direct")]).unwrap(), 1);
+        let error = choose(0, &[("conv2d", "dot")]).unwrap_err().to_string();
+        for part in ["conv2d", "\"dot\"", "\"tile\"", "\"direct\""] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Pass for GPUs, after fusing: decides which groups run inside of a kernel's launch, so that values pass through no memory on
+//! their way.
+//!
+//! A group becomes a kernel's *prologue*, the way in which it loads an operand, if
+//!
+//! * the kernel can load that operand so, and reads it in order: element `i` is element `i` of the group's result;
+//! * the group has this result alone, and nobody else reads it.
+//!
+//! Nothing moves then: the group runs where the kernel does.
+//!
+//! A group becomes a kernel's *epilogue*, the way in which it stores its first result, if
+//!
+//! * the kernel can store so, and stores through no other group;
+//! * the group reads this result in order, and no other result of the kernel;
+//! * the group needs the kernel in no other way: no way leads from the kernel through other steps to the group. So contracting
+//!   the two makes no circle, and the kernel can wait until all else that the group reads is computed.
+//!
+//! Of several kernels whose results a group reads, the last one hosts it. Prologues come first: they save storing what the group
+//! computes, and a kernel's operands that it reads as well.
+//!
+//! Both keep to the buffers that a launch may bind. A kernel's scratch counts as the operands that went into it: what reads
+//! scratch reads no more buffers than the operation has operands.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::fuse::Item;
+use super::uses::Uses;
+use crate::DType;
+use crate::graph::{Source, ValueId};
+use crate::ops::{KernelOp, Op};
+
+/// The same steps with groups merged into kernels, in order.
+pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, bindings: usize) -> Vec<Item> {
+    let mut owner = vec![usize::MAX; uses.graph.nodes().len()];
+    for (at, item) in items.iter().enumerate() {
+        nodes(item).for_each(|node| owner[node] = at);
+    }
+    let mut merging = Merging { uses, items, owner, most: bindings };
+    for at in 0..merging.items.len() {
+        merging.prologue(at);
+    }
+    for at in 0..merging.items.len() {
+        merging.epilogue(at);
+    }
+    merging.sorted()
+}
+
+fn nodes(item: &Item) -> impl Iterator<Item = usize> + '_ {
+    let (first, second, third): (&[usize], &[usize], &[usize]) = match item {
+        Item::Group(nodes) => (nodes, &[], &[]),
+        Item::Kernel { node, load, store } => (load, std::slice::from_ref(node), store),
+    };
+    first.iter().chain(second).chain(third).copied()
+}
+
+struct Merging<'a> {
+    uses: &'a Uses<'a>,
+    /// What went into another item leaves an empty group behind.
+    items: Vec<Item>,
+    /// The item of each node.
+    owner: Vec<usize>,
+    /// The most buffers that a launch may bind.
+    most: usize,
+}
+
+impl Merging<'_> {
+    fn op(&self, node: usize) -> Option<&KernelOp> {
+        match &self.uses.graph.nodes()[node].source {
+            Source::Op(Op::Kernel(op)) => Some(op),
+            _ => None,
+        }
+    }
+
+    /// Merges what makes the kernel's operand into the kernel.
+    fn prologue(&mut self, at: usize) {
+        let Item::Kernel { node, .. } = self.items[at] else { return };
+        let Some(operand) = self.op(node).and_then(KernelOp::loads) else { return };
+        let origin = self.uses.origin(self.uses.graph.nodes()[node].inputs[operand]);
+        let maker = self.uses.graph.maker_index(origin.value);
+        if !origin.in_order || !self.uses.is_pointwise(maker) || self.uses.is_wanted(origin.value) {
+            return;
+        }
+        let from = self.owner[maker];
+        let Item::Group(group) = &self.items[from] else { return };
+        let mut others = self.uses.readers(origin.value).iter().filter(|read| !group.contains(&read.node));
+        let only_reader = others.all(|read| (read.node, read.operand) == (node, operand));
+        let alone = self.uses.results(group) == [maker];
+        // Neither the operand nor the group's result are in memory.
+        if !only_reader || !alone || self.own_bindings(node) + self.uses.bindings(group, None) > self.most + 2 {
+            return;
+        }
+        let Item::Group(group) = std::mem::replace(&mut self.items[from], Item::Group(Vec::new())) else { return };
+        group.iter().for_each(|&member| self.owner[member] = at);
+        self.items[at] = Item::Kernel { node, load: group, store: Vec::new() };
+    }
+
+    /// Operands and results.
+    fn own_bindings(&self, node: usize) -> usize {
+        let node = &self.uses.graph.nodes()[node];
+        node.inputs.len() + node.types.len()
+    }
+
+    /// Merges a group into the last of the kernels that it can be merged into.
+    fn epilogue(&mut self, at: usize) {
+        let Item::Group(group) = &self.items[at] else { return };
+        let mut hosts: Vec<usize> =
+            group.iter().flat_map(|&node| self.uses.makers(node)).map(|(maker, _)| self.owner[maker]).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let Some(host) = hosts.into_iter().rev().find(|&host| self.can_host(host, at)) else { return };
+        let host = std::mem::replace(&mut self.items[host], Item::Group(Vec::new()));
+        let group = std::mem::replace(&mut self.items[at], Item::Group(Vec::new()));
+        let (Item::Kernel { node, load, .. }, Item::Group(store)) = (host, group) else {
+            unreachable!("kernels host groups")
+        };
+        // The kernel moves to the place of the group.
+        self.items[at] = Item::Kernel { node, load, store };
+        nodes(&self.items[at]).for_each(|node| self.owner[node] = at);
+    }
+
+    fn can_host(&self, host: usize, at: usize) -> bool {
+        let (Item::Kernel { node, load, store }, Item::Group(group)) = (&self.items[host], &self.items[at]) else {
+            return false;
+        };
+        let kernel = &self.uses.graph.nodes()[*node];
+        if !self.op(*node).is_some_and(KernelOp::stores) || !store.is_empty() || kernel.types[0].dtype != DType::F32 {
+            return false;
+        }
+        let in_group = |node: &usize| group.contains(node);
+        let elementwise = |value: ValueId| {
+            let mut reads = self.uses.readers(value).iter().filter(|read| in_group(&read.node));
+            reads.all(|read| value == kernel.first && read.in_order)
+        };
+        let kept = usize::from(self.uses.is_read_outside(kernel.first, group));
+        // Neither what the kernel loads through a group is in memory, nor, unless others read it, what it computes.
+        let (loaded, absent) = if load.is_empty() { (0, 1) } else { (self.uses.bindings(load, None), 3) };
+        let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(group, Some(kernel.first));
+        kernel.outputs().all(elementwise) && bound <= self.most + absent && !self.leads_around(host, at)
+    }
+
+    /// Whether a way leads from one item to another through a third.
+    fn leads_around(&self, from: usize, to: usize) -> bool {
+        let mut seen = vec![false; self.items.len()];
+        (seen[from], seen[to]) = (true, true);
+        let mut open = Vec::new();
+        self.readers_of(from, |reader| {
+            if !std::mem::replace(&mut seen[reader], true) {
+                open.push(reader);
+            }
+        });
+        while let Some(item) = open.pop() {
+            let mut arrived = false;
+            self.readers_of(item, |reader| {
+                arrived |= reader == to;
+                if !std::mem::replace(&mut seen[reader], true) {
+                    open.push(reader);
+                }
+            });
+            if arrived {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Calls `f` with every item that reads what an item computes, perhaps several times.
+    fn readers_of(&self, item: usize, mut f: impl FnMut(usize)) {
+        let values = nodes(&self.items[item]).flat_map(|node| self.uses.graph.nodes()[node].outputs());
+        values.flat_map(|value| self.uses.readers(value)).for_each(|read| f(self.owner[read.node]));
+    }
+
+    /// The items in an order where operands come first, and else in the order that they had.
+    fn sorted(mut self) -> Vec<Item> {
+        let mut missing = vec![0usize; self.items.len()];
+        for item in 0..self.items.len() {
+            self.readers_of(item, |reader| missing[reader] += usize::from(reader != item));
+        }
+        let is_ready = |&item: &usize| missing[item] == 0;
+        let mut ready: BinaryHeap<_> = (0..self.items.len()).filter(is_ready).map(Reverse).collect();
+        let mut sorted = Vec::with_capacity(self.items.len());
+        while let Some(Reverse(item)) = ready.pop() {
+            self.readers_of(item, |reader| {
+                if reader != item {
+                    missing[reader] -= 1;
+                    if missing[reader] == 0 {
+                        ready.push(Reverse(reader));
+                    }
+                }
+            });
+            sorted.push(std::mem::replace(&mut self.items[item], Item::Group(Vec::new())));
+        }
+        debug_assert!(missing.iter().all(|&count| count == 0), "items depend on each other in a circle");
+        sorted.retain(|item| *item != Item::Group(Vec::new()));
+        sorted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+    use crate::plan::fuse::fuse;
+    use crate::{Device, Tape, Tensor, Var};
+
+    /// The graph of what is recorded on a few `[4, 4]` matrices, and its last value.
+    fn recorded(f: impl Fn(&[Var]) -> Var) -> (Graph, ValueId) {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x: Vec<_> = (0..12).map(|_| tape.input(&Tensor::zeros(&device, [4, 4]).expect("fits"))).collect();
+        let y = f(&x).id().expect("fits");
+        (tape.with_graph(Clone::clone), y)
+    }
+
+    /// The steps by their operations: `(load → ) kernel ( → store)`.
+    fn steps(f: impl Fn(&[Var]) -> Var, bindings: usize) -> Vec<String> {
+        let (graph, y) = recorded(f);
+        let uses = Uses::new(&graph, &[y]);
+        let name = |&node: &usize| match &graph.nodes()[node].source {
+            Source::Op(op) => op.name(),
+            _ => unreachable!("steps compute"),
+        };
+        let names = |nodes: &[usize]| nodes.iter().map(name).collect::<Vec<_>>().join(" ");
+        let spell = |item: &Item| match item {
+            Item::Group(nodes) => names(nodes),
+            Item::Kernel { node, load, store } => {
+                let parts = [names(load), names(&[*node]), names(store)];
+                parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" → ")
+            }
+        };
+        merge(&uses, fuse(&uses, bindings), bindings).iter().map(spell).collect()
+    }
+
+    #[test]
+    fn a_kernel_stores_and_loads_through_groups() {
+        assert_eq!(steps(|x| (x[0].matmul(&x[1]) + &x[2]).tanh(), 8), ["matmul → add tanh"]);
+        assert_eq!(steps(|x| (&x[0] - &x[1]).square().sum().exp(), 8), ["sub square → sum → exp"]);
+        // What the sum loads is not stored by the product.
+        assert_eq!(steps(|x| x[0].matmul(&x[1]).tanh().sum(), 8), ["matmul", "tanh → sum"]);
+    }
+
+    #[test]
+    fn the_last_of_several_kernels_hosts() {
+        let two = |x: &[Var]| x[0].matmul(&x[1]) + x[2].matmul(&x[3]).exp();
+        assert_eq!(steps(two, 8), ["matmul", "matmul → exp add"]);
+    }
+
+    #[test]
+    fn a_way_around_keeps_a_group_apart() {
+        let softmax = |x: &[Var]| {
+            let y = x[0].matmul(&x[1]);
+            &y - y.max_keep(&[1])
+        };
+        assert_eq!(steps(softmax, 8), ["matmul", "max", "sub"]);
+        // The transposition needs the whole product.
+        let transposed = |x: &[Var]| {
+            let y = x[0].matmul(&x[1]);
+            &y + y.t()
+        };
+        assert_eq!(steps(transposed, 8), ["matmul", "add"]);
+    }
+
+    #[test]
+    fn a_kernel_waits_for_what_its_group_reads() {
+        // The product's other reader was before the sum, and comes after it now.
+        let late = |x: &[Var]| {
+            let y = x[0].matmul(&x[1]);
+            let other = y.t().softmax(0);
+            let z = Var::concat(&[&x[2].slice(0, 0..2), &x[3].slice(0, 0..2)], 0);
+            (&y + z).t().softmax(1) * other
+        };
+        assert_eq!(steps(late, 8), ["concat", "matmul → add", "softmax", "softmax → mul"]);
+    }
+
+    #[test]
+    fn launches_respect_the_binding_limit() {
+        let many = |x: &[Var]| x[3..8].iter().fold(x[0].matmul(&x[1]), |sum, x| sum + x);
+        assert_eq!(steps(many, 8), ["matmul → add add add add add"]);
+        assert_eq!(steps(many, 7), ["matmul", "add add add add add"]);
+        let load = |x: &[Var]| x[1..7].iter().fold(x[0].exp(), |sum, x| sum + x).sum();
+        assert_eq!(steps(load, 8), ["exp add add add add add add → sum"]);
+        let both =
+            |x: &[Var]| x[1..4].iter().fold(x[0].exp(), |sum, x| sum + x).sum_keep(&[0, 1]) + x[4].slice(0, 0..1);
+        assert_eq!(steps(both, 8).len(), 2);
+    }
+}

@@ -1,0 +1,154 @@
+//! Who reads what behind views, gathered once for a graph, so that the passes after need not search.
+
+use crate::Layout;
+use crate::graph::{Graph, Source, ValueId};
+use crate::ops::Op;
+
+/// What a value is behind its views.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Origin {
+    /// The value that has memory of its own.
+    pub(super) value: ValueId,
+    /// Whether the views, if there are any, leave every element in its place: reshapes do, so that element number `i` of both
+    /// is the same.
+    pub(super) in_order: bool,
+}
+
+/// An operand of an operation that is no view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Read {
+    pub(super) node: usize,
+    pub(super) operand: usize,
+    /// As [`Origin::in_order`].
+    pub(super) in_order: bool,
+}
+
+pub(super) struct Uses<'a> {
+    pub(super) graph: &'a Graph,
+    /// By value.
+    origins: Vec<Origin>,
+    /// By value; views have no readers, what is behind them has.
+    readers: Vec<Vec<Read>>,
+    /// By value, behind views: whether somebody outside of the graph wants it.
+    wanted: Vec<bool>,
+}
+
+impl<'a> Uses<'a> {
+    /// `roots` are the values that are wanted.
+    pub(super) fn new(graph: &'a Graph, roots: &[ValueId]) -> Self {
+        let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(graph.values());
+        let mut origins: Vec<Origin> = Vec::with_capacity(graph.values());
+        let mut readers: Vec<Vec<Read>> = vec![Vec::new(); graph.values()];
+        for (at, node) in graph.nodes().iter().enumerate() {
+            if let Source::Op(Op::View(view)) = &node.source {
+                let from = node.inputs[0].index();
+                let layout = layouts[from].and_then(|layout| view.layout(&layout));
+                let value = origins[from].value;
+                let whole = node.types[0].shape.elements() == graph.ty(value).shape.elements();
+                origins.push(Origin { value, in_order: whole && layout.is_some_and(|layout| layout.is_contiguous()) });
+                layouts.push(layout);
+                continue;
+            }
+            for (operand, value) in node.inputs.iter().enumerate() {
+                let Origin { value, in_order } = origins[value.index()];
+                readers[value.index()].push(Read { node: at, operand, in_order });
+            }
+            for (value, ty) in node.outputs().zip(&node.types) {
+                origins.push(Origin { value, in_order: true });
+                layouts.push(Some(Layout::contiguous(ty.shape)));
+            }
+        }
+        let mut wanted = vec![false; graph.values()];
+        roots.iter().for_each(|root| wanted[origins[root.index()].value.index()] = true);
+        Self { graph, origins, readers, wanted }
+    }
+
+    pub(super) fn origin(&self, value: ValueId) -> Origin {
+        self.origins[value.index()]
+    }
+
+    /// The readers of a value that is no view.
+    pub(super) fn readers(&self, value: ValueId) -> &[Read] {
+        &self.readers[value.index()]
+    }
+
+    pub(super) fn is_wanted(&self, value: ValueId) -> bool {
+        self.wanted[value.index()]
+    }
+
+    /// Whether a value is needed by others than the nodes in `part`.
+    pub(super) fn is_read_outside(&self, value: ValueId, part: &[usize]) -> bool {
+        self.is_wanted(value) || self.readers(value).iter().any(|read| !part.contains(&read.node))
+    }
+
+    pub(super) fn is_pointwise(&self, node: usize) -> bool {
+        matches!(self.graph.nodes()[node].source, Source::Op(Op::Pointwise(_)))
+    }
+
+    /// Whether a node is computed by a step: no leaf, number or view.
+    pub(super) fn is_computed(&self, node: usize) -> bool {
+        matches!(self.graph.nodes()[node].source, Source::Op(Op::Pointwise(_) | Op::Kernel(_)))
+    }
+
+    /// The computed operands of a node: the node that makes each, and whether the two could be one pointwise program.
+    pub(super) fn makers(&self, node: usize) -> impl Iterator<Item = (usize, bool)> + '_ {
+        self.graph.nodes()[node].inputs.iter().filter_map(move |&input| {
+            let Origin { value, in_order } = self.origin(input);
+            let maker = self.graph.maker_index(value);
+            let fusible = in_order && self.is_pointwise(maker) && self.is_pointwise(node);
+            self.is_computed(maker).then_some((maker, fusible))
+        })
+    }
+
+    /// The buffers that nodes bind when they run together: operands that others make, apart from `except`, the host's words,
+    /// and results that others need.
+    pub(super) fn bindings(&self, part: &[usize], except: Option<ValueId>) -> usize {
+        let mut outside: Vec<ValueId> = Vec::new();
+        let mut host = false;
+        for &input in part.iter().flat_map(|&node| &self.graph.nodes()[node].inputs) {
+            let value = self.origin(input).value;
+            match self.graph.maker(value).source {
+                Source::Const(_) => {}
+                Source::Host(_) => host = true,
+                _ if Some(value) == except || part.contains(&self.graph.maker_index(value)) => {}
+                _ => outside.push(input),
+            }
+        }
+        outside.sort_unstable();
+        outside.dedup();
+        outside.len() + usize::from(host) + self.results(part).len()
+    }
+
+    /// The nodes of a group whose values others need.
+    pub(super) fn results(&self, part: &[usize]) -> Vec<usize> {
+        let first = |node: usize| self.graph.nodes()[node].first;
+        part.iter().copied().filter(|&node| self.is_read_outside(first(node), part)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Pointwise, View};
+    use crate::{DType, Shape, TensorType};
+
+    #[test]
+    fn views_that_keep_the_order_are_seen_through() {
+        let ty = |dims: &[usize]| TensorType::new(DType::F32, Shape::new(dims));
+        let mut g = Graph::default();
+        let x = g.push(Source::Leaf(0), vec![], vec![ty(&[2, 3])]);
+        let mut view = |view: View, of, dims: &[usize]| g.push(Source::Op(view.into()), vec![of], vec![ty(dims)]);
+        let flat = view(View::Reshape(Shape::from([6])), x, &[6]);
+        let tall = view(View::Expand(Shape::from([1, 6])), flat, &[1, 6]);
+        let part = view(View::Slice { axis: 0, start: 0, len: 1 }, x, &[1, 3]);
+        let turned = view(View::Permute(vec![1, 0]), x, &[3, 2]);
+        let back = view(View::Permute(vec![1, 0]), turned, &[2, 3]);
+        let sum = g.push(Source::Op(Pointwise::Add.into()), vec![turned, turned], vec![ty(&[3, 2])]);
+        let uses = Uses::new(&g, &[sum, tall]);
+        let in_order = |value| (uses.origin(value).value, uses.origin(value).in_order);
+        assert_eq!([flat, tall, back].map(in_order), [(x, true); 3]);
+        assert_eq!([part, turned].map(in_order), [(x, false); 2]);
+        assert_eq!(uses.readers(x).len(), 2);
+        assert!(uses.is_wanted(x) && uses.is_wanted(sum) && uses.readers(sum).is_empty());
+    }
+}

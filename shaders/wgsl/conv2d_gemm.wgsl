@@ -1,0 +1,87 @@
+// `conv2d` as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction runs over
+// the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
+//
+// Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
+//
+// Defines: those of shared/gemm, and of `conv2d` without WG
+//          SUMS whole or parts
+
+#include "shared/conv2d_gemm"
+
+const ROWS: u32 = GROUP_O;
+const COLUMNS: u32 = N * P * Q;
+const DEPTH: u32 = GROUP_C * TAPS;
+const RESULT: u32 = N * O * P * Q;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>;
+
+fn weight(group: u32, o: u32, k: u32, end: u32) -> f32 {
+    if o < GROUP_O && k < end {
+        return w[(group * GROUP_O + o) * DEPTH + k];
+    }
+    return 0.0;
+}
+
+fn weight_column(group: u32, o: u32, k: u32, end: u32) -> vec4<f32> {
+    return vec4(
+        weight(group, o, k, end),
+        weight(group, o + 1u, k, end),
+        weight(group, o + 2u, k, end),
+        weight(group, o + 3u, k, end),
+    );
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        weight_column(group, i, k, end),
+        weight_column(group, i, k + 1u, end),
+        weight_column(group, i, k + 2u, end),
+        weight_column(group, i, k + 3u, end),
+    );
+}
+
+/// Where the pixel's window begins: image, row, column.
+fn corner(pixel: u32) -> vec3<i32> {
+    let row = i32(pixel / Q % P * SH) - i32(PH);
+    let column = i32(pixel % Q * SW) - i32(PW);
+    // No row of a pixel past the end lies in the input.
+    return select(vec3(0, -0x40000000, 0), vec3(i32(pixel / (P * Q)), row, column), pixel < COLUMNS);
+}
+
+fn input(group: u32, at: vec3<i32>, k: u32, end: u32) -> f32 {
+    let row = at.y + i32(k / KW % KH * DH);
+    let column = at.z + i32(k % KW * DW);
+    if k < end && row >= 0 && row < i32(H) && column >= 0 && column < i32(W) {
+        let plane = u32(at.x) * C + group * GROUP_C + k / TAPS;
+        return x[(plane * H + u32(row)) * W + u32(column)];
+    }
+    return 0.0;
+}
+
+fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    let at_0 = corner(j);
+    let at_1 = corner(j + 1u);
+    let at_2 = corner(j + 2u);
+    let at_3 = corner(j + 3u);
+    return mat4x4(
+#for R in 4
+        vec4(
+            input(group, at_0, k + ${R}u, end),
+            input(group, at_1, k + ${R}u, end),
+            input(group, at_2, k + ${R}u, end),
+            input(group, at_3, k + ${R}u, end),
+        ),
+#endfor
+    );
+}
+
+fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
+#for R in 4
+    if j + ${R}u < COLUMNS {
+        let pixel_${R} = j + ${R}u;
+        let plane_${R} = pixel_${R} / (P * Q) * O + group * GROUP_O + i;
+        put_sum(part, plane_${R} * P * Q + pixel_${R} % (P * Q), sums[${R}]);
+    }
+#endfor
+}

@@ -1,0 +1,89 @@
+// `conv2d_grad_input` as a product for each group: rows are input channels, columns the pixels of all inputs, and the reduction runs
+// over the weights that an input meets, o, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are
+// needed.
+//
+// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW] → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
+//
+// Defines: those of shared/gemm, and of `conv2d` without WG
+//          SUMS whole or parts
+
+#include "shared/conv2d_gemm"
+
+const ROWS: u32 = GROUP_C;
+const COLUMNS: u32 = N * H * W;
+const DEPTH: u32 = GROUP_O * TAPS;
+const RESULT: u32 = N * C * H * W;
+
+@group(0) @binding(0) var<storage, read> dy: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>;
+
+fn weight(group: u32, c: u32, k: u32, end: u32) -> f32 {
+    if c < GROUP_C && k < end {
+        return w[((group * GROUP_O + k / TAPS) * GROUP_C + c) * TAPS + k % TAPS];
+    }
+    return 0.0;
+}
+
+fn weight_column(group: u32, c: u32, k: u32, end: u32) -> vec4<f32> {
+    return vec4(
+        weight(group, c, k, end),
+        weight(group, c + 1u, k, end),
+        weight(group, c + 2u, k, end),
+        weight(group, c + 3u, k, end),
+    );
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        weight_column(group, i, k, end),
+        weight_column(group, i, k + 1u, end),
+        weight_column(group, i, k + 2u, end),
+        weight_column(group, i, k + 3u, end),
+    );
+}
+
+/// The pixel's image, and its row and column in the padded input.
+fn place(pixel: u32) -> vec3<u32> {
+    return vec3(pixel / (H * W), pixel / W % H + PH, pixel % W + PW);
+}
+
+fn cotangent(group: u32, pixel: u32, at: vec3<u32>, k: u32, end: u32) -> f32 {
+    let row = i32(at.y) - i32(k / KW % KH * DH);
+    let column = i32(at.z) - i32(k % KW * DW);
+    if k < end && pixel < COLUMNS && row >= 0 && column >= 0 {
+        let p = u32(row) / SH;
+        let q = u32(column) / SW;
+        if p * SH == u32(row) && q * SW == u32(column) && p < P && q < Q {
+            let plane = at.x * O + group * GROUP_O + k / TAPS;
+            return dy[(plane * P + p) * Q + q];
+        }
+    }
+    return 0.0;
+}
+
+fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    let at_0 = place(j);
+    let at_1 = place(j + 1u);
+    let at_2 = place(j + 2u);
+    let at_3 = place(j + 3u);
+    return mat4x4(
+#for R in 4
+        vec4(
+            cotangent(group, j, at_0, k + ${R}u, end),
+            cotangent(group, j + 1u, at_1, k + ${R}u, end),
+            cotangent(group, j + 2u, at_2, k + ${R}u, end),
+            cotangent(group, j + 3u, at_3, k + ${R}u, end),
+        ),
+#endfor
+    );
+}
+
+fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
+#for R in 4
+    if j + ${R}u < COLUMNS {
+        let pixel_${R} = j + ${R}u;
+        let plane_${R} = pixel_${R} / (H * W) * C + group * GROUP_C + i;
+        put_sum(part, plane_${R} * H * W + pixel_${R} % (H * W), sums[${R}]);
+    }
+#endfor
+}

@@ -1,0 +1,78 @@
+// `conv2d_grad_weight` as a product for each group: rows are output channels, columns the weights of an output, c, i, j, and the
+// reduction runs over the pixels of all outputs, in parts, since results are few; see shared/gemm. The columns are never in memory:
+// blocks are gathered as they are needed.
+//
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+//
+// Defines: those of shared/gemm, and of `conv2d` without WG
+//          SUMS whole or parts
+
+#include "shared/conv2d_gemm"
+
+const ROWS: u32 = GROUP_O;
+const COLUMNS: u32 = GROUP_C * TAPS;
+const DEPTH: u32 = N * P * Q;
+const RESULT: u32 = O * GROUP_C * TAPS;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> dy: array<f32>;
+
+fn cotangent(group: u32, o: u32, pixel: u32, end: u32) -> f32 {
+    if o < GROUP_O && pixel < end {
+        return dy[(pixel / (P * Q) * O + group * GROUP_O + o) * P * Q + pixel % (P * Q)];
+    }
+    return 0.0;
+}
+
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+#for R in 4
+        vec4(
+            cotangent(group, i, k + ${R}u, end),
+            cotangent(group, i + 1u, k + ${R}u, end),
+            cotangent(group, i + 2u, k + ${R}u, end),
+            cotangent(group, i + 3u, k + ${R}u, end),
+        ),
+#endfor
+    );
+}
+
+/// Channel, row and column of a weight.
+fn tap(column: u32) -> vec3<u32> {
+    return vec3(column / TAPS, column / KW % KH, column % KW);
+}
+
+fn input(group: u32, column: u32, tap: vec3<u32>, pixel: u32, end: u32) -> f32 {
+    let h = i32(pixel / Q % P * SH + tap.y * DH) - i32(PH);
+    let v = i32(pixel % Q * SW + tap.z * DW) - i32(PW);
+    if column < COLUMNS && pixel < end && h >= 0 && h < i32(H) && v >= 0 && v < i32(W) {
+        let plane = pixel / (P * Q) * C + group * GROUP_C + tap.x;
+        return x[(plane * H + u32(h)) * W + u32(v)];
+    }
+    return 0.0;
+}
+
+fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    let tap_0 = tap(j);
+    let tap_1 = tap(j + 1u);
+    let tap_2 = tap(j + 2u);
+    let tap_3 = tap(j + 3u);
+    return mat4x4(
+#for R in 4
+        vec4(
+            input(group, j, tap_0, k + ${R}u, end),
+            input(group, j + 1u, tap_1, k + ${R}u, end),
+            input(group, j + 2u, tap_2, k + ${R}u, end),
+            input(group, j + 3u, tap_3, k + ${R}u, end),
+        ),
+#endfor
+    );
+}
+
+fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
+#for R in 4
+    if j + ${R}u < COLUMNS {
+        put_sum(part, (group * GROUP_O + i) * COLUMNS + j + ${R}u, sums[${R}]);
+    }
+#endfor
+}

@@ -1,0 +1,160 @@
+// y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
+//
+// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up (SUMS parts).
+//
+// Defines: those of shared/gemm
+//          SUMS          whole or parts
+//          BATCH, M, N, K
+//          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
+//          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
+//          A_ELEM, B_ELEM        vec4<f32> where four neighbours can be read at once: along the axis of stride 1 the extent is a
+//                                multiple of 4, and so are the other stride and every beginning; else f32
+
+#include "shared/gemm"
+#if SUMS == whole
+#include "shared/epilogue"
+#endif
+
+const BATCH: u32 = ${BATCH};
+const ROWS: u32 = ${M};
+const COLUMNS: u32 = ${N};
+const DEPTH: u32 = ${K};
+const A_ROW: u32 = ${A_ROW};
+const A_COL: u32 = ${A_COL};
+const B_ROW: u32 = ${B_ROW};
+const B_COL: u32 = ${B_COL};
+
+@group(0) @binding(0) var<storage, read> lhs: array<${A_ELEM}>;
+@group(0) @binding(1) var<storage, read> rhs: array<${B_ELEM}>;
+#if SUMS == parts
+@group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+#endif
+
+fn lhs_at(b: u32, i: u32, k: u32) -> u32 {
+    let begin: u32 = ${A_BATCH};
+    return begin + i * A_ROW + k * A_COL;
+}
+
+fn rhs_at(b: u32, k: u32, j: u32) -> u32 {
+    let begin: u32 = ${B_BATCH};
+    return begin + k * B_ROW + j * B_COL;
+}
+
+#if A_ELEM == f32
+fn a_element(b: u32, i: u32, k: u32, end: u32) -> f32 {
+    if i < ROWS && k < end {
+        return lhs[lhs_at(b, i, k)];
+    }
+    return 0.0;
+}
+
+fn a_column(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
+    return vec4(
+        a_element(b, i, k, end),
+        a_element(b, i + 1u, k, end),
+        a_element(b, i + 2u, k, end),
+        a_element(b, i + 3u, k, end),
+    );
+}
+
+fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        a_column(b, i, k, end),
+        a_column(b, i, k + 1u, end),
+        a_column(b, i, k + 2u, end),
+        a_column(b, i, k + 3u, end),
+    );
+}
+#else
+/// Four neighbours: from column k on of row i, or from row i on of column k.
+fn a_line(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
+    if i < ROWS && k < end {
+        return lhs[lhs_at(b, i, k) / 4u];
+    }
+    return vec4<f32>();
+}
+
+fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
+#if A_ALONG == k
+    return transpose(mat4x4(
+        a_line(b, i, k, end),
+        a_line(b, i + 1u, k, end),
+        a_line(b, i + 2u, k, end),
+        a_line(b, i + 3u, k, end),
+    ));
+#else
+    return mat4x4(
+        a_line(b, i, k, end),
+        a_line(b, i, k + 1u, end),
+        a_line(b, i, k + 2u, end),
+        a_line(b, i, k + 3u, end),
+    );
+#endif
+}
+#endif
+
+#if B_ELEM == f32
+fn b_element(b: u32, k: u32, j: u32, end: u32) -> f32 {
+    if j < COLUMNS && k < end {
+        return rhs[rhs_at(b, k, j)];
+    }
+    return 0.0;
+}
+
+fn b_row(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
+    return vec4(
+        b_element(b, k, j, end),
+        b_element(b, k, j + 1u, end),
+        b_element(b, k, j + 2u, end),
+        b_element(b, k, j + 3u, end),
+    );
+}
+
+fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+    return mat4x4(
+        b_row(b, k, j, end),
+        b_row(b, k + 1u, j, end),
+        b_row(b, k + 2u, j, end),
+        b_row(b, k + 3u, j, end),
+    );
+}
+#else
+/// Four neighbours: from row k on of column j, or from column j on of row k.
+fn b_line(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
+    if j < COLUMNS && k < end {
+        return rhs[rhs_at(b, k, j) / 4u];
+    }
+    return vec4<f32>();
+}
+
+fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
+#if B_ALONG == k
+    return transpose(mat4x4(
+        b_line(b, k, j, end),
+        b_line(b, k, j + 1u, end),
+        b_line(b, k, j + 2u, end),
+        b_line(b, k, j + 3u, end),
+    ));
+#else
+    return mat4x4(
+        b_line(b, k, j, end),
+        b_line(b, k + 1u, j, end),
+        b_line(b, k + 2u, j, end),
+        b_line(b, k + 3u, j, end),
+    );
+#endif
+}
+#endif
+
+fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
+    let at = ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
+#for C in 4
+    if j + ${C}u < COLUMNS {
+#if SUMS == whole
+        store(at + ${C}u, sums[${C}]);
+#else
+        parts[at + ${C}u] = sums[${C}];
+#endif
+    }
+#endfor
+}

@@ -1,0 +1,67 @@
+// What matrix units must get right before kernels use them: products of f16, summed in f32.
+//
+// FORM direct: y[0] = a · b and y[1] = aᵀ · b for 16×16 matrices of f16 in storage; one subgroup. Bindings: a, b → y.
+//
+// FORM shared: y = a · b for 64×64 matrices of f32, rounded to f16 on their way through workgroup memory, 16 KB; one workgroup
+// of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
+//
+// Defines: FORM     direct or shared
+//          SUBGROUP invocations of a subgroup, at most 64
+
+enable f16;
+enable wgpu_cooperative_matrix;
+
+const SUBGROUP: u32 = ${SUBGROUP};
+
+#if FORM == direct
+@group(0) @binding(0) var<storage, read> a: array<f16>;
+@group(0) @binding(1) var<storage, read> b: array<f16>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(SUBGROUP)
+fn main() {
+    // `coopLoadT` reads rows, `coopLoad` columns.
+    let rows = coopLoadT<coop_mat16x16<f16, A>>(&a[0], 16u);
+    let columns = coopLoad<coop_mat16x16<f16, A>>(&a[0], 16u);
+    let right = coopLoadT<coop_mat16x16<f16, B>>(&b[0], 16u);
+    var product: coop_mat16x16<f32, C>;
+    product = coopMultiplyAdd(rows, right, product);
+    coopStoreT(product, &y[0], 16u);
+    var transposed: coop_mat16x16<f32, C>;
+    transposed = coopMultiplyAdd(columns, right, transposed);
+    coopStoreT(transposed, &y[256], 16u);
+}
+#else
+const SIDE: u32 = 64u;
+const WG: u32 = 4u * SUBGROUP;
+
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+var<workgroup> a_tile: array<f16, SIDE * SIDE>;
+var<workgroup> b_tile: array<f16, SIDE * SIDE>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    for (var e = lane; e < SIDE * SIDE; e += WG) {
+        a_tile[e] = f16(a[e]);
+        b_tile[e] = f16(b[e]);
+    }
+    workgroupBarrier();
+    let row = lane / SUBGROUP * 16u;
+    for (var column = 0u; column < SIDE; column += 16u) {
+        var sum: coop_mat16x16<f32, C>;
+        for (var k = 0u; k < SIDE; k += 16u) {
+            // Named, because naga's SPIR-V writer does not take them inside of the call.
+            let a_at = row * SIDE + k;
+            let b_at = k * SIDE + column;
+            let left = coopLoadT<coop_mat16x16<f16, A>>(&a_tile[a_at], SIDE);
+            let right = coopLoadT<coop_mat16x16<f16, B>>(&b_tile[b_at], SIDE);
+            sum = coopMultiplyAdd(left, right, sum);
+        }
+        let y_at = row * SIDE + column;
+        coopStoreT(sum, &y[y_at], SIDE);
+    }
+}
+#endif

@@ -1,0 +1,52 @@
+// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for each of 36 products f, with m the rows of the product and k its
+// reduction: output and input channels, or for the gradient with respect to the input the other way round, the taps turned.
+//
+// Bindings: w[O,C,3,3] → u[36,K,M]. One invocation transforms the weights of a pair of channels; ⌈O·C/WG⌉ workgroups.
+//
+// Defines: WG, O, C
+//          FORM forward or grad_input
+
+#include "shared/grid"
+#include "shared/winograd"
+
+const WG: u32 = ${WG};
+const O: u32 = ${O};
+const C: u32 = ${C};
+
+@group(0) @binding(0) var<storage, read> w: array<f32>;
+@group(0) @binding(1) var<storage, read_write> u: array<f32>;
+
+fn tap(pair: u32, i: u32, j: u32) -> f32 {
+#if FORM == forward
+    return w[pair * 9u + i * 3u + j];
+#else
+    return w[pair * 9u + 8u - i * 3u - j];
+#endif
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = workgroup_index(workgroup, workgroups) * WG + lane;
+    if index >= O * C {
+        return;
+    }
+#if FORM == forward
+    // Neighbours write side by side.
+    let pair = index % O * C + index / O;
+#else
+    let pair = index;
+#endif
+#for J in 3
+    let column_${J} = of_weight(tap(pair, 0u, ${J}u), tap(pair, 1u, ${J}u), tap(pair, 2u, ${J}u));
+#endfor
+#for I in 6
+    let row_${I} = of_weight(column_0[${I}], column_1[${I}], column_2[${I}]);
+#for J in 6
+    u[(${I}u * 6u + ${J}u) * O * C + index] = row_${I}[${J}];
+#endfor
+#endfor
+}
