@@ -83,7 +83,7 @@ fn step_of<M: FromSeed + Layer>(device: &Device, optimizer: &mut dyn Optimizer) 
 
 fn golden_step(device: &Device) -> Outcome {
     let dump = step_of::<Tiny>(device, &mut AdamW::new(0.01))?;
-    golden::check(if device.is_gpu() { "plan_step_gpu" } else { "plan_step_cpu" }, &dump)
+    golden::check_plan(if device.is_gpu() { "plan_step_gpu" } else { "plan_step_cpu" }, &dump)
 }
 
 /// The lines of a dump that compute something: where the results go, with their bytes, and what is computed.
@@ -274,7 +274,8 @@ fn same_bits_of_long_sums(device: &Device) -> Outcome {
     assert_ne!(first.2, first.3);
     if device.is_gpu() {
         let dumps = device.plan_dumps().concat();
-        assert!(dumps.contains("[reduce×48, reduce×1]"), "no sum was split: {dumps}");
+        let is_split = |line: &str| line.contains("sum{") && line.matches("reduce×").count() > 1;
+        assert!(dumps.lines().any(is_split), "no sum was split: {dumps}");
     }
     Ok(())
 }
