@@ -34,6 +34,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "max_pool2d"
     "max_pool2d_grad"
     "pad"
+    "peaks"
     "pointwise"
     "random_uniform"
     "reduce"
@@ -42,6 +43,8 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/epilogue"
     "shared/float"
     "shared/gemm"
+    "shared/gemm_matrix"
+    "shared/gemm_scalar"
     "shared/grid"
     "shared/math"
     "shared/prologue"
@@ -81,6 +84,7 @@ const TRUSTED: &[&str] = &[
     "max_pool2d",
     "max_pool2d_grad",
     "pad",
+    "peaks",
     "pointwise",
     "random_uniform",
     "reduce",

@@ -43,7 +43,7 @@ fn main(
                 continue;
             }
             for (var c = 0u; c < GROUP_C; c++) {
-                let x_at = ((n * C + first_c + c) * H + u32(row)) * W + u32(column);
+                let x_at = ((n * CHANNELS + first_c + c) * H + u32(row)) * W + u32(column);
                 let w_at = ((o * GROUP_C + c) * KH + i) * KW + j;
                 sum += x[x_at] * w[w_at];
             }

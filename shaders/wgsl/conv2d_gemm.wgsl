@@ -17,10 +17,8 @@ const RESULT: u32 = N * O * P * Q;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 fn weight(group: u32, o: u32, k: u32, end: u32) -> f32 {
-    if o < GROUP_O && k < end {
-        return w[(group * GROUP_O + o) * DEPTH + k];
-    }
-    return 0.0;
+    let there = is_row(o) && is_term(k, end);
+    return select(0.0, w[select(0u, (group * GROUP_O + o) * DEPTH + k, there)], there);
 }
 
 fn weight_column(group: u32, o: u32, k: u32, end: u32) -> vec4<f32> {
@@ -46,17 +44,16 @@ fn corner(pixel: u32) -> vec3<i32> {
     let row = i32(pixel / Q % P * SH) - i32(PH);
     let column = i32(pixel % Q * SW) - i32(PW);
     // No row of a pixel past the end lies in the input.
-    return select(vec3(0, -0x40000000, 0), vec3(i32(pixel / (P * Q)), row, column), pixel < COLUMNS);
+    return select(vec3(0, -0x40000000, 0), vec3(i32(pixel / (P * Q)), row, column), is_column(pixel));
 }
 
 fn input(group: u32, at: vec3<i32>, k: u32, end: u32) -> f32 {
     let row = at.y + i32(k / KW % KH * DH);
     let column = at.z + i32(k % KW * DW);
-    if k < end && row >= 0 && row < i32(H) && column >= 0 && column < i32(W) {
-        let plane = u32(at.x) * C + group * GROUP_C + k / TAPS;
-        return x[(plane * H + u32(row)) * W + u32(column)];
-    }
-    return 0.0;
+    // Negative numbers are large ones.
+    let there = is_term(k, end) && u32(row) < H && u32(column) < W;
+    let plane = u32(at.x) * CHANNELS + group * GROUP_C + k / TAPS;
+    return select(0.0, x[select(0u, (plane * H + u32(row)) * W + u32(column), there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
@@ -78,7 +75,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 
 fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
 #for R in 4
-    if j + ${R}u < COLUMNS {
+    if is_column(j + ${R}u) {
         let pixel_${R} = j + ${R}u;
         let plane_${R} = pixel_${R} / (P * Q) * O + group * GROUP_O + i;
         put_sum(part, plane_${R} * P * Q + pixel_${R} % (P * Q), sums[${R}]);

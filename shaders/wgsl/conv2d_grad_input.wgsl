@@ -21,13 +21,13 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = workgroup_index(workgroup, workgroups) * WG + lane;
-    if index >= N * C * H * W {
+    if index >= N * CHANNELS * H * W {
         return;
     }
     let column = index % W;
     let row = index / W % H;
-    let c = index / (H * W) % C;
-    let n = index / (C * H * W);
+    let c = index / (H * W) % CHANNELS;
+    let n = index / (CHANNELS * H * W);
     let first_o = c / GROUP_C * GROUP_O;
 
     var sum = 0.0;

@@ -12,16 +12,15 @@
 const ROWS: u32 = GROUP_C;
 const COLUMNS: u32 = N * H * W;
 const DEPTH: u32 = GROUP_O * TAPS;
-const RESULT: u32 = N * C * H * W;
+const RESULT: u32 = N * CHANNELS * H * W;
 
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 fn weight(group: u32, c: u32, k: u32, end: u32) -> f32 {
-    if c < GROUP_C && k < end {
-        return w[((group * GROUP_O + k / TAPS) * GROUP_C + c) * TAPS + k % TAPS];
-    }
-    return 0.0;
+    let there = is_row(c) && is_term(k, end);
+    let at = ((group * GROUP_O + k / TAPS) * GROUP_C + c) * TAPS + k % TAPS;
+    return select(0.0, w[select(0u, at, there)], there);
 }
 
 fn weight_column(group: u32, c: u32, k: u32, end: u32) -> vec4<f32> {
@@ -50,15 +49,12 @@ fn place(pixel: u32) -> vec3<u32> {
 fn cotangent(group: u32, pixel: u32, at: vec3<u32>, k: u32, end: u32) -> f32 {
     let row = i32(at.y) - i32(k / KW % KH * DH);
     let column = i32(at.z) - i32(k % KW * DW);
-    if k < end && pixel < COLUMNS && row >= 0 && column >= 0 {
-        let p = u32(row) / SH;
-        let q = u32(column) / SW;
-        if p * SH == u32(row) && q * SW == u32(column) && p < P && q < Q {
-            let plane = at.x * O + group * GROUP_O + k / TAPS;
-            return dy[(plane * P + p) * Q + q];
-        }
-    }
-    return 0.0;
+    // Negative numbers are large ones.
+    let p = u32(row) / SH;
+    let q = u32(column) / SW;
+    let there = is_term(k, end) && is_column(pixel) && p * SH == u32(row) && q * SW == u32(column) && p < P && q < Q;
+    let plane = at.x * O + group * GROUP_O + k / TAPS;
+    return select(0.0, dy[select(0u, (plane * P + p) * Q + q, there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
@@ -80,9 +76,9 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 
 fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
 #for R in 4
-    if j + ${R}u < COLUMNS {
+    if is_column(j + ${R}u) {
         let pixel_${R} = j + ${R}u;
-        let plane_${R} = pixel_${R} / (H * W) * C + group * GROUP_C + i;
+        let plane_${R} = pixel_${R} / (H * W) * CHANNELS + group * GROUP_C + i;
         put_sum(part, plane_${R} * H * W + pixel_${R} % (H * W), sums[${R}]);
     }
 #endfor

@@ -39,7 +39,7 @@ fn main(
         let row = input_row(p, i);
         let column = input_column(q, j);
         if row >= 0 && column >= 0 {
-            let x_at = ((n * C + c) * H + u32(row)) * W + u32(column);
+            let x_at = ((n * CHANNELS + c) * H + u32(row)) * W + u32(column);
             let dy_at = ((n * O + o) * P + p) * Q + q;
             sum += x[x_at] * dy[dy_at];
         }

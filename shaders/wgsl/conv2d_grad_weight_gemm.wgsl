@@ -18,10 +18,9 @@ const RESULT: u32 = O * GROUP_C * TAPS;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
 
 fn cotangent(group: u32, o: u32, pixel: u32, end: u32) -> f32 {
-    if o < GROUP_O && pixel < end {
-        return dy[(pixel / (P * Q) * O + group * GROUP_O + o) * P * Q + pixel % (P * Q)];
-    }
-    return 0.0;
+    let there = is_row(o) && is_term(pixel, end);
+    let at = (pixel / (P * Q) * O + group * GROUP_O + o) * P * Q + pixel % (P * Q);
+    return select(0.0, dy[select(0u, at, there)], there);
 }
 
 fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
@@ -45,11 +44,10 @@ fn tap(column: u32) -> vec3<u32> {
 fn input(group: u32, column: u32, tap: vec3<u32>, pixel: u32, end: u32) -> f32 {
     let h = i32(pixel / Q % P * SH + tap.y * DH) - i32(PH);
     let v = i32(pixel % Q * SW + tap.z * DW) - i32(PW);
-    if column < COLUMNS && pixel < end && h >= 0 && h < i32(H) && v >= 0 && v < i32(W) {
-        let plane = pixel / (P * Q) * C + group * GROUP_C + tap.x;
-        return x[(plane * H + u32(h)) * W + u32(v)];
-    }
-    return 0.0;
+    // Negative numbers are large ones.
+    let there = is_column(column) && is_term(pixel, end) && u32(h) < H && u32(v) < W;
+    let plane = pixel / (P * Q) * CHANNELS + group * GROUP_C + tap.x;
+    return select(0.0, x[select(0u, (plane * H + u32(h)) * W + u32(v), there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
@@ -71,7 +69,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 
 fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
 #for R in 4
-    if j + ${R}u < COLUMNS {
+    if is_column(j + ${R}u) {
         put_sum(part, (group * GROUP_O + i) * COLUMNS + j + ${R}u, sums[${R}]);
     }
 #endfor

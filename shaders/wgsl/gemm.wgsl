@@ -1,9 +1,11 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
 //
-// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up (SUMS parts).
+// Bindings: lhs, rhs, on matrix units peaks → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
+// (SUMS parts).
 //
 // Defines: those of shared/gemm
 //          SUMS          whole or parts
+//          SUMS_AT       the binding of parts
 //          BATCH, M, N, K
 //          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
 //          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
@@ -27,7 +29,7 @@ const B_COL: u32 = ${B_COL};
 @group(0) @binding(0) var<storage, read> lhs: array<${A_ELEM}>;
 @group(0) @binding(1) var<storage, read> rhs: array<${B_ELEM}>;
 #if SUMS == parts
-@group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+@group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<f32>;
 #endif
 
 fn lhs_at(b: u32, i: u32, k: u32) -> u32 {
@@ -42,10 +44,8 @@ fn rhs_at(b: u32, k: u32, j: u32) -> u32 {
 
 #if A_ELEM == f32
 fn a_element(b: u32, i: u32, k: u32, end: u32) -> f32 {
-    if i < ROWS && k < end {
-        return lhs[lhs_at(b, i, k)];
-    }
-    return 0.0;
+    let there = is_row(i) && is_term(k, end);
+    return select(0.0, lhs[select(0u, lhs_at(b, i, k), there)], there);
 }
 
 fn a_column(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
@@ -68,10 +68,8 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 #else
 /// Four neighbours: from column k on of row i, or from row i on of column k.
 fn a_line(b: u32, i: u32, k: u32, end: u32) -> vec4<f32> {
-    if i < ROWS && k < end {
-        return lhs[lhs_at(b, i, k) / 4u];
-    }
-    return vec4<f32>();
+    let there = is_row(i) && is_term(k, end);
+    return select(vec4<f32>(), lhs[select(0u, lhs_at(b, i, k) / 4u, there)], there);
 }
 
 fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
@@ -95,10 +93,8 @@ fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
 
 #if B_ELEM == f32
 fn b_element(b: u32, k: u32, j: u32, end: u32) -> f32 {
-    if j < COLUMNS && k < end {
-        return rhs[rhs_at(b, k, j)];
-    }
-    return 0.0;
+    let there = is_column(j) && is_term(k, end);
+    return select(0.0, rhs[select(0u, rhs_at(b, k, j), there)], there);
 }
 
 fn b_row(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
@@ -121,10 +117,8 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #else
 /// Four neighbours: from row k on of column j, or from column j on of row k.
 fn b_line(b: u32, k: u32, j: u32, end: u32) -> vec4<f32> {
-    if j < COLUMNS && k < end {
-        return rhs[rhs_at(b, k, j) / 4u];
-    }
-    return vec4<f32>();
+    let there = is_column(j) && is_term(k, end);
+    return select(vec4<f32>(), rhs[select(0u, rhs_at(b, k, j) / 4u, there)], there);
 }
 
 fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
@@ -149,7 +143,7 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
     let at = ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
 #for C in 4
-    if j + ${C}u < COLUMNS {
+    if is_column(j + ${C}u) {
 #if SUMS == whole
         store(at + ${C}u, sums[${C}]);
 #else

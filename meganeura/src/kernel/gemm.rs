@@ -1,31 +1,61 @@
 //! Matrix products on a GPU: the tilings of the shared WGSL product, and which of them suits a shape.
 
-use super::launch::{Binding, Caps, Kind, Launch, Variant, define, offset};
+use super::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define, offset};
 use crate::Layout;
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tiling {
-    /// The name of the variants that are tiled so.
-    pub name: &'static str,
-    /// Invocations down and across a tile.
-    invocations: [usize; 2],
-    /// Blocks of 4×4 elements that each of them computes, down and across.
+    name: &'static str,
+    units: Units,
+    /// Invocations, or on matrix units subgroups, down and across a tile.
+    workers: [usize; 2],
+    /// Blocks of 4×4, or on matrix units fragments of 16×16, that each of them computes, down and across.
     blocks: [usize; 2],
     /// Elements along the reduction that are in workgroup memory at a time.
     depth: usize,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Units {
+    Scalar,
+    /// With so many halves of workgroup memory.
+    Matrix {
+        halves: usize,
+    },
+}
+
+const fn scalar(name: &'static str, workers: [usize; 2], blocks: [usize; 2], depth: usize) -> Tiling {
+    Tiling { name, units: Units::Scalar, workers, blocks, depth }
+}
+
+const fn matrix(name: &'static str, workers: [usize; 2], blocks: [usize; 2], halves: usize) -> Tiling {
+    Tiling { name, units: Units::Matrix { halves }, workers, blocks, depth: 32 }
+}
+
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = Tiling { name: "tile 128", invocations: [16, 8], blocks: [2, 4], depth: 16 };
-/// The same in half the workgroup memory.
-const LARGE_SHALLOW: Tiling = Tiling { name: "tile 128 shallow", depth: 8, ..LARGE };
+const LARGE: Tiling = scalar("tile 128", [16, 8], [2, 4], 16);
+/// The same in half the workgroup memory, and the better one where neighbours of both operands lie across the reduction.
+const LARGE_SHALLOW: Tiling = scalar("tile 128 shallow", [16, 8], [2, 4], 8);
 /// 64×64: four times as many workgroups.
-const MEDIUM: Tiling = Tiling { name: "tile 64", invocations: [8, 8], blocks: [2, 2], depth: 16 };
-/// The same in half the workgroup memory.
-const MEDIUM_SHALLOW: Tiling = Tiling { name: "tile 64 shallow", depth: 8, ..MEDIUM };
+const MEDIUM: Tiling = scalar("tile 64", [8, 8], [2, 2], 16);
+const MEDIUM_SHALLOW: Tiling = scalar("tile 64 shallow", [8, 8], [2, 2], 8);
 /// 32×32, for small matrices.
-const SMALL: Tiling = Tiling { name: "tile 32", invocations: [8, 8], blocks: [1, 1], depth: 16 };
+const SMALL: Tiling = scalar("tile 32", [8, 8], [1, 1], 16);
+
+/// 128×256 on matrix units.
+const MATRIX_WIDE: Tiling = matrix("matrix 128×256", [2, 4], [4, 4], 1);
+/// 128×128.
+const MATRIX_LARGE: Tiling = matrix("matrix 128", [2, 2], [4, 4], 1);
+/// 64×256, where rows are few.
+const MATRIX_FLAT: Tiling = matrix("matrix 64×256", [1, 4], [4, 4], 1);
+/// 64×128.
+const MATRIX_MEDIUM: Tiling = matrix("matrix 64×128", [2, 2], [2, 4], 2);
+/// 64×64.
+const MATRIX_SMALL: Tiling = matrix("matrix 64", [2, 2], [2, 2], 2);
+
+/// Maxima of each operand that the scales on matrix units are made of.
+const PEAKS: usize = 128;
 
 /// Extents of a batch of products `[M,K]·[K,N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,23 +68,27 @@ pub struct Product {
     pub n: usize,
     /// Terms of each sum.
     pub k: usize,
+    /// Whether neighbours in memory lie across the reduction, in both operands.
+    pub across: bool,
 }
 
 /// A tiling, and the number of parts that the reduction is cut into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// The tiling.
-    pub tiling: Tiling,
+    tiling: Tiling,
     /// Parts of the reduction, each with workgroups of its own.
     pub parts: usize,
-    /// Steps of the reduction that are written out in a row.
+    /// Terms that scalar loops add in a row.
     unroll: usize,
+    /// Invocations of a subgroup.
+    subgroup: usize,
 }
 
 impl Tiling {
     /// Rows and columns of a tile.
     fn extent(&self) -> [usize; 2] {
-        [0, 1].map(|axis| 4 * self.blocks[axis] * self.invocations[axis])
+        let side = if self.units == Units::Scalar { 4 } else { 16 };
+        [0, 1].map(|axis| side * self.blocks[axis] * self.workers[axis])
     }
 
     /// Workgroups for one part of the reduction.
@@ -63,70 +97,99 @@ impl Tiling {
         product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
     }
 
-    /// Bytes of workgroup memory: two halves, each line of four one longer than the tile.
+    /// Bytes of workgroup memory: lines of four along the tile, a little longer than it.
     fn memory(&self) -> usize {
         let [rows, columns] = self.extent();
-        2 * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16
+        match self.units {
+            Units::Scalar => 2 * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
+            Units::Matrix { halves } => {
+                let sums = self.workers[0] * self.workers[1] * 16 * 20 * 4;
+                halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + sums
+            }
+        }
+    }
+
+    fn invocations(&self, caps: &Caps) -> usize {
+        let each = if self.units == Units::Scalar { 1 } else { caps.subgroup.1 as usize };
+        self.workers[0] * self.workers[1] * each
     }
 
     fn fits(&self, caps: &Caps) -> bool {
-        self.memory() <= caps.workgroup_memory && self.invocations[0] * self.invocations[1] <= caps.workgroup_size
-    }
-}
-
-impl Choice {
-    /// What the shared product's holes are filled with.
-    #[must_use]
-    pub fn defines(&self) -> Vec<(&'static str, String)> {
-        let Tiling { invocations: [tm, tn], blocks: [fm, fn_], depth, .. } = self.tiling;
-        let [rows, columns] = self.tiling.extent();
-        define![
-            TM: tm, TN: tn, FM: fm, FN: fn_, BK: depth, UNROLL: self.unroll, PARTS: self.parts,
-            LOADS: (rows + columns) * depth / (16 * tm * tn),
-        ]
+        let [rows, columns] = self.extent();
+        let invocations = self.invocations(caps);
+        // Blocks are loaded by all invocations alike.
+        self.memory() <= caps.workgroup_memory
+            && invocations <= caps.workgroup_size
+            && ((rows + columns) * self.depth).is_multiple_of(16 * invocations)
     }
 
-    /// The number of workgroups.
-    #[must_use]
-    pub fn workgroups(&self, product: Product) -> usize {
-        self.parts * self.tiling.tiles(product)
+    /// Into how many parts the reduction is cut, so that about `wanted` workgroups run, each over `least` terms at least.
+    fn parts(&self, product: Product, wanted: usize, least: usize) -> usize {
+        (wanted / self.tiles(product)).clamp(1, (product.k / least).clamp(1, 32))
     }
 }
 
 impl Product {
-    /// Ways to tile this, best first; never empty.
+    /// Ways to tile this, best first; never empty. `cut` says whether the reduction may be cut.
     ///
-    /// A tile of 128 wins where there are enough of them for every multiprocessor; else smaller ones do, and where even those
-    /// are few, the reduction is cut into parts.
+    /// The table, for a device of its own (others are kept busy by fewer workgroups):
+    ///
+    /// | smaller extent | workgroups, parts counted | tiling |
+    /// |---|---|---|
+    /// | above 64 | 96 or more of 128×128 | 128×128, cut into parts of 256 terms or more to reach 160 |
+    /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
+    /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
     #[must_use]
-    pub fn choices(self, caps: &Caps) -> Vec<Choice> {
-        // Workgroups that keep a device of this kind busy.
+    pub fn choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
         let busy = match caps.kind {
             Kind::Discrete => 128,
             Kind::Integrated => 16,
             Kind::Software => 1,
         };
+        let small = self.m.min(self.n);
+        let (shallow, deep) = ([LARGE_SHALLOW, MEDIUM_SHALLOW], [LARGE, MEDIUM]);
+        let ([large, medium], [other_large, other_medium]) =
+            if self.across { (shallow, deep) } else { (deep, shallow) };
+        let parts = |tiling: &Tiling, wanted, least| if cut { tiling.parts(self, wanted, least) } else { 1 };
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
-        let mut order = vec![LARGE, LARGE_SHALLOW, MEDIUM, MEDIUM_SHALLOW, SMALL];
-        order.retain(|tiling| tiling.fits(caps));
-        let enough = |tiling: &Tiling| {
-            let side = tiling.extent()[0];
-            let small = self.m.min(self.n);
-            tiling.tiles(self) >= busy && (small > side / 2 || *tiling == SMALL)
-        };
-        let best = order.iter().position(enough).unwrap_or(order.len() - 1);
-        order[..=best].rotate_right(1);
-        let parts = |tiling: &Tiling| {
-            // Each part should keep a few steps of the reduction; the sums of the parts cost a pass over the result.
-            let most = self.k / (8 * tiling.depth);
-            (2 * busy / tiling.tiles(self)).clamp(1, most.clamp(1, 32))
-        };
-        let mut choices: Vec<_> = order.iter().map(|&tiling| Choice { tiling, parts: 1, unroll }).collect();
-        let cut = parts(&order[0]);
-        if cut > 1 {
-            choices.insert(0, Choice { tiling: order[0], parts: cut, unroll });
+        let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 as usize };
+
+        let mut choices = Vec::new();
+        if caps.matrix {
+            let wide = self.across || self.m <= 64;
+            let order = match (small, wide) {
+                (..=32, _) => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_FLAT, MATRIX_WIDE],
+                (..=64, _) => [MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_LARGE, MATRIX_WIDE],
+                (_, true) => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT],
+                (_, false) => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT],
+            };
+            let order: Vec<_> = order.into_iter().filter(|tiling| tiling.fits(caps)).collect();
+            let of = |tiling: &Tiling| parts(tiling, 2 * busy, 256);
+            let enough = |tiling: &&Tiling| tiling.tiles(self) * of(tiling) >= busy;
+            let best = order.iter().find(enough).or_else(|| order.iter().max_by_key(|t| t.tiles(self)));
+            choices.extend(best.map(|tiling| choice(*tiling, of(tiling))));
+            choices.extend(order.iter().filter(|tiling| Some(*tiling) != best).map(|tiling| choice(*tiling, 1)));
+            if !choices.is_empty() {
+                return choices;
+            }
         }
+        let of_large = parts(&large, busy * 5 / 4, 256);
+        let of_medium = parts(&medium, busy * 9 / 2, 128);
+        let of_small = parts(&SMALL, busy * 4, 64);
+        let (first, rest) = if small > 64 && large.tiles(self) * of_large >= busy * 3 / 4 {
+            ((large, of_large), [other_large, medium, other_medium, SMALL])
+        } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
+            ((medium, of_medium), [other_medium, large, other_large, SMALL])
+        } else {
+            ((SMALL, of_small), [medium, large, other_medium, other_large])
+        };
+        choices.push(choice(first.0, first.1));
+        if first.1 > 1 {
+            choices.push(choice(first.0, 1));
+        }
+        choices.extend(rest.into_iter().map(|tiling| choice(tiling, 1)));
+        choices.retain(|choice| choice.tiling.fits(caps));
         choices
     }
 }
@@ -141,59 +204,132 @@ pub enum Sums {
 }
 
 impl Choice {
-    /// The launch of the shared product on strided operands `a [B…,M,K]` and `b [B…,K,N]`.
+    /// The variant's name.
     #[must_use]
-    pub fn launch(&self, product: Product, [a, b]: [(Binding, &Layout); 2], sums: Sums) -> Launch {
-        let Product { batch, m, n, k } = product;
-        let mut defines = self.defines();
-        defines.extend(operands([a.1, b.1]));
-        defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
-        // Neighbours that are read together: along the reduction, unless those across it are neighbours in memory.
-        let (_, [a_row, a_col]) = strides(a.1);
-        let (_, [_, b_col]) = strides(b.1);
-        let (a_down, b_across) = (a_row == 1 && a_col != 1, b_col == 1);
-        let element = |fours| if fours { "vec4<f32>" } else { "f32" };
+    pub fn name(&self) -> &'static str {
+        match (self.tiling.name, self.parts) {
+            (name, 1) => name,
+            ("tile 128", _) => "tile 128, split",
+            ("tile 128 shallow", _) => "tile 128 shallow, split",
+            ("tile 64", _) => "tile 64, split",
+            ("tile 64 shallow", _) => "tile 64 shallow, split",
+            ("tile 32", _) => "tile 32, split",
+            _ => "matrix, split",
+        }
+    }
+
+    /// The number of workgroups.
+    #[must_use]
+    pub fn workgroups(&self, product: Product) -> usize {
+        self.parts * self.tiling.tiles(product)
+    }
+
+    /// A launch of `kernel`, which includes the shared product, with these defines besides the product's. `across` says for
+    /// each operand whether its neighbours in memory lie across the reduction.
+    #[must_use]
+    pub fn launch(
+        &self,
+        kernel: &'static str,
+        mut defines: Vec<(&'static str, String)>,
+        product: Product,
+        operands: [Binding; 2],
+        across: [bool; 2],
+        sums: Sums,
+    ) -> Launch {
+        let Tiling { units, workers, blocks, depth, .. } = self.tiling;
+        let [rows, columns] = self.tiling.extent();
+        let loads = |invocations: usize| (rows + columns) * depth / (16 * invocations);
+        let [down, over] = workers;
+        let mut bindings: Vec<_> = operands.into();
+        match units {
+            Units::Scalar => {
+                defines.extend(define![UNITS: "scalar", TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
+                defines.extend(define![LOADS: loads(down * over)]);
+            }
+            Units::Matrix { halves } => {
+                bindings.push(Binding::Scratch(0));
+                defines.extend(define![UNITS: "matrix", SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
+                defines.extend(define![SUBGROUP: self.subgroup, LOADS: loads(down * over * self.subgroup)]);
+            }
+        }
         defines.extend(define![
-            A_ALONG: if a_down { "row" } else { "k" },
-            B_ALONG: if b_across { "column" } else { "k" },
-            A_ELEM: element(reads_fours(a.1, usize::from(!a_down))),
-            B_ELEM: element(reads_fours(b.1, usize::from(b_across))),
+            FM: blocks[0], FN: blocks[1], PARTS: self.parts,
+            A_ALONG: if across[0] { "row" } else { "k" }, B_ALONG: if across[1] { "column" } else { "k" },
         ]);
-        let launch = Launch::new("gemm", defines, (0, 0), self.workgroups(product));
-        sums.bind(launch, vec![a.0, b.0])
-    }
-
-    /// A variant that launches `kernel`, which includes the shared product, with these defines besides its own, and adds up
-    /// the parts if the reduction is cut. It reads operands 0 and 1.
-    #[must_use]
-    pub fn variant(&self, product: Product, launch: impl FnOnce(Sums) -> Launch) -> Variant {
-        if self.parts == 1 {
-            return Variant::simple(self.tiling.name, launch(Sums::Whole));
-        }
-        let elements = product.batch * product.m * product.n;
-        Variant {
-            name: "tiles, split",
-            launches: vec![launch(Sums::Scratch(0)), sum_parts(self.parts, elements)],
-            scratch: vec![self.parts * elements],
-        }
-    }
-}
-
-impl Sums {
-    /// The launch with these operands, and its sums bound and defined.
-    #[must_use]
-    pub fn bind(self, mut launch: Launch, operands: Vec<Binding>) -> Launch {
-        launch.bindings = operands;
-        let sums = if self == Self::Whole { "whole" } else { "parts" };
-        launch.defines.push(("SUMS", sums.into()));
-        match self {
-            Self::Whole => launch.stores_through_epilogue(),
-            Self::Scratch(at) => {
-                launch.bindings.push(Binding::Scratch(at));
+        let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product));
+        match sums {
+            Sums::Whole => {
+                launch.bindings = bindings;
+                launch.defines.extend(define![SUMS: "whole"]);
+                launch.stores_through_epilogue()
+            }
+            Sums::Scratch(at) => {
+                launch.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);
+                bindings.push(Binding::Scratch(at));
+                launch.bindings = bindings;
                 launch
             }
         }
     }
+
+    /// A variant that computes `product` of operands 0 and 1 into result 0 by the launch that is made for where the sums go. On
+    /// matrix units the operands' peaks are found first; the parts of a cut reduction are added up at the end.
+    #[must_use]
+    pub fn variant(&self, product: Product, x: &[Argument], launch: impl FnOnce(Sums) -> Launch) -> Variant {
+        let (mut launches, mut scratch) = (Vec::new(), Vec::new());
+        if self.tiling.units != Units::Scalar {
+            launches.push(peaks(x));
+            scratch.push(2 * PEAKS);
+        }
+        if self.parts == 1 {
+            launches.push(launch(Sums::Whole));
+        } else {
+            let (at, elements) = (scratch.len(), product.batch * product.m * product.n);
+            launches.extend([launch(Sums::Scratch(at)), sum_parts(self.parts, elements, at)]);
+            scratch.push(self.parts * elements);
+        }
+        Variant { name: self.name(), launches, scratch }
+    }
+
+    /// The launch of the plain product on strided operands `a [B…,M,K]` and `b [B…,K,N]`.
+    #[must_use]
+    pub fn strided(&self, product: Product, [a, b]: [(Binding, &Layout); 2], sums: Sums) -> Launch {
+        let Product { batch, m, n, k, .. } = product;
+        let across = lie_across([a.1, b.1]);
+        let element = |fours| if fours { "vec4<f32>" } else { "f32" };
+        let mut defines = operands([a.1, b.1]);
+        defines.extend(define![
+            BATCH: batch, M: m, N: n, K: k,
+            A_ELEM: element(reads_fours(a.1, usize::from(!across[0]))),
+            B_ELEM: element(reads_fours(b.1, usize::from(across[1]))),
+        ]);
+        self.launch("gemm", defines, product, [a.0, b.0], across, sums)
+    }
+}
+
+/// For each operand whether its neighbours in memory lie across the reduction rather than along it.
+#[must_use]
+pub fn lie_across([a, b]: [&Layout; 2]) -> [bool; 2] {
+    let (_, [a_row, a_col]) = strides(a);
+    let (_, [_, b_col]) = strides(b);
+    [a_row == 1 && a_col != 1, b_col == 1]
+}
+
+/// The launch that finds the peaks of operands 0 and 1.
+fn peaks(x: &[Argument]) -> Launch {
+    // All that a view could show, so that the elements need no order.
+    let reach = |argument: &Argument| {
+        let layout = argument.layout;
+        let shape = layout.shape();
+        let steps = shape.dims().iter().zip(layout.strides());
+        layout.offset() + steps.map(|(&extent, &stride)| (extent - 1) * stride).sum::<usize>() + 1
+    };
+    let lens = [reach(&x[0]), reach(&x[1])];
+    let fours = |len: usize| if len.is_multiple_of(4) { ("vec4<f32>", len / 4) } else { ("f32", len) };
+    let [(a, a_len), (b, b_len)] = lens.map(fours);
+    let defines = define![WG: 256, GROUPS: PEAKS, A_ELEM: a, A_LEN: a_len, B_ELEM: b, B_LEN: b_len];
+    let launch = Launch::new("peaks", defines, (0, 0), PEAKS);
+    Launch { bindings: vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)], ..launch }
 }
 
 /// The batch axes of an operand, and the strides of its rows and columns.
@@ -224,10 +360,9 @@ fn reads_fours(layout: &Layout, axis: usize) -> bool {
     along == 1 && fours(extent) && fours(across) && fours(batch.offset()) && batch.strides().iter().all(|&s| fours(s))
 }
 
-/// The launch that adds up the parts of a reduction, which are in scratch 0, into result 0.
-#[must_use]
-pub fn sum_parts(parts: usize, elements: usize) -> Launch {
+/// The launch that adds up the parts of a reduction, which are in a scratch buffer, into result 0.
+fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
     let defines = define![WG: 256, PARTS: parts, LEN: elements];
     let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(256));
-    Launch { bindings: vec![Binding::Scratch(0), Binding::Output(0)], ..launch }.stores_through_epilogue()
+    Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
 }

@@ -147,10 +147,11 @@ impl Kernel for Matmul {
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let (a, b) = (&x[0].layout, &x[1].layout);
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
-        let product = Product { batch, m, n, k };
+        let across = gemm::lie_across([a, b]) == [true, true];
+        let product = Product { batch, m, n, k, across };
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
-        let tiled = |choice: Choice| choice.variant(product, |sums| choice.launch(product, read, sums));
-        let mut variants: Vec<_> = product.choices(caps).into_iter().map(tiled).collect();
+        let tiled = |choice: Choice| choice.variant(product, x, |sums| choice.strided(product, read, sums));
+        let mut variants: Vec<_> = product.choices(caps, true).into_iter().map(tiled).collect();
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);
         let dot = Launch::new("matmul_dot", defines, (2, 1), batch * m * n).stores_through_epilogue();

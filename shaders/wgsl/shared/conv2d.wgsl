@@ -2,8 +2,8 @@
 
 #include "shared/window"
 
-const C: u32 = ${C};
+const CHANNELS: u32 = ${C};
 const O: u32 = ${O};
 /// Channels of a group, in and out.
-const GROUP_C: u32 = C / ${G};
+const GROUP_C: u32 = CHANNELS / ${G};
 const GROUP_O: u32 = O / ${G};

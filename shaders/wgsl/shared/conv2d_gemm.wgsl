@@ -1,10 +1,11 @@
 // What convolutions as products share: their geometry, and where the sums go. The kernel that includes this says how many elements
 // the result has, RESULT.
 //
-// Defines: SUMS whole, to the epilogue, or parts, to a buffer parts[part,RESULT] which another kernel adds up
+// Defines: SUMS    whole, to the epilogue, or parts, to a buffer parts[part,RESULT] which another kernel adds up
+//          SUMS_AT the binding of parts
 
-#include "shared/conv2d"
 #include "shared/gemm"
+#include "shared/conv2d"
 #if SUMS == whole
 #include "shared/epilogue"
 #endif
@@ -18,7 +19,7 @@ fn put_sum(part: u32, at: u32, sum: f32) {
     store(at, sum);
 }
 #else
-@group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+@group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<f32>;
 
 fn put_sum(part: u32, at: u32, sum: f32) {
     parts[part * RESULT + at] = sum;

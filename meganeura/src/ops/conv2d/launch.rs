@@ -9,7 +9,7 @@
 
 use super::Geometry;
 use crate::kernel::gemm::{Choice, Product, Sums};
-use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define};
 use crate::{Layout, Shape};
 
 /// The products of Winograd's tiles.
@@ -30,21 +30,25 @@ pub(super) enum Pass {
 }
 
 /// Ways to compute a pass, best first.
-pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
-    let mut choices = product.choices(caps);
+    let mut choices = product.choices(caps, true);
     if caps.kind == Kind::Software {
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
         choices.truncate(1);
     }
-    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
+    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)).collect();
     let plain = plain(pass, g);
     let few = pass == Pass::GradWeight && product.m * product.n <= 256;
     let lone_channels = product.m < 4 || product.k < 4;
     variants.insert(if few || lone_channels { 0 } else { variants.len() }, plain);
     if let Some(winograd) = winograd(pass, g, caps) {
         let work = product.batch * product.m * product.n * product.k;
-        let pays = caps.kind != Kind::Software && work >= WINOGRAD_WORK && g.c.min(g.o) >= 16 && g.p.min(g.q) >= 3;
+        let pays = !caps.matrix
+            && caps.kind != Kind::Software
+            && work >= WINOGRAD_WORK
+            && g.c.min(g.o) >= 16
+            && g.p.min(g.q) >= 3;
         variants.insert(if pays { 0 } else { variants.len() }, winograd);
     }
     variants
@@ -59,7 +63,7 @@ fn product(pass: Pass, g: &Geometry) -> Product {
         Pass::GradInput => [c, g.n * g.h * g.w, o * taps],
         Pass::GradWeight => [o, c * taps, pixels],
     };
-    Product { batch: g.groups, m, n, k }
+    Product { batch: g.groups, m, n, k, across: false }
 }
 
 fn plain(pass: Pass, g: &Geometry) -> Variant {
@@ -73,19 +77,14 @@ fn plain(pass: Pass, g: &Geometry) -> Variant {
     Variant::simple(name, Launch::new(kernel, defines, (2, 1), workgroups).stores_through_epilogue())
 }
 
-fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {
-    let (kernel, a_along, b_along) = match pass {
-        Pass::Forward => ("conv2d_gemm", "k", "column"),
-        Pass::GradInput => ("conv2d_grad_input_gemm", "row", "column"),
-        Pass::GradWeight => ("conv2d_grad_weight_gemm", "k", "k"),
+fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Product) -> Variant {
+    let (kernel, across) = match pass {
+        Pass::Forward => ("conv2d_gemm", [false, true]),
+        Pass::GradInput => ("conv2d_grad_input_gemm", [true, true]),
+        Pass::GradWeight => ("conv2d_grad_weight_gemm", [false, false]),
     };
-    choice.variant(product, |sums| {
-        let mut defines = choice.defines();
-        defines.extend(g.defines());
-        defines.extend(define![A_ALONG: a_along, B_ALONG: b_along]);
-        let launch = Launch::new(kernel, defines, (0, 0), choice.workgroups(product));
-        sums.bind(launch, vec![Binding::Input(0), Binding::Input(1)])
-    })
+    let operands = [Binding::Input(0), Binding::Input(1)];
+    choice.variant(product, x, |sums| choice.launch(kernel, g.defines(), product, operands, across, sums))
 }
 
 /// A launch over so many invocations that reads one buffer and writes another.
@@ -119,6 +118,11 @@ impl Images {
     }
 }
 
+/// The same device without matrix units: rounding to f16 between Winograd's transforms would be amplified.
+fn scalar(caps: &Caps) -> Caps {
+    Caps { matrix: false, ..*caps }
+}
+
 fn winograd(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
     let options = g.options();
     let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
@@ -143,8 +147,8 @@ fn winograd(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
             let padding = pad.map(signed);
             let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
             let tiles = images.tiles();
-            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles };
-            let choice = product.choices(caps).swap_remove(0);
+            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles, across: false };
+            let choice = product.choices(&scalar(caps), true).swap_remove(0);
             let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
             let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
             let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
@@ -154,7 +158,7 @@ fn winograd(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
                     bindings: vec![Binding::Input(1), Binding::Scratch(1)],
                     ..transform("winograd_grad_output", cotangents, g.o * tiles)
                 },
-                choice.launch(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
+                choice.strided(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
                 Launch {
                     bindings: vec![Binding::Scratch(2), Binding::Output(0)],
                     ..transform("winograd_grad_weight", define![O: g.o, C: g.c, PARTS: choice.parts], g.o * g.c)
@@ -179,9 +183,9 @@ fn winograd_product(
     caps: &Caps,
 ) -> Variant {
     let (tiles, depth) = (images.tiles(), images.channels);
-    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth };
+    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, across: true };
     // The way back adds no parts up.
-    let choice = product.choices(caps).into_iter().find(|choice| choice.parts == 1).expect("some are not cut");
+    let choice = product.choices(&scalar(caps), false).swap_remove(0);
     let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
     let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));
     let [p, q] = images.outputs;
@@ -191,7 +195,7 @@ fn winograd_product(
             ..transform("winograd_weight", define![O: g.o, C: g.c, FORM: form], g.o * g.c)
         },
         images.transform(input, Binding::Scratch(1)),
-        choice.launch(product, [(Binding::Scratch(0), &u), (Binding::Scratch(1), &v)], Sums::Scratch(2)),
+        choice.strided(product, [(Binding::Scratch(0), &u), (Binding::Scratch(1), &v)], Sums::Scratch(2)),
         Launch {
             bindings: vec![Binding::Scratch(2), Binding::Output(0)],
             ..transform("winograd_output", define![N: images.n, O: rows, P: p, Q: q], rows * tiles)
