@@ -56,6 +56,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/winograd"
     "shared/winograd_tiles"
     "softmax"
+    "softmax_parts"
     "sum_parts"
     "winograd_grad_output"
     "winograd_grad_weight"
@@ -91,6 +92,7 @@ const TRUSTED: &[&str] = &[
     "random_uniform",
     "reduce",
     "softmax",
+    "softmax_parts",
     "sum_parts",
     "winograd_grad_output",
     "winograd_grad_weight",

@@ -2,10 +2,12 @@
 // loss = lse − ((1 − SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]), lse = ln Σ_c exp(x[c]).
 // Computed on x − max: the weights of x sum to one, and what is subtracted cancels. A label past the end gives NaN.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], lse[ROWS,INNER]. A segment of LANES invocations
-// computes a loss; ⌈ROWS·INNER·LANES/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], lse[ROWS,INNER]; with PARTS > 1, also what
+// `softmax_parts` gave, peak, mass and drift, are read. A segment of LANES invocations computes a loss; ⌈ROWS·INNER·LANES/WG⌉
+// workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
+//          PARTS, CHUNK  the parts that a row was split into: (PARTS − 1)·CHUNK < CLASSES ≤ PARTS·CHUNK
 
 #include "shared/epilogue"
 #include "shared/grid"
@@ -16,10 +18,19 @@ const ROWS: u32 = ${ROWS};
 const CLASSES: u32 = ${CLASSES};
 const INNER: u32 = ${INNER};
 const SMOOTH: f32 = ${SMOOTH};
+const PARTS: u32 = ${PARTS};
+const CHUNK: u32 = ${CHUNK};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
+#if PARTS == 1
 @group(0) @binding(2) var<storage, read_write> lse: array<f32>;
+#else
+@group(0) @binding(2) var<storage, read> peak: array<f32>;
+@group(0) @binding(3) var<storage, read> mass: array<f32>;
+@group(0) @binding(4) var<storage, read> drift: array<f32>;
+@group(0) @binding(5) var<storage, read_write> lse: array<f32>;
+#endif
 
 fn element(row: u32, c: u32) -> f32 {
     return x[(row / INNER * CLASSES + c) * INNER + row % INNER];
@@ -40,19 +51,34 @@ fn main(
     let row = min(wanted, ROWS * INNER - 1u);
     let member = member_of(lane);
 
+    var sum_exp = 0.0;
+    var sum = 0.0;
+#if PARTS == 1
     var largest = element(row, 0u);
     for (var c = member; c < CLASSES; c += LANES) {
         largest = m_max(largest, element(row, c));
     }
     let shift = segment_max(lane, largest);
 
-    var sum_exp = 0.0;
-    var sum = 0.0;
     for (var c = member; c < CLASSES; c += LANES) {
         let value = element(row, c) - shift;
         sum_exp += exp(value);
         sum += value;
     }
+#else
+    var largest = peak[row];
+    for (var p = member; p < PARTS; p += LANES) {
+        largest = m_max(largest, peak[p * ROWS * INNER + row]);
+    }
+    let shift = segment_max(lane, largest);
+
+    for (var p = member; p < PARTS; p += LANES) {
+        let at = p * ROWS * INNER + row;
+        let below = peak[at] - shift;
+        sum_exp += mass[at] * exp(below);
+        sum += drift[at] + f32(min(CHUNK, CLASSES - p * CHUNK)) * below;
+    }
+#endif
     let log_sum = log(segment_sum(lane, sum_exp));
     let total = segment_sum(lane, sum);
 

@@ -1,20 +1,31 @@
 // y[o,l,i] = exp(x[o,l,i] − m) / Σ_l exp(x[o,l,i] − m) with m = max over l of x[o,l,i]; LOG 1: its logarithm.
 //
-// Bindings: x[OUTER,LEN,INNER] → y[OUTER,LEN,INNER]. A segment of LANES invocations computes the row of one o and i;
-// ⌈OUTER·INNER·LANES/WG⌉ workgroups.
+// Bindings: x[OUTER,LEN,INNER] → y[OUTER,LEN,INNER]; with PARTS > 1, x and what `softmax_parts` gave, peak and mass → y. A segment
+// of LANES invocations computes the row of one o and i, or a part of it, CHUNK elements long; PARTS·⌈OUTER·INNER·LANES/WG⌉
+// workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
+//          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
 
 #include "shared/epilogue"
 #include "shared/grid"
 #include "shared/segments"
 
 const WG: u32 = ${WG};
-const OUTER: u32 = ${OUTER};
 const LEN: u32 = ${LEN};
 const INNER: u32 = ${INNER};
+const ROWS: u32 = ${OUTER} * INNER;
+const PARTS: u32 = ${PARTS};
+const CHUNK: u32 = ${CHUNK};
+const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
+#if PARTS == 1
+// Nothing else is read.
+#else
+@group(0) @binding(1) var<storage, read> peak: array<f32>;
+@group(0) @binding(2) var<storage, read> mass: array<f32>;
+#endif
 
 fn place(row: u32, l: u32) -> u32 {
     return (row / INNER * LEN + l) * INNER + row % INNER;
@@ -30,15 +41,16 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let first = workgroup_index(workgroup, workgroups) * SEGMENTS;
-    if first >= OUTER * INNER {
+    let index = workgroup_index(workgroup, workgroups);
+    if index >= PARTS * BLOCKS {
         return;
     }
-    let wanted = first + segment_of(lane);
+    let wanted = index % BLOCKS * SEGMENTS + segment_of(lane);
     // Those without a row of their own must still meet the others: they repeat the last, and write nothing.
-    let row = min(wanted, OUTER * INNER - 1u);
+    let row = min(wanted, ROWS - 1u);
     let member = member_of(lane);
 
+#if PARTS == 1
     var largest = element(row, 0u);
     for (var l = member; l < LEN; l += LANES) {
         largest = m_max(largest, element(row, l));
@@ -49,6 +61,18 @@ fn main(
     for (var l = member; l < LEN; l += LANES) {
         sum += exp(element(row, l) - shift);
     }
+#else
+    var largest = peak[row];
+    for (var p = member; p < PARTS; p += LANES) {
+        largest = m_max(largest, peak[p * ROWS + row]);
+    }
+    let shift = segment_max(lane, largest);
+
+    var sum = 0.0;
+    for (var p = member; p < PARTS; p += LANES) {
+        sum += mass[p * ROWS + row] * exp(peak[p * ROWS + row] - shift);
+    }
+#endif
     let total = segment_sum(lane, sum);
 
     if wanted != row {
@@ -56,7 +80,8 @@ fn main(
     }
     // Said here, because a compiler may take x − x for 0 whatever x is.
     let none = !is_finite(shift);
-    for (var l = member; l < LEN; l += LANES) {
+    let first = index / BLOCKS * CHUNK;
+    for (var l = first + member; l < min(first + CHUNK, LEN); l += LANES) {
 #if LOG == 1
         store(place(row, l), select(element(row, l) - shift - log(total), quiet_nan(), none));
 #else

@@ -200,13 +200,22 @@ fn profile(device: &Device) -> Outcome {
     }
     let numbers = run()?;
     let profile = device.last_profile()?;
-    let names: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name)).collect();
-    assert_eq!(names, [(0, "matmul"), (1, "softmax"), (2, "pointwise")]);
-    let variants = profile.launches.iter().map(|launch| launch.variant);
-    assert_eq!(variants.map(str::is_empty).collect::<Vec<_>>(), [!device.is_gpu(), !device.is_gpu(), true]);
+    let launches: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name, launch.variant)).collect();
+    if device.is_gpu() {
+        // How many launches the product takes, and of what, is the device's choice. The last stores the softmax's `tanh`.
+        let (last, product) = launches.split_last().expect("something ran");
+        assert!(
+            !product.is_empty() && product.iter().all(|launch| launch.0 == 0 && !launch.1.is_empty()),
+            "{launches:?}"
+        );
+        assert_eq!((last.0, last.1), (1, "softmax"));
+        assert!(launches.iter().all(|launch| !launch.2.is_empty()), "{launches:?}");
+    } else {
+        assert_eq!(launches, [(0, "matmul", ""), (1, "softmax", ""), (2, "pointwise", "")]);
+    }
     assert_eq!(profile.total, profile.launches.iter().map(|launch| launch.duration).sum());
     assert!(!profile.total.is_zero() && profile.total.as_secs() < 100, "{profile}");
-    assert!(profile.to_string().contains("× matmul") && profile.to_string().ends_with("in all\n"), "{profile}");
+    assert!(profile.to_string().contains("× softmax") && profile.to_string().ends_with("in all\n"), "{profile}");
     // It can be read again, and stays when later runs are not timed; those give the same numbers.
     device.set_profiling(false)?;
     assert_eq!(run()?, numbers);
@@ -214,7 +223,7 @@ fn profile(device: &Device) -> Outcome {
     // More launches than one set of stamps holds.
     device.set_profiling(true)?;
     let y = Tape::new(device).input(&tensor(device, "x", [3])?);
-    let y = (0..2100).fold(y, |y, _| y.softmax(0).tanh());
+    let y = (0..4200).fold(y, |y, _| y.softmax(0));
     y.to_vec()?;
     assert_eq!(device.last_profile()?.launches.len(), 4200);
     Ok(())

@@ -178,7 +178,7 @@ fn golden_linear(device: &Device) -> Outcome {
     let dump = &device.plan_dumps()[0];
     // Forward a launch for each layer, backward a product for each operand, and a sum for each bias.
     assert_eq!(device.stats().launches, 2 + 4 + 2, "{dump}");
-    golden::check("plan_linear_gpu", dump)
+    golden::check_plan("plan_linear_gpu", dump)
 }
 
 fn golden_group_norm(device: &Device) -> Outcome {
@@ -200,7 +200,7 @@ fn golden_group_norm(device: &Device) -> Outcome {
     assert_eq!(forward.split(" = ").next().unwrap_or("").matches("f32[2, 6, 4, 4]").count(), 1, "{dump}");
     // Forward the sum and the block; backward the block's gradient, two sums over the batch, and the convolution's.
     assert_eq!(device.stats().launches, 6, "{dump}");
-    golden::check("plan_group_norm_gpu", dump)
+    golden::check_plan("plan_group_norm_gpu", dump)
 }
 
 fn reductions(device: &Device) -> Outcome {

@@ -64,13 +64,21 @@ impl Layer for LayerNorm {
                 None => error,
             });
         }
-        // Each example is a group, and each of its elements a channel.
+        // Each example is a group of one channel. Elements as channels would bring their weights along, but their gradients
+        // are sums over examples, which reductions are better at.
         let count = self.shape.elements();
-        let examples = x.reshape([x.shape().elements() / count, count]);
-        let weight = scale_or(self.weight.as_ref(), 1.0, x, count);
-        let bias = scale_or(self.bias.as_ref(), 0.0, x, count);
-        let centred = near_zero(&examples, &examples.slice(1, 0..1));
-        centred.group_norm(1, self.eps, &weight, &bias).reshape(x.shape())
+        let examples = x.reshape([x.shape().elements() / count, 1, count]);
+        let centred = near_zero(&examples, &examples.slice(2, 0..1));
+        let (one, zero) = (scale_or(None, 1.0, x, 1), scale_or(None, 0.0, x, 1));
+        let y = centred.group_norm(1, self.eps, &one, &zero).reshape(x.shape());
+        let y = match &self.weight {
+            Some(weight) => y * x.param(weight),
+            None => y,
+        };
+        match &self.bias {
+            Some(bias) => y + x.param(bias),
+            None => y,
+        }
     }
 }
 

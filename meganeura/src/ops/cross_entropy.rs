@@ -2,10 +2,10 @@
 
 use std::panic::Location;
 
-use super::softmax::{around, row_variants};
+use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
@@ -79,6 +79,9 @@ impl Primitive for CrossEntropy {
             case(&[3, 300], 0.0),
             case(&[133, 10], 0.1),
             case(&[2, 40, 3, 5], 0.2),
+            // so many classes that they are split
+            case(&[3, 16_500], 0.1),
+            case(&[1, 1100, 7], 0.3),
         ]
     }
 }
@@ -117,10 +120,22 @@ impl Kernel for CrossEntropy {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (rows, classes, inner) = around(x[0].ty.shape, 1);
-        let mut defines = define![ROWS: rows, CLASSES: classes, INNER: inner];
-        defines.push(("SMOOTH", literal(self.smoothing.0)));
-        row_variants("cross_entropy", &defines, (2, 2), (rows, classes, inner))
+        Rows::forms(x[0].ty.shape, 1).iter().map(|(name, rows)| self.variant(name, rows, x[0].ty.shape)).collect()
+    }
+}
+
+impl CrossEntropy {
+    fn variant(&self, name: &'static str, form: &Rows, x: Shape) -> Variant {
+        let (rows, classes, inner) = around(x, 1);
+        let mut defines = form.segments.defines(classes, form.parts);
+        defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
+        let mut launch = Launch::new("cross_entropy", defines, (2, 2), form.blocks()).stores_through_epilogue();
+        if form.parts == 1 {
+            return Variant::simple(name, launch);
+        }
+        let (parts, scratch) = form.parts_launch(3);
+        launch.bindings.splice(2..2, (0..3).map(Binding::Scratch));
+        Variant { name, launches: vec![parts, launch], scratch }
     }
 }
 

@@ -21,6 +21,7 @@ mod pointwise;
 mod pool;
 mod random;
 mod reduce;
+mod segments;
 mod softmax;
 mod view;
 

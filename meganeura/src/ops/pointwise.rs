@@ -134,13 +134,13 @@ table! {
     /// `1/(1 + e⁻ˣ)`
     Sigmoid "sigmoid" (x) T::ONE / (T::ONE + (-x).exp()); "m_sigmoid(x)"; |y, dy| [(dy * (y - y.square()))];
     /// `max(x, 0)`; NaN stays NaN, the derivative at 0 is 0.
-    Relu "relu" (x) if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, x <= 0.0)";
+    Relu "relu" (x) if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, is_at_most_zero(x))";
         |y, dy| [(y.le(&y.constant(0.0)).select(&y.constant(0.0), dy))];
     /// `x` above 0, `a·x` below.
-    LeakyRelu "leaky_relu" (x, a) if x <= T::ZERO { a * x } else { x }; "select(x, a * x, x <= 0.0)";
+    LeakyRelu "leaky_relu" (x, a) if x <= T::ZERO { a * x } else { x }; "select(x, a * x, is_at_most_zero(x))";
         |y, dy| [(x.le(&x.constant(0.0)).select(&(a * dy), dy)), (x.le(&x.constant(0.0)).select(&(x * dy), &x.constant(0.0)))];
     /// `x` above 0, `a(eˣ − 1)` below.
-    Elu "elu" (x, a) if x <= T::ZERO { a * x.exp_m1() } else { x }; "select(x, a * m_expm1(x), x <= 0.0)";
+    Elu "elu" (x, a) if x <= T::ZERO { a * x.exp_m1() } else { x }; "select(x, a * m_expm1(x), is_at_most_zero(x))";
         |y, dy| [
             (x.le(&x.constant(0.0)).select(&(dy * a * x.exp()), dy)),
             (x.le(&x.constant(0.0)).select(&(dy * x.expm1()), &x.constant(0.0)))
@@ -185,24 +185,24 @@ table! {
             (a.eq(&a.constant(0.0)).select(&a.constant(0.0), &(dy * y * a.log())))
         ];
     /// 1 where `a = b`, else 0.
-    Eq "eq" (a, b) truth(a == b); "select(0.0, 1.0, a == b)"; |y, dy| [none, none];
+    Eq "eq" (a, b) truth(a == b); "select(0.0, 1.0, a == b && !any_nan(a, b))"; |y, dy| [none, none];
     /// 1 where `a ≠ b`, else 0.
-    Ne "ne" (a, b) truth(a != b); "select(0.0, 1.0, a != b)"; |y, dy| [none, none];
+    Ne "ne" (a, b) truth(a != b); "select(0.0, 1.0, a != b || any_nan(a, b))"; |y, dy| [none, none];
     /// 1 where `a < b`, else 0.
-    Lt "lt" (a, b) truth(a < b); "select(0.0, 1.0, a < b)"; |y, dy| [none, none];
+    Lt "lt" (a, b) truth(a < b); "select(0.0, 1.0, a < b && !any_nan(a, b))"; |y, dy| [none, none];
     /// 1 where `a ≤ b`, else 0.
-    Le "le" (a, b) truth(a <= b); "select(0.0, 1.0, a <= b)"; |y, dy| [none, none];
+    Le "le" (a, b) truth(a <= b); "select(0.0, 1.0, a <= b && !any_nan(a, b))"; |y, dy| [none, none];
     /// 1 where `a > b`, else 0.
-    Gt "gt" (a, b) truth(a > b); "select(0.0, 1.0, a > b)"; |y, dy| [none, none];
+    Gt "gt" (a, b) truth(a > b); "select(0.0, 1.0, a > b && !any_nan(a, b))"; |y, dy| [none, none];
     /// 1 where `a ≥ b`, else 0.
-    Ge "ge" (a, b) truth(a >= b); "select(0.0, 1.0, a >= b)"; |y, dy| [none, none];
+    Ge "ge" (a, b) truth(a >= b); "select(0.0, 1.0, a >= b && !any_nan(a, b))"; |y, dy| [none, none];
     /// `a` where `c` is not 0, else `b`.
-    Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, c == 0.0)";
+    Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
         |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
     /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 1 on the bounds themselves; outside, the gradient
     /// goes to the bound.
     Clamp "clamp" (x, lo, hi) if x < lo { lo } else if x > hi { hi } else { x };
-        "select(select(x, hi, x > hi), lo, x < lo)";
+        "select(select(select(x, hi, x > hi), lo, x < lo), x, is_nan(x))";
         |y, dy| [
             ((x.lt(lo) + x.gt(hi)).select(&x.constant(0.0), dy)),
             (x.lt(lo).select(dy, &x.constant(0.0))),

@@ -7,7 +7,6 @@ use std::panic::Location;
 
 use rayon::prelude::*;
 
-pub(super) use self::forms::lanes;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};

@@ -1,8 +1,8 @@
 //! Softmax and its logarithm along an axis.
 
-use super::reduce::lanes;
+use super::segments::Segments;
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -22,32 +22,68 @@ pub(super) fn around(shape: Shape, axis: usize) -> (usize, usize, usize) {
     (dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product())
 }
 
-/// The ways to launch a kernel that works on rows, the best one first. One invocation takes a row where those are short, or
-/// plenty; else a few do, up to a whole workgroup: neighbours where the row's elements lie side by side, and where rows do
-/// (with an axis after theirs), a row of the workgroup apart. `defines` are the kernel's, less those of `shared/segments`.
-pub(super) fn row_variants(
-    kernel: &'static str,
-    defines: &[(&'static str, String)],
-    bindings: (usize, usize),
-    (outer, len, inner): (usize, usize, usize),
-) -> Vec<Variant> {
-    let rows = outer.saturating_mul(inner);
-    let serial = ("serial", 64, 1, 0);
-    let neighbours = ("rows", 256, lanes(len), 0);
-    let across = ("columns", 256, 256 / inner.min(64).next_power_of_two(), 1);
-    let forms = match (len, inner) {
-        (..4, _) => [serial, neighbours, across],
-        (_, 1) => [neighbours, serial, across],
-        _ if len <= 32 || rows >= 1 << 16 => [serial, across, neighbours],
-        _ => [across, serial, neighbours],
-    };
-    let variant = |(name, group, lanes, across): (&'static str, usize, usize, u32)| {
-        let mut defines = defines.to_vec();
-        defines.extend(define![WG: group, LANES: lanes, ACROSS: across]);
-        let launch = Launch::new(kernel, defines, bindings, rows.div_ceil(group / lanes));
-        Variant::simple(name, launch.stores_through_epilogue())
-    };
-    forms.map(variant).into()
+/// The extents around a row, and how rows are worked on.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    outer: usize,
+    pub(super) len: usize,
+    inner: usize,
+    pub(super) segments: Segments,
+    /// More than one where rows are split: `softmax_parts` runs first.
+    pub(super) parts: usize,
+}
+
+impl Rows {
+    /// The ways to work on rows, with their names, the best one first: an invocation a row where rows are short or plenty, else
+    /// a few, up to a workgroup; a split of long ones where there are few.
+    pub(super) fn forms(shape: Shape, axis: usize) -> [(&'static str, Self); 4] {
+        let (outer, len, inner) = around(shape, axis);
+        let rows = outer.saturating_mul(inner);
+        let of = |segments, parts| Self { outer, len, inner, segments, parts };
+        let serial = ("serial", of(Segments::SERIAL, 1));
+        // Neighbours share a row whose elements lie side by side; where rows do, with an axis after theirs, they take those.
+        let neighbours = ("rows", of(Segments::rows(len), 1));
+        let across = ("columns", of(Segments::columns(inner), 1));
+        let best = if inner == 1 { Segments::rows(len) } else { Segments::columns(inner) };
+        let split = ("split", of(best, best.parts(rows, len, true)));
+        match (len, inner) {
+            _ if best.is_split(rows, len) => [split, serial, neighbours, across],
+            (..4, _) => [serial, neighbours, across, split],
+            (_, 1) => [neighbours, serial, across, split],
+            _ if len <= 32 || rows >= 1 << 16 => [serial, across, neighbours, split],
+            _ => [across, serial, neighbours, split],
+        }
+    }
+
+    /// Workgroups that work on all rows once.
+    pub(super) fn blocks(&self) -> usize {
+        self.segments.blocks(self.outer.saturating_mul(self.inner))
+    }
+
+    /// The launch of `softmax_parts`, which writes that many scratch buffers of the second number's floats: peaks, masses and,
+    /// if there is a third, drifts.
+    pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
+        let mut defines = self.segments.defines(self.len, self.parts);
+        defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
+        let workgroups = self.parts.saturating_mul(self.blocks());
+        let mut launch = Launch::new("softmax_parts", defines, (1, 0), workgroups);
+        launch.bindings.extend((0..results).map(Binding::Scratch));
+        let partials = self.outer.saturating_mul(self.inner).saturating_mul(self.parts);
+        (launch, vec![partials; results])
+    }
+
+    fn variant(&self, name: &'static str, log: bool) -> Variant {
+        let mut defines = self.segments.defines(self.len, self.parts);
+        defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log)]);
+        let workgroups = self.parts.saturating_mul(self.blocks());
+        let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).stores_through_epilogue();
+        if self.parts == 1 {
+            return Variant::simple(name, launch);
+        }
+        let (parts, scratch) = self.parts_launch(2);
+        launch.bindings.extend((0..2).map(Binding::Scratch));
+        Variant { name, launches: vec![parts, launch], scratch }
+    }
 }
 
 impl Primitive for Softmax {
@@ -75,9 +111,23 @@ impl Primitive for Softmax {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        let case =
-            |x: &[usize], axis, log| super::case::Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
-        let shapes: [(&[usize], usize); 8] = [
+        use super::case::{Array, Case};
+        let naive = |x: &Array, axis, log: bool| {
+            let (_, len, inner) = around(x.shape, axis);
+            let mut y = x.clone();
+            for (at, y) in y.data.iter_mut().enumerate() {
+                let first = at / (len * inner) * len * inner + at % inner;
+                let total: f64 = (0..len).map(|l| x.data[first + l * inner].exp()).sum();
+                *y = if log { *y - total.ln() } else { y.exp() / total };
+            }
+            vec![y]
+        };
+        let case = |x: &[usize], axis, log| {
+            let case = Case::new(Self { axis, log }).input(x).tolerance(1e-5).scale(3.0);
+            // Quadratic in the row: not for the long ones.
+            if around(Shape::new(x), axis).1 > 1000 { case } else { case.naive(move |a| naive(&a[0], axis, log)) }
+        };
+        let shapes: [(&[usize], usize); 10] = [
             (&[1, 1], 1),
             (&[3, 5], 1),
             (&[4, 7, 3], 1),
@@ -87,6 +137,9 @@ impl Primitive for Softmax {
             // more than 32 elements, some distance apart
             (&[2, 45, 3, 5], 1),
             (&[70, 81], 0),
+            // so long that they are split
+            (&[2, 17_001], 1),
+            (&[1, 1100, 5], 1),
         ];
         shapes.iter().flat_map(|&(x, axis)| [case(x, axis, false), case(x, axis, true)]).collect()
     }
@@ -110,6 +163,10 @@ impl Kernel for Softmax {
         let x = x[0].floats();
         native::parallel(y[0].floats(), len * inner, |first, y| {
             let x = &x[first..][..len * inner];
+            if inner == 1 {
+                self.row(x, y);
+                return;
+            }
             for i in 0..inner {
                 let row = || x[i..].iter().step_by(inner).copied();
                 let lse = native::log_sum_exp(row());
@@ -121,10 +178,26 @@ impl Kernel for Softmax {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (outer, len, inner) = around(x[0].ty.shape, self.axis);
-        let log = u32::from(self.log);
-        let defines = define![OUTER: outer, LEN: len, INNER: inner, LOG: log];
-        row_variants("softmax", &defines, (1, 1), (outer, len, inner))
+        Rows::forms(x[0].ty.shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self.log)).collect()
+    }
+}
+
+impl Softmax {
+    /// A row whose elements lie side by side: loops that are SIMD.
+    fn row<T: Real>(&self, x: &[T], y: &mut [T]) {
+        let max = x.iter().fold(T::NEG_INFINITY, |max, &x| if x > max { x } else { max });
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - max).exp());
+        let total = native::sum(y);
+        match self.log {
+            true => {
+                let log = total.ln();
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = x - max - log);
+            }
+            false => {
+                let share = T::ONE / total;
+                y.iter_mut().for_each(|y| *y = *y * share);
+            }
+        }
     }
 }
 

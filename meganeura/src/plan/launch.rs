@@ -11,6 +11,13 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
             Work::Pointwise(program) => step.launches = vec![program.launch(step)],
             Work::Kernel(kernel) => {
                 let mut variants = variants(kernel, step, caps);
+                let merged = kernel.load.is_some() || kernel.store.is_some();
+                if merged {
+                    // Merging reckons with operands and results; launches that read scratch memory as well bind more.
+                    variants.retain(|variant| {
+                        variant.launches.iter().all(|launch| kernel.bindings(step, launch) <= caps.bindings)
+                    });
+                }
                 step.offered = variants.iter().map(|variant| variant.name).collect();
                 let mut chosen = variants.swap_remove(preferences.choose(kernel.op.name(), &step.offered)?);
                 let stores = chosen.launches.iter().filter(|launch| launch.stores).count();
@@ -22,7 +29,6 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                         }
                     }
                     kernel.complete(step, launch);
-                    let merged = kernel.load.is_some() || kernel.store.is_some();
                     debug_assert!(!merged || launch.bindings.len() <= caps.bindings, "{:?} binds too many", kernel.op);
                 }
                 let loads = chosen.launches.iter().find_map(|launch| launch.loads);

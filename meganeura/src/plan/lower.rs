@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
-use crate::graph::{Graph, Source, ValueId};
+use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::Argument;
 use crate::ops::Op;
 use crate::{DType, Layout, Shape, TensorType};
@@ -29,6 +29,7 @@ pub(super) fn lower(
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
         storage: HashMap::new(),
         copies: HashMap::new(),
+        constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
     };
@@ -54,6 +55,8 @@ struct Lowering<'a> {
     storage: HashMap<ValueId, StorageId>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
+    /// Constants written out so far, for kernels that read memory only.
+    constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
 }
@@ -61,7 +64,7 @@ struct Lowering<'a> {
 /// What an operand turns out to be behind its views.
 #[expect(clippy::large_enum_variant, reason = "lives on the stack for a moment; a box would only cost")]
 enum Resolved {
-    Const(crate::graph::Exact),
+    Const(Exact),
     /// A float among the host's words.
     Host(usize),
     Stored(Operand),
@@ -163,14 +166,21 @@ impl Lowering<'_> {
     /// The operand in memory, whatever it is.
     fn stored(&mut self, value: ValueId) -> Operand {
         let ty = self.graph.ty(value);
+        let operand = |storage| Operand { storage, argument: Argument { ty, layout: Layout::contiguous(ty.shape) } };
         let number = match self.resolve(value) {
             Resolved::Stored(operand) => return operand,
-            Resolved::Const(number) => Input::Const(number),
+            Resolved::Const(number) => match self.constants.get(&(number, ty)) {
+                Some(&storage) => return operand(storage),
+                None => Input::Const(number),
+            },
             Resolved::Host(at) => Input::Host(at),
         };
         let storage = self.new_storage(ty, UNPLACED);
+        if let Input::Const(number) = number {
+            self.constants.insert((number, ty), storage);
+        }
         self.step(Work::Pointwise(Program::copy(ty.shape, number)), Vec::new(), vec![(storage, ty)]);
-        Operand { storage, argument: Argument { ty, layout: Layout::contiguous(ty.shape) } }
+        operand(storage)
     }
 
     fn kernel(&mut self, node: usize, load: &[usize], store: &[usize]) {

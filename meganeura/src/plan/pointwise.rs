@@ -128,6 +128,13 @@ fn spell(input: &Input, prefix: &str) -> String {
 }
 
 impl KernelWork {
+    /// The number of bindings of a kernel's launch, with what its `load` and `store` need.
+    pub(super) fn bindings(&self, step: &Step, launch: &Launch) -> usize {
+        let mut launch = launch.clone();
+        self.complete(step, &mut launch);
+        launch.bindings.len()
+    }
+
     /// Writes the `load` and `store` of a kernel's launch, whose bindings are those of the step already.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
         if let Some(operand) = launch.loads {

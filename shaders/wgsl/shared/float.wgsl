@@ -5,6 +5,21 @@ fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
+fn any_nan(x: f32, y: f32) -> bool {
+    return is_nan(x) || is_nan(y);
+}
+
+/// Zero or below; not NaN. Of `x <= 0.0`, a compiler that forgets NaN may make a maximum that loses it.
+fn is_at_most_zero(x: f32) -> bool {
+    let bits = bitcast<u32>(x);
+    return bits == 0u || (bits >= 0x80000000u && bits <= 0xff800000u);
+}
+
+/// Zero of either sign; not NaN.
+fn is_zero(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) == 0u;
+}
+
 /// Neither NaN nor infinite.
 fn is_finite(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;

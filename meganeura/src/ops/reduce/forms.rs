@@ -1,9 +1,5 @@
 //! How a reduction is launched on a GPU: the forms, and which fits which shape.
 //!
-//! A result is folded by one invocation, or by a segment of a workgroup whose members are neighbours (rows: the reduced
-//! elements lie side by side) or a row apart (columns: the results do). Where that leaves most of a GPU idle, the results are
-//! split into parts, which a second launch folds in order.
-//!
 //! | results lie side by side | elements of each | results | form |
 //! |---|---|---|---|
 //! | any | below 8 | any | serial |
@@ -14,21 +10,10 @@
 //! | no | less than 64 for each invocation | any | rows |
 //! | no | more | fill 512 workgroups | rows |
 //! | no | more | fewer | split rows |
-//!
-//! The table depends on shapes and layouts alone, so that the same step gives the same bits on every device that computes the
-//! same way.
 
 use crate::Layout;
 use crate::kernel::launch::{Argument, Binding, Launch, Variant, define, offset};
-
-/// Invocations of a workgroup, but for the serial form.
-const GROUP: usize = 256;
-
-/// Workgroups that keep a large GPU busy.
-const ENOUGH: usize = 1024;
-
-/// Elements that an invocation of a split result folds at least; a quarter of what makes a split worth its second launch.
-const EACH: usize = 16;
+use crate::ops::segments::Segments;
 
 /// The layouts of a reduction's results and of the elements of each, and their numbers.
 struct Extents {
@@ -47,42 +32,6 @@ enum Form {
     SplitColumns,
 }
 
-/// How the invocations of a workgroup share the work.
-#[derive(Clone, Copy)]
-struct Segments {
-    group: usize,
-    /// Invocations for a result.
-    lanes: usize,
-    across: bool,
-}
-
-impl Segments {
-    fn of(form: Form, outs: usize, len: usize) -> Self {
-        match form {
-            Form::Serial => Self { group: 64, lanes: 1, across: false },
-            Form::Rows | Form::SplitRows => Self { group: GROUP, lanes: lanes(len), across: false },
-            Form::Columns | Form::SplitColumns => {
-                Self { group: GROUP, lanes: GROUP / outs.min(64).next_power_of_two(), across: true }
-            }
-        }
-    }
-
-    fn blocks(self, outs: usize) -> usize {
-        outs.div_ceil(self.group / self.lanes)
-    }
-
-    /// Into how many parts results are split, if they are.
-    fn parts(self, outs: usize, len: usize) -> usize {
-        let most = ENOUGH / self.blocks(outs).min(ENOUGH);
-        most.min(len / (EACH * self.lanes))
-    }
-}
-
-/// Neighbouring invocations for a row of this length: a power of two, so many that each reads up to four elements of a short one.
-pub(in crate::ops) fn lanes(len: usize) -> usize {
-    len.div_ceil(4).min(GROUP).next_power_of_two()
-}
-
 impl Form {
     const ALL: [Self; 5] = [Self::Serial, Self::Rows, Self::Columns, Self::SplitRows, Self::SplitColumns];
 
@@ -94,8 +43,7 @@ impl Form {
             return Self::Serial;
         }
         let (whole, split) = if columns { (Self::Columns, Self::SplitColumns) } else { (Self::Rows, Self::SplitRows) };
-        let segments = Segments::of(whole, outs, len);
-        if len >= 4 * EACH * segments.lanes && segments.parts(outs, len) > 1 { split } else { whole }
+        if whole.segments(outs, len).is_split(outs, len) { split } else { whole }
     }
 
     fn name(self) -> &'static str {
@@ -108,21 +56,26 @@ impl Form {
         }
     }
 
+    fn segments(self, outs: usize, len: usize) -> Segments {
+        match self {
+            Self::Serial => Segments::SERIAL,
+            Self::Rows | Self::SplitRows => Segments::rows(len),
+            Self::Columns | Self::SplitColumns => Segments::columns(outs),
+        }
+    }
+
     fn variant(self, op: &'static str, extents: &Extents) -> Variant {
         let &Extents { kept, reduced, outs, len } = extents;
-        let segments = Segments::of(self, outs, len);
+        let segments = self.segments(outs, len);
         let places = (offset(&kept, "o"), offset(&reduced, "r"));
         let (input, output) = (Binding::Input(0), Binding::Output(0));
         if matches!(self, Self::Serial | Self::Rows | Self::Columns) {
             let launch = launch(op, segments, (outs, len, 1), places, [input, output]);
             return Variant { name: self.name(), launches: vec![launch], scratch: Vec::new() };
         }
-        // Tests run this form on what is too short for it; no part may be empty.
-        let chunk = len.div_ceil(segments.parts(outs, len).clamp(2, len.max(2)));
-        let parts = len.div_ceil(chunk);
+        let parts = segments.parts(outs, len, true);
         let first = launch(op, segments, (outs, len, parts), places, [input, Binding::Scratch(0)]);
-        let form = if parts < 8 { Self::Serial } else { Self::Columns };
-        let segments = Segments::of(form, outs, parts);
+        let segments = if parts < 8 { Segments::SERIAL } else { Segments::columns(outs) };
         let places = ("o".into(), format!("r * {outs}u"));
         let second = launch(op, segments, (outs, parts, 1), places, [Binding::Scratch(0), output]);
         Variant { name: self.name(), launches: vec![first, second], scratch: vec![parts.saturating_mul(outs)] }
@@ -136,11 +89,10 @@ fn launch(
     (base, step): (String, String),
     bindings: [Binding; 2],
 ) -> Launch {
-    let Segments { group, lanes, across } = segments;
     let name = |binding, named: &'static str| if matches!(binding, Binding::Scratch(_)) { "scratch" } else { named };
     let (from, to) = (name(bindings[0], "operand"), name(bindings[1], "result"));
-    let mut defines = define![WG: group, LANES: lanes, ACROSS: u32::from(across), OP: op, OUTS: outs, LEN: len];
-    defines.extend(define![PARTS: parts, CHUNK: len.div_ceil(parts), BASE: base, STEP: step, FROM: from, TO: to]);
+    let mut defines = segments.defines(len, parts);
+    defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
     let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
     launch.bindings = bindings.into();
     if from == "operand" {
@@ -193,21 +145,6 @@ mod tests {
             (&[8, 64, 7, 7], &[1], "columns"),
         ] {
             assert_eq!(best(shape, axes).name, name, "{shape:?} over {axes:?}");
-        }
-    }
-
-    #[test]
-    fn no_part_is_empty_and_few_are_small() {
-        for len in [8193, 16_384, 100_003, 10_000_000] {
-            let variant = best(&[3, len], &[1]);
-            let define = |name: &str| {
-                let defines = &variant.launches[0].defines;
-                defines.iter().find(|(known, _)| *known == name).expect("defined").1.parse::<usize>().expect("a number")
-            };
-            let (parts, chunk) = (define("PARTS"), define("CHUNK"));
-            assert!((parts - 1) * chunk < len && len <= parts * chunk, "{parts} parts of {chunk} of {len}");
-            assert!(parts == 1 || chunk >= EACH * GROUP);
-            assert!(variant.launches[0].workgroups <= ENOUGH);
         }
     }
 }

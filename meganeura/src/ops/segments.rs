@@ -1,0 +1,93 @@
+//! How the invocations of workgroups share rows: what `shared/segments.wgsl` is told, and when long rows are split.
+//!
+//! A row is worked on by one invocation, or by a segment of a workgroup whose members are neighbours (the row's elements lie
+//! side by side) or a row of the workgroup apart (rows lie side by side). Where that leaves most of a GPU idle, rows are split
+//! into parts, which a second launch joins in order. All depends on shapes and layouts alone, so that the same step gives the
+//! same bits on every device that computes the same way.
+
+use crate::kernel::launch::define;
+
+/// Invocations of a workgroup, but for the serial form.
+const GROUP: usize = 256;
+
+/// Workgroups that keep a large GPU busy.
+const ENOUGH: usize = 1024;
+
+/// Elements that an invocation of a split row works on at least; a quarter of what makes a split worth its second launch.
+const EACH: usize = 16;
+
+/// How the invocations of a workgroup share the work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segments {
+    group: usize,
+    /// Invocations for a row.
+    lanes: usize,
+    across: bool,
+}
+
+impl Segments {
+    /// One invocation a row.
+    pub(super) const SERIAL: Self = Self { group: 64, lanes: 1, across: false };
+
+    /// Neighbours for a row of `len` elements: so many that each reads up to four elements of a short one.
+    pub(super) fn rows(len: usize) -> Self {
+        Self { group: GROUP, lanes: len.div_ceil(4).min(GROUP).next_power_of_two(), across: false }
+    }
+
+    /// Invocations that read the same place of up to 64 of `width` rows that lie side by side, and several such places.
+    pub(super) fn columns(width: usize) -> Self {
+        Self { group: GROUP, lanes: GROUP / width.min(64).next_power_of_two(), across: true }
+    }
+
+    /// Workgroups for so many rows.
+    pub(super) fn blocks(self, rows: usize) -> usize {
+        rows.div_ceil(self.group / self.lanes)
+    }
+
+    /// Into how many parts so many rows of `len` elements are split, if they are. With `forced`, at least two.
+    pub(super) fn parts(self, rows: usize, len: usize, forced: bool) -> usize {
+        let most = ENOUGH / self.blocks(rows).clamp(1, ENOUGH);
+        let parts = most.min(len / (EACH * self.lanes)).clamp(if forced { 2 } else { 1 }, len.max(2));
+        // No part may be empty.
+        len.div_ceil(len.div_ceil(parts))
+    }
+
+    /// Whether a split is worth its second launch.
+    pub(super) fn is_split(self, rows: usize, len: usize) -> bool {
+        len >= 4 * EACH * self.lanes && self.parts(rows, len, false) > 1
+    }
+
+    /// What fills the holes of `shared/segments`, and of the kernel's own for rows of `len` elements in `parts` parts.
+    pub(super) fn defines(self, len: usize, parts: usize) -> Vec<(&'static str, String)> {
+        let Self { group, lanes, across } = self;
+        define![WG: group, LANES: lanes, ACROSS: u32::from(across), PARTS: parts, CHUNK: len.div_ceil(parts)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_is_empty_and_few_are_small() {
+        for len in [1, 2, 5, 8193, 16_384, 100_003, 10_000_000] {
+            for forced in [false, true] {
+                let segments = Segments::rows(len);
+                let parts = segments.parts(3, len, forced);
+                let chunk = len.div_ceil(parts);
+                assert!((parts - 1) * chunk < len && len <= parts * chunk, "{parts} parts of {chunk} of {len}");
+                assert!(forced || parts == 1 || chunk >= EACH * GROUP);
+                assert!(parts * segments.blocks(3) <= ENOUGH);
+                assert!(!forced || len == 1 || parts > 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_no_panic() {
+        for segments in [Segments::SERIAL, Segments::rows(usize::MAX), Segments::columns(usize::MAX)] {
+            assert_eq!(segments.parts(usize::MAX, usize::MAX, false), 1);
+            assert!(segments.blocks(usize::MAX) > ENOUGH);
+        }
+    }
+}
