@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use meganeura::init::Initializer;
-use meganeura::{Device, Precision, Result, Seed, Shape, Tape, Tensor};
+use meganeura::{Device, LaunchTime, Precision, Result, Seed, Shape, Tape, Tensor};
 
 use super::spec::{Kernel, Pass, Work};
 use crate::{Failure, Options, median, milliseconds};
@@ -40,6 +40,8 @@ pub struct Times {
     pub launches: u64,
     /// The operation and its variant of each step that has variants.
     pub variants: Vec<String>,
+    /// The kernels that were launched, each with its microseconds in the last run; empty by the host's clock.
+    pub kernels: Vec<String>,
     /// Whose clock it was: the device's or the host's.
     pub timer: &'static str,
     /// Whether the variant that was asked for ran.
@@ -70,9 +72,10 @@ impl Times {
             }
         }
         let min = median.min(self.min - part.min);
+        let kernels = self.kernels.get(part.kernels.len()..).map_or_else(Vec::new, <[_]>::to_vec);
         let preferred = self.preferred || part.preferred;
         let launches = self.launches.saturating_sub(part.launches);
-        Self { median, min, launches, variants, preferred, ..self }
+        Self { median, min, launches, variants, kernels, preferred, ..self }
     }
 }
 
@@ -194,8 +197,13 @@ impl Bench {
             }
         }
         times.sort_unstable_by(f64::total_cmp);
+        let mut kernels = Vec::new();
+        if device_clock {
+            let spell = |launch: &LaunchTime| format!("{} {:.1}", launch.name, launch.duration.as_secs_f64() * 1e6);
+            kernels.extend(self.device.last_profile()?.launches.iter().map(spell));
+        }
         let timer = if device_clock { "device" } else { "host" };
-        Ok(Times { median: median(&times), min: times[0], launches, variants, timer, preferred, offered })
+        Ok(Times { median: median(&times), min: times[0], launches, variants, kernels, timer, preferred, offered })
     }
 
     /// The largest difference from the native executor in double precision, relative to the largest magnitude of the same

@@ -55,6 +55,7 @@ fn report(bench: &Bench, pass: Pass, options: &Options, times: &Times, error: Op
         rate,
         ("variant", times.variant().into()),
         ("launches", times.launches.into()),
+        ("microseconds", times.kernels.join(", ").into()),
         ("timer", times.timer.into()),
         ("sets", bench.sets.len().into()),
     ];

@@ -47,6 +47,8 @@ const SMALL: Tiling = scalar("tile 32", [8, 8], [1, 1], 16);
 const MATRIX_WIDE: Tiling = matrix("matrix 128×256", [2, 4], [4, 4], 1);
 /// 128×128.
 const MATRIX_LARGE: Tiling = matrix("matrix 128", [2, 2], [4, 4], 1);
+/// The same by eight subgroups, which leaves registers for operands that are gathered.
+const MATRIX_EIGHT: Tiling = matrix("matrix 128 by 8", [2, 4], [4, 2], 1);
 /// 64×256, where rows are few.
 const MATRIX_FLAT: Tiling = matrix("matrix 64×256", [1, 4], [4, 4], 1);
 /// 64×128.
@@ -136,7 +138,7 @@ impl Product {
     ///
     /// | smaller extent | workgroups, parts counted | tiling |
     /// |---|---|---|
-    /// | above 64 | 96 or more of 128×128 | 128×128, cut into parts of 256 terms or more to reach 160 |
+    /// | above 64 | 96 or more of 128×128 | 128×128, its reduction cut in two where that makes 160 |
     /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
     /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
     #[must_use]
@@ -157,19 +159,23 @@ impl Product {
 
         let mut choices = Vec::new();
         if caps.matrix {
-            let wide = self.across || self.m <= 64;
-            let order = match (small, wide) {
-                (..=32, _) => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_FLAT, MATRIX_WIDE],
-                (..=64, _) => [MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_LARGE, MATRIX_WIDE],
-                (_, true) => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT],
-                (_, false) => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT],
+            let order = match (small, self.across) {
+                (..=32, _) => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
+                (..=64, _) => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
+                (_, true) => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
+                (_, false) => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
             };
             let order: Vec<_> = order.into_iter().filter(|tiling| tiling.fits(caps)).collect();
-            let of = |tiling: &Tiling| parts(tiling, 2 * busy, 256);
-            let enough = |tiling: &&Tiling| tiling.tiles(self) * of(tiling) >= busy;
-            let best = order.iter().find(enough).or_else(|| order.iter().max_by_key(|t| t.tiles(self)));
-            choices.extend(best.map(|tiling| choice(*tiling, of(tiling))));
-            choices.extend(order.iter().filter(|tiling| Some(*tiling) != best).map(|tiling| choice(*tiling, 1)));
+            let best = order.iter().find(|tiling| tiling.tiles(self) >= busy);
+            let best = best.or_else(|| order.iter().max_by_key(|tiling| tiling.tiles(self)));
+            if let Some(&best) = best {
+                let of_best = parts(&best, 2 * busy, 256);
+                choices.push(choice(best, of_best));
+                if of_best > 1 {
+                    choices.push(choice(best, 1));
+                }
+                choices.extend(order.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
+            }
             if !choices.is_empty() {
                 return choices;
             }
@@ -177,7 +183,7 @@ impl Product {
         let of_large = parts(&large, busy * 5 / 4, 256);
         let of_medium = parts(&medium, busy * 9 / 2, 128);
         let of_small = parts(&SMALL, busy * 4, 64);
-        let (first, rest) = if small > 64 && large.tiles(self) * of_large >= busy * 3 / 4 {
+        let (first, rest) = if small > 64 && of_large <= 2 && large.tiles(self) * of_large >= busy * 3 / 4 {
             ((large, of_large), [other_large, medium, other_medium, SMALL])
         } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
             ((medium, of_medium), [other_medium, large, other_large, SMALL])
