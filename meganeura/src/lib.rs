@@ -73,7 +73,7 @@ pub use loss::CrossEntropyOptions;
 pub use meganeura_derive::Module;
 pub use module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
-pub use plan::KernelChoice;
+pub use plan::{KernelChoice, Profiling};
 pub use shape::{Layout, MAX_RANK, Shape};
 pub use tape::{Tape, Var};
 pub use tensor::Tensor;

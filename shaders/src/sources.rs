@@ -29,7 +29,11 @@ const SOURCES: &[(&str, &str)] = embed! {
     "custom"
     "gemm"
     "group_norm"
+    "group_norm_apply"
     "group_norm_grad"
+    "group_norm_grad_apply"
+    "group_norm_grad_rows"
+    "group_norm_grad_sums"
     "matmul_dot"
     "matrix_probe"
     "max_pool2d"
@@ -52,6 +56,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/prologue"
     "shared/reduce"
     "shared/segments"
+    "shared/totals"
     "shared/window"
     "shared/winograd"
     "shared/winograd_tiles"
@@ -81,7 +86,11 @@ const TRUSTED: &[&str] = &[
     "cross_entropy_grad",
     "gemm",
     "group_norm",
+    "group_norm_apply",
     "group_norm_grad",
+    "group_norm_grad_apply",
+    "group_norm_grad_rows",
+    "group_norm_grad_sums",
     "matmul_dot",
     "matrix_probe",
     "max_pool2d",

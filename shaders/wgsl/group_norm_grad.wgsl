@@ -1,31 +1,103 @@
 // Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the normalised
-// input, t = dy·gamma, and ⟨·⟩ the mean over the group; and of each sample and channel dot = Σ_s dy·z and sum = Σ_s dy, whose
-// sums over the samples are the gradients with respect to gamma and beta.
+// input, t = dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel, over several samples or over a part of
+// one, which group_norm_grad_sums adds.
 //
-// Bindings: x[N,C,S], gamma[C], mean[N,G], rstd[N,G], dy[N,C,S] → dx[N,C,S], dot[N,C], sum[N,C]; dy is loaded through
-// shared/prologue, twice each element. One workgroup computes a group of a sample, channel by channel; N·G workgroups.
+// Bindings: x[N,C,S], gamma[C], mean[N,G], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or the block's part of
+// Σ t and Σ t·z to parts[N,G,BLOCKS,2] (TO scratch; see group_norm_grad_apply); and sums[P,2,C]. dy is loaded through
+// shared/prologue, once each element.
 //
-// Defines: WG a power of two; N, C, S, G
+// A block is CH channels of a group, or one of the PIECES of PIECE elements that a channel falls into. LANES invocations hold a
+// channel of it in registers, HOLD elements each: so a channel's sums are those of a segment, and the group's are the channels',
+// weighted. Where TO is result a block is a group, and its sums are taken over ROWS samples, one after the other.
+// ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
+//
+// Defines: WG a multiple of CH·LANES; LANES see shared/totals; HOLD·LANES ≥ PIECE
+//          TO     result or scratch
+//          N, C, S, G
+//          CH; PIECE, PIECES (S and 1 where CH is not 1); ROWS
+//          FULL   how many of the HOLD elements of an invocation are elements of every piece of every block
 
-#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/prologue"
-#include "shared/reduce"
+#include "shared/totals"
+#if TO == result
+#include "shared/epilogue"
+#endif
 
 const WG: u32 = ${WG};
 const N: u32 = ${N};
 const C: u32 = ${C};
 const S: u32 = ${S};
 const G: u32 = ${G};
+const CH: u32 = ${CH};
+const PIECE: u32 = ${PIECE};
+const PIECES: u32 = ${PIECES};
+const ROWS: u32 = ${ROWS};
+const FULL: u32 = ${FULL};
 const GROUP_C: u32 = C / G;
 const LEN: u32 = GROUP_C * S;
+const BLOCK: u32 = CH * LANES;
+const BLOCKS: u32 = (GROUP_C + CH - 1u) / CH * PIECES;
+const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> mean: array<f32>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
-@group(0) @binding(4) var<storage, read_write> dot: array<f32>;
-@group(0) @binding(5) var<storage, read_write> sum: array<f32>;
+@group(0) @binding(4) var<storage, read_write> sums: array<f32>;
+#if TO == scratch
+@group(0) @binding(5) var<storage, read_write> parts: array<vec2<f32>>;
+#endif
+
+/// The place of element r of a piece that begins at `begin`. Where extents are powers of two no bit is carried, and compilers see
+/// that what `load` finds by i / S is the same for all elements of a channel: they look it up once.
+fn element(begin: u32, r: u32) -> u32 {
+    if (S & (S - 1u)) == 0u {
+        return begin | r;
+    }
+    return begin + r;
+}
+
+/// Partial sums of a block with many channels.
+const FOLDS: u32 = 16u;
+
+var<workgroup> channels: array<vec2<f32>, WG / LANES>;
+var<workgroup> folds: array<vec2<f32>, WG / BLOCK * FOLDS>;
+
+/// The sum over a block's channels, of each of which all invocations hold the same value.
+fn block_total(lane: u32, value: vec2<f32>) -> vec2<f32> {
+    if CH == 1u {
+        return value;
+    }
+    if LANES == 1u {
+        // Nothing else kept the invocations together since the channels were read.
+        workgroupBarrier();
+    }
+    if lane % LANES == 0u {
+        channels[lane / LANES] = value;
+    }
+    workgroupBarrier();
+    let block = lane / BLOCK;
+    var total = vec2<f32>();
+    if CH <= 2u * FOLDS {
+        for (var j = 0u; j < CH; j++) {
+            total += channels[block * CH + j];
+        }
+        return total;
+    }
+    if lane % BLOCK < FOLDS {
+        for (var j = lane % BLOCK; j < CH; j += FOLDS) {
+            total += channels[block * CH + j];
+        }
+        folds[block * FOLDS + lane % BLOCK] = total;
+    }
+    workgroupBarrier();
+    total = vec2<f32>();
+    for (var j = 0u; j < FOLDS; j++) {
+        total += folds[block * FOLDS + j];
+    }
+    return total;
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -33,40 +105,66 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let group = workgroup_index(workgroup, workgroups);
-    if group >= N * G {
+    let first = workgroup_index(workgroup, workgroups) * (WG / BLOCK);
+    if first >= UNITS {
         return;
     }
-    let base = group * LEN;
-    let first_c = group % G * GROUP_C;
-    let centre = mean[group];
-    let scale = rstd[group];
+    // Those without a block of their own must still meet the others: they repeat the last.
+    let own = first + lane / BLOCK;
+    let unit = min(own, UNITS - 1u);
+    let member = lane % LANES;
+    let block = unit % BLOCKS;
+    let g = unit / BLOCKS % G;
+    let part = unit / BLOCKS / G;
+    let piece = block % PIECES;
+    let place = block / PIECES * CH + lane % BLOCK / LANES;
+    let is_channel = place < GROUP_C;
+    let c = g * GROUP_C + min(place, GROUP_C - 1u);
+    let weight = gamma[c];
+    let count = select(0u, min(PIECE, S - piece * PIECE), is_channel);
 
-    var mean_t = 0.0;
-    var mean_tz = 0.0;
-    for (var c = 0u; c < GROUP_C; c++) {
-        var part_sum = 0.0;
-        var part_dot = 0.0;
-        for (var at = base + c * S + lane; at < base + (c + 1u) * S; at += WG) {
-            let d = load(at);
-            part_sum += d;
-            part_dot += d * ((x[at] - centre) * scale);
+    var sum = vec2<f32>();
+    for (var row = 0u; row < ROWS; row++) {
+        let sample = min(part * ROWS + row, N - 1u);
+        let is_sample = part * ROWS + row < N;
+        let group = sample * G + g;
+        let begin = (sample * C + c) * S + piece * PIECE;
+        let centre = mean[group];
+        let scale = rstd[group];
+#for K in HOLD
+        let r_${K} = member + ${K}u * LANES;
+        let in_${K} = (${K}u < FULL) | (r_${K} < count);
+        let at_${K} = element(begin, select(0u, r_${K}, in_${K}));
+        let x_${K} = x[at_${K}];
+        let d_${K} = select(0.0, load(at_${K}), in_${K});
+#endfor
+        var own_sum = vec2<f32>();
+#for K in HOLD
+        let z_${K} = (x_${K} - centre) * scale;
+        own_sum += vec2(d_${K}, d_${K} * z_${K});
+#endfor
+        let channel_sum = segment_total(lane, own_sum);
+        sum += select(vec2<f32>(), channel_sum, is_sample);
+        let group_sum = block_total(lane, weight * channel_sum);
+#if TO == scratch
+        if lane % BLOCK == 0u && own < UNITS {
+            parts[unit] = group_sum;
         }
-        let channel_sum = workgroup_sum(lane, part_sum);
-        let channel_dot = workgroup_sum(lane, part_dot);
-        if lane == 0u {
-            sum[group * GROUP_C + c] = channel_sum;
-            dot[group * GROUP_C + c] = channel_dot;
+#else
+        let mean_t = group_sum.x / f32(LEN);
+        let mean_tz = group_sum.y / f32(LEN);
+        if is_sample && own < UNITS {
+#for K in HOLD
+            if in_${K} {
+                store(at_${K}, scale * (d_${K} * weight - mean_t - z_${K} * mean_tz));
+            }
+#endfor
         }
-        mean_t += gamma[first_c + c] * channel_sum;
-        mean_tz += gamma[first_c + c] * channel_dot;
+#endif
     }
-    mean_t /= f32(LEN);
-    mean_tz /= f32(LEN);
-
-    for (var r = lane; r < LEN; r += WG) {
-        let t = load(base + r) * gamma[first_c + r / S];
-        let z = (x[base + r] - centre) * scale;
-        store(base + r, scale * (t - mean_t - z * mean_tz));
+    if member == 0u && is_channel && own < UNITS {
+        let place_of_sums = (part * PIECES + piece) * 2u * C + c;
+        sums[place_of_sums] = sum.y;
+        sums[place_of_sums + C] = sum.x;
     }
 }

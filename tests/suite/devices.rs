@@ -5,7 +5,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{DType, Device, ErrorKind, Param, PipelineCache, Precision, Result, Stats, Tape, Tensor};
+use meganeura::{DType, Device, ErrorKind, Param, PipelineCache, Precision, Profiling, Result, Stats, Tape, Tensor};
 
 use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
@@ -194,7 +194,7 @@ fn profile(device: &Device) -> Outcome {
         let x = Tape::new(device).input(&x);
         x.matmul(&x).softmax(1).tanh().to_vec()
     };
-    if let Err(error) = device.set_profiling(true) {
+    if let Err(error) = device.set_profiling(Profiling::Launches) {
         assert!(device.is_gpu() && error.to_string().contains("cannot time launches"), "{error}");
         return Ok(());
     }
@@ -217,11 +217,11 @@ fn profile(device: &Device) -> Outcome {
     assert!(!profile.total.is_zero() && profile.total.as_secs() < 100, "{profile}");
     assert!(profile.to_string().contains("× softmax") && profile.to_string().ends_with("in all\n"), "{profile}");
     // It can be read again, and stays when later runs are not timed; those give the same numbers.
-    device.set_profiling(false)?;
+    device.set_profiling(Profiling::Off)?;
     assert_eq!(run()?, numbers);
     assert_eq!(device.last_profile()?, profile);
     // More launches than one set of stamps holds.
-    device.set_profiling(true)?;
+    device.set_profiling(Profiling::Launches)?;
     let y = Tape::new(device).input(&tensor(device, "x", [3])?);
     let y = (0..4200).fold(y, |y, _| y.softmax(0));
     y.to_vec()?;

@@ -17,6 +17,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     };
     both("keep_digits_where_the_mean_is_large", large_mean);
     both("of_groups_of_all_sizes", sizes);
+    trials.push(gpu_trial("norms::gpu::nan_and_infinity_stay_in_their_group", |device| {
+        (0..2).try_for_each(|variant| poisoned(&device.for_testing(variant)?))
+    }));
     trials.push(Trial::test("norms::have_gradients_where_the_mean_is_large", gradients));
 }
 
@@ -97,6 +100,40 @@ fn large_mean(device: &Device) -> Outcome {
 fn sizes(device: &Device) -> Outcome {
     for subject in &SUBJECTS {
         agree(device, subject, &numbers(subject, 0.5, 2.0), 1e-5)?;
+    }
+    Ok(())
+}
+
+/// What is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
+fn poisoned(device: &Device) -> Outcome {
+    for (shape, groups) in [([3, 4, 3, 5], 2), ([4, 2, 40, 60], 1), ([2, 6, 1, 1], 1), ([2, 2, 129, 33], 2)] {
+        let count = Shape::from(shape).elements();
+        let group = count / (shape[0] * groups);
+        let run = |x: &[f64], dy: &[f64]| -> Result<[Vec<f64>; 2]> {
+            let tape = Tape::new(device);
+            let input = |data: &[f64]| Ok::<_, meganeura::Error>(tape.input(&Tensor::from_f64(device, shape, data)?));
+            let parameter = |name: &str| Ok::<_, meganeura::Error>(tape.input(&tensor(device, name, [shape[1]])?));
+            let x = input(x)?;
+            let y = x.group_norm(groups, 1e-5, &parameter("weight")?, &parameter("bias")?);
+            let grads = tape.backward_with(&y, &input(dy)?)?;
+            let read = |value: &Var| value.to_tensor()?.to_f64_vec();
+            Ok([read(&y)?, read(&grads.of(&x).expect("depends"))?])
+        };
+        let (x, dy) = (normal("x", count), normal("dy", count));
+        let clean = run(&x, &dy)?;
+        let at = count - group / 2 - 1;
+        for (value, in_x) in [(f64::NAN, true), (f64::INFINITY, true), (f64::NAN, false)] {
+            let (mut x, mut dy) = (x.clone(), dy.clone());
+            *(if in_x { &mut x[at] } else { &mut dy[at] }) = value;
+            let found = run(&x, &dy)?;
+            for (k, (found, clean)) in found.iter().zip(&clean).enumerate() {
+                let poisoned = |i: usize| i / group == at / group && (in_x || k == 1);
+                for (i, (found, clean)) in found.iter().zip(clean).enumerate() {
+                    let holds = if poisoned(i) { found.is_nan() } else { found.to_bits() == clean.to_bits() };
+                    assert!(holds, "{shape:?}, {value} at {at}, result {k}: {found} for {clean} at {i}");
+                }
+            }
+        }
     }
     Ok(())
 }

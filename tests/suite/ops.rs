@@ -235,13 +235,14 @@ fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
 }
 
-/// The same with fast precision where the device has it, to a thousandth of the largest magnitude.
+/// The same with fast precision where the device has it. Two operands rounded to 11 bits make an error of a thousandth at most
+/// in each term; the cases are small, so that terms may cancel, and gradients chain such operations.
 fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let operands = operands(case);
     let double = Device::cpu_with(Precision::Double);
     let reference = results(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_results(&case.clone().tolerance(1e-3), device, &operands, &reference))?;
+    each_variant(&device, |device| hold_results(&case.clone().tolerance(2e-3), device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_gradients(&case.clone().tolerance(1e-4), device, &operands, &reference))
+    each_variant(&device, |device| hold_gradients(&case.clone().tolerance(3e-4), device, &operands, &reference))
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use meganeura::init::Initializer;
-use meganeura::{Device, LaunchTime, Precision, Result, Seed, Shape, Tape, Tensor};
+use meganeura::{Device, LaunchTime, Precision, Profiling, Result, Seed, Shape, Tape, Tensor};
 
 use super::spec::{Kernel, Pass, Work};
 use crate::{Failure, Options, median, milliseconds};
@@ -40,7 +40,7 @@ pub struct Times {
     pub launches: u64,
     /// The operation and its variant of each step that has variants.
     pub variants: Vec<String>,
-    /// The kernels that were launched, each with its microseconds in the last run; empty by the host's clock.
+    /// The kernels that were launched, each with its microseconds when each is timed by itself; empty by the host's clock.
     pub kernels: Vec<String>,
     /// Whose clock it was: the device's or the host's.
     pub timer: &'static str,
@@ -167,7 +167,7 @@ impl Bench {
         let mut sets = self.sets.iter().cycle();
         let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass);
         // The CPU has computed when a run returns, and the host's clock is the one that PyTorch's operations are timed with.
-        let device_clock = self.device.is_gpu() && self.device.set_profiling(true).is_ok();
+        let device_clock = self.device.is_gpu() && self.device.set_profiling(Profiling::Runs).is_ok();
         let before = self.device.stats().launches;
         run()?;
         let launches = self.device.stats().launches - before;
@@ -199,6 +199,9 @@ impl Bench {
         times.sort_unstable_by(f64::total_cmp);
         let mut kernels = Vec::new();
         if device_clock {
+            self.device.set_profiling(Profiling::Launches)?;
+            run()?;
+            run()?;
             let spell = |launch: &LaunchTime| format!("{} {:.1}", launch.name, launch.duration.as_secs_f64() * 1e6);
             kernels.extend(self.device.last_profile()?.launches.iter().map(spell));
         }

@@ -7,7 +7,7 @@ mod variants;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Key, Plan, Preferences, Request, Target};
+use crate::plan::{Bindings, Key, Plan, Preferences, Profiling, Request, Target};
 use crate::tensor::Storage;
 use crate::{Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
@@ -44,7 +44,7 @@ struct Inner {
     plans: Mutex<Plans>,
     seed: AtomicU64,
     stats: Mutex<Stats>,
-    profiling: AtomicBool,
+    profiling: Mutex<Profiling>,
     profile: Mutex<Option<Timed>>,
     preferences: Mutex<Preferences>,
     /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
@@ -104,7 +104,7 @@ impl Device {
             plans: Mutex::default(),
             seed: AtomicU64::new(0),
             stats: Mutex::default(),
-            profiling: AtomicBool::new(false),
+            profiling: Mutex::default(),
             profile: Mutex::default(),
             preferences: Mutex::default(),
             testing: Testing::default(),
@@ -277,21 +277,22 @@ impl Device {
     /// Runs a program; the storages of its outputs.
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
-        let timed = self.0.profiling.load(Ordering::Relaxed);
+        let profiling = *lock(&self.0.profiling);
         let (outputs, times) = match &self.0.engine {
             Engine::Cpu(cpu) => {
-                let (outputs, times) = cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison, timed)?;
+                let (outputs, times) =
+                    cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison, profiling != Profiling::Off)?;
                 (outputs, times.map(Times::Cpu))
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
-                let (outputs, times) = gpu.run(&program.plan, compiled, bindings, poison, timed)?;
+                let (outputs, times) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
                 (outputs, times.map(Times::Gpu))
             }
         };
         if let Some(times) = times {
-            *lock(&self.0.profile) = Some(Timed::new(program, times));
+            *lock(&self.0.profile) = Some(Timed::new(program, profiling, times));
         }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;

@@ -1,12 +1,12 @@
 //! How long each launch of a run takes.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Device, Engine, Program, lock};
 use crate::Result;
 use crate::error::bail;
+use crate::plan::Profiling;
 
 /// Times of one launch: of a kernel on a GPU, of a step of the plan on the CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub struct LaunchTime {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// In the order in which they ran.
+    /// In the order in which they ran; empty with [`Profiling::Runs`].
     pub launches: Vec<LaunchTime>,
     /// From the begin of the first launch to the end of the last.
     pub total: Duration,
@@ -69,8 +69,9 @@ pub(super) enum Timed {
 }
 
 impl Timed {
-    pub(super) fn new(program: &Program, times: Times) -> Self {
-        let launches = program.plan.launch_names();
+    pub(super) fn new(program: &Program, profiling: Profiling, times: Times) -> Self {
+        let wanted = if profiling == Profiling::Launches { usize::MAX } else { 0 };
+        let launches = program.plan.launch_names().take(wanted);
         let launches =
             launches.map(|(step, name, variant)| LaunchTime { step, name, variant, duration: Duration::ZERO });
         Self::Measured(launches.collect(), times)
@@ -90,31 +91,31 @@ impl Timed {
 }
 
 impl Device {
-    /// Whether later runs of this device are timed, launch by launch; off at first. A run that is not timed costs no more.
+    /// What of later runs of this device is timed; nothing at first.
     ///
     /// # Errors
     ///
-    /// Where `on` and the adapter writes no timestamps between the launches of a pass.
-    pub fn set_profiling(&self, on: bool) -> Result<()> {
+    /// Where the adapter writes no timestamps between the launches of a pass, unless it is `Off`.
+    pub fn set_profiling(&self, profiling: Profiling) -> Result<()> {
         match &self.0.engine {
             Engine::Cpu(_) => {}
             #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) if on => gpu.expect_timing()?,
+            Engine::Gpu(gpu) if profiling != Profiling::Off => gpu.expect_timing()?,
             #[cfg(feature = "gpu")]
             Engine::Gpu(_) => {}
         }
-        self.0.profiling.store(on, Ordering::Relaxed);
+        *lock(&self.0.profiling) = profiling;
         Ok(())
     }
 
-    /// The times of the last run with [`Device::set_profiling`] on, as the device itself measured them. Waits for it.
+    /// The times of the last run that [`Device::set_profiling`] asked for, as the device itself measured them. Waits for it.
     ///
     /// ```
     /// # fn main() -> meganeura::Result<()> {
-    /// use meganeura::prelude::*;
+    /// use meganeura::{Profiling, prelude::*};
     ///
     /// let device = Device::cpu();
-    /// device.set_profiling(true)?;
+    /// device.set_profiling(Profiling::Launches)?;
     /// let x = Tape::new(&device).input(&Tensor::full(&device, [64, 64], 0.5)?);
     /// x.matmul(&x).tanh().to_vec()?;
     /// let profile = device.last_profile()?;
@@ -135,7 +136,7 @@ impl Device {
                 *last = Some(Timed::Read(profile.clone()));
                 Ok(profile)
             }
-            None => bail!(Device, "no run was timed: `set_profiling(true)` comes before it"),
+            None => bail!(Device, "no run was timed: `set_profiling` comes before it"),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{Gpu, Inner, lock};
 use crate::Result;
 use crate::error::bail;
 use crate::kernel::launch::{Binding, Launch};
-use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId};
+use crate::plan::{Bindings, HostWord, Place, Plan, Profiling, Step, StorageId};
 use crate::tensor::Storage;
 
 /// Bind groups kept for each launch: a step alternates between few sets of buffers.
@@ -87,14 +87,14 @@ impl Gpu {
         Ok(Executable { launches, bind_groups })
     }
 
-    /// Runs a compiled plan; the storages of its outputs, and how long each launch takes where `timed`.
+    /// Runs a compiled plan; the storages of its outputs, and how long it takes where that is wanted.
     pub(crate) fn run(
         &self,
         plan: &Plan,
         executable: &Executable,
         bindings: &mut Bindings<'_>,
         poison: bool,
-        timed: bool,
+        profiling: Profiling,
     ) -> Result<(Vec<Storage>, Option<Times>)> {
         self.0.check()?;
         let mut arena = lock(&self.0.arena);
@@ -127,7 +127,12 @@ impl Gpu {
             .collect();
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        let timer = timed.then(|| Timer::new(&self.0.device, executable.launches.len()));
+        let launches = executable.launches.len();
+        let timer = match profiling {
+            Profiling::Off => None,
+            Profiling::Runs => Some(Timer::new(&self.0.device, 1)),
+            Profiling::Launches => Some(Timer::new(&self.0.device, launches)),
+        };
         let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
         stamp(&mut pass, 0);
         let mut last: Option<&Arc<wgpu::ComputePipeline>> = None;
@@ -150,7 +155,11 @@ impl Gpu {
             }
             pass.set_bind_group(0, launch.bind_group(&self.0.device, &mut bind_groups[at], &bound), &[]);
             pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
-            stamp(&mut pass, at + 1);
+            match profiling {
+                Profiling::Launches => stamp(&mut pass, at + 1),
+                Profiling::Runs if at + 1 == launches => stamp(&mut pass, 1),
+                _ => {}
+            }
         }
         drop((pass, bind_groups));
         let stamps = timer.map(|timer| timer.finish(&self.0.device, &mut encoder));

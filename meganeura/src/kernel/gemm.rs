@@ -57,7 +57,7 @@ const MATRIX_MEDIUM: Tiling = matrix("matrix 64×128", [2, 2], [2, 4], 2);
 const MATRIX_SMALL: Tiling = matrix("matrix 64", [2, 2], [2, 2], 2);
 
 /// Maxima of each operand that the scales on matrix units are made of.
-const PEAKS: usize = 128;
+const PEAKS: usize = 512;
 
 /// Extents of a batch of products `[M,K]·[K,N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,8 +70,19 @@ pub struct Product {
     pub n: usize,
     /// Terms of each sum.
     pub k: usize,
-    /// Whether neighbours in memory lie across the reduction, in both operands.
-    pub across: bool,
+    /// How the operands lie.
+    pub operands: Operands,
+}
+
+/// How the operands of a product lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operands {
+    /// At least one with its neighbours along the reduction.
+    Along,
+    /// Both with their neighbours across it.
+    Across,
+    /// One of them is gathered from images, which takes registers and time.
+    Gathered,
 }
 
 /// A tiling, and the number of parts that the reduction is cut into.
@@ -151,7 +162,7 @@ impl Product {
         let small = self.m.min(self.n);
         let (shallow, deep) = ([LARGE_SHALLOW, MEDIUM_SHALLOW], [LARGE, MEDIUM]);
         let ([large, medium], [other_large, other_medium]) =
-            if self.across { (shallow, deep) } else { (deep, shallow) };
+            if self.operands == Operands::Across { (shallow, deep) } else { (deep, shallow) };
         let parts = |tiling: &Tiling, wanted, least| if cut { tiling.parts(self, wanted, least) } else { 1 };
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
@@ -159,17 +170,25 @@ impl Product {
 
         let mut choices = Vec::new();
         if caps.matrix {
-            let order = match (small, self.across) {
-                (..=32, _) => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
-                (..=64, _) => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
-                (_, true) => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
-                (_, false) => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
+            let order = match self.operands {
+                _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
+                Operands::Gathered if small <= 64 => {
+                    [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
+                }
+                Operands::Gathered => {
+                    [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, MATRIX_WIDE]
+                }
+                _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
+                Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
+                Operands::Along => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
             };
             let order: Vec<_> = order.into_iter().filter(|tiling| tiling.fits(caps)).collect();
             let best = order.iter().find(|tiling| tiling.tiles(self) >= busy);
             let best = best.or_else(|| order.iter().max_by_key(|tiling| tiling.tiles(self)));
             if let Some(&best) = best {
-                let of_best = parts(&best, 2 * busy, 256);
+                // Small tiles of long sums: a few workgroups for each multiprocessor.
+                let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
+                let of_best = parts(&best, wanted, 256);
                 choices.push(choice(best, of_best));
                 if of_best > 1 {
                     choices.push(choice(best, 1));

@@ -93,6 +93,18 @@ impl HostWord {
     }
 }
 
+/// What of the runs of a device is timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profiling {
+    /// Nothing. A run costs no more than without this.
+    #[default]
+    Off,
+    /// Each run as a whole, undisturbed.
+    Runs,
+    /// Each launch. A GPU ends one before it starts the next, which costs a few microseconds each.
+    Launches,
+}
+
 /// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
 pub(crate) struct Bindings<'a> {
     pub(crate) leaves: &'a mut [Storage],

@@ -30,7 +30,7 @@ const PITCH_B: u32 = LINES_B + 2u;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 /// Maxima of each operand.
-const PEAKS: u32 = 128u;
+const PEAKS: u32 = 512u;
 
 @group(0) @binding(2) var<storage, read> peaks: array<f32>;
 
@@ -57,18 +57,21 @@ fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) {
 
 /// Powers of two for both operands.
 fn scales(lane: u32) -> vec2<f32> {
-    for (var at = lane; at < 2u * PEAKS; at += WG) {
-        sums[at] = peaks[at];
+    var peak = vec2<f32>();
+    for (var at = lane; at < PEAKS; at += WG) {
+        peak = max(peak, vec2(peaks[at], peaks[PEAKS + at]));
     }
-    for (var stride = PEAKS / 2u; stride > 0u; stride /= 2u) {
+    sums[lane] = peak.x;
+    sums[WG + lane] = peak.y;
+    for (var stride = WG / 2u; stride > 0u; stride /= 2u) {
         workgroupBarrier();
         if lane < stride {
             sums[lane] = max(sums[lane], sums[lane + stride]);
-            sums[PEAKS + lane] = max(sums[PEAKS + lane], sums[PEAKS + lane + stride]);
+            sums[WG + lane] = max(sums[WG + lane], sums[WG + lane + stride]);
         }
     }
     workgroupBarrier();
-    let result = vec2(scale_for(sums[0]), scale_for(sums[PEAKS]));
+    let result = vec2(scale_for(sums[0]), scale_for(sums[WG]));
     workgroupBarrier();
     return result;
 }

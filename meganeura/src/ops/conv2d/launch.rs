@@ -8,7 +8,7 @@
 //!   a few times that of the others; their results agree to about 2e-6 of the largest.
 
 use super::Geometry;
-use crate::kernel::gemm::{Choice, Product, Sums};
+use crate::kernel::gemm::{Choice, Operands, Product, Sums};
 use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define};
 use crate::{Layout, Shape};
 
@@ -63,7 +63,7 @@ fn product(pass: Pass, g: &Geometry) -> Product {
         Pass::GradInput => [c, g.n * g.h * g.w, o * taps],
         Pass::GradWeight => [o, c * taps, pixels],
     };
-    Product { batch: g.groups, m, n, k, across: false }
+    Product { batch: g.groups, m, n, k, operands: Operands::Gathered }
 }
 
 fn plain(pass: Pass, g: &Geometry) -> Variant {
@@ -170,7 +170,7 @@ fn winograd(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
             let padding = pad.map(signed);
             let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
             let tiles = images.tiles();
-            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles, across: false };
+            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles, operands: Operands::Along };
             let choice = product.choices(&scalar(caps), true).swap_remove(0);
             let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
             let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
@@ -206,7 +206,7 @@ fn winograd_product(
     caps: &Caps,
 ) -> Variant {
     let (tiles, depth) = (images.tiles(), images.channels);
-    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, across: true };
+    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, operands: Operands::Across };
     // The way back adds no parts up.
     let choice = product.choices(&scalar(caps), false).swap_remove(0);
     let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);

@@ -1,11 +1,15 @@
 //! Group normalisation and its gradients.
 
+mod forms;
+mod grad;
+
+pub use self::grad::GroupNormGrad;
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
-use crate::{Error, Result, Shape, TensorType};
+use crate::{Result, Shape, TensorType};
 
 /// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
 ///
@@ -17,15 +21,6 @@ use crate::{Error, Result, Shape, TensorType};
 pub struct GroupNorm {
     groups: usize,
     eps: Exact,
-}
-
-/// `dx` of [`GroupNorm`], and the sums of each image and channel that `dγ` and `dβ` are made of.
-///
-/// Shapes: `x [N,C,…]`, `γ [C]`, `μ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`, `Σ dy·x̂ [N,C]`, `Σ dy [N,C]`. Has no gradient
-/// of its own.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct GroupNormGrad {
-    groups: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -64,10 +59,6 @@ impl Geometry {
     fn channel(&self, at: usize, i: usize) -> usize {
         at % self.groups * (self.c / self.groups) + i / self.s
     }
-
-    fn defines(&self) -> Vec<(&'static str, String)> {
-        define![N: self.n, C: self.c, S: self.s, G: self.groups, WG: if self.group() > 512 { 256 } else { 64 }]
-    }
 }
 
 fn expect(x: &[TensorType], shapes: &[(&str, Shape)]) -> Result<(), String> {
@@ -102,8 +93,8 @@ impl Primitive for GroupNorm {
         };
         let (mut dx, mut dw, mut db) = (None, None, None);
         if let Some(dy) = dy {
-            let [of_x, dot, sum] = dy.record_many(GroupNormGrad { groups: self.groups }, &[x, weight, mean, rstd, dy]);
-            (dx, dw, db) = (Some(of_x), Some(dot.sum_over(&[0])), Some(sum.sum_over(&[0])));
+            (dx, dw, db) =
+                dy.record_many(GroupNormGrad::new(self.groups), &[x, weight, mean, rstd, dy]).map(Some).into();
         }
         let g = Geometry::of(x.shape(), self.groups);
         let spread = |statistic: &Var| statistic.reshape([g.n, g.groups, 1]).expand([g.n, g.groups, g.group()]);
@@ -153,6 +144,20 @@ impl Primitive for GroupNorm {
             case(&[1, 32, 5, 5], 32),
             case(&[3, 10], 5),
             case(&[1, 2, 33, 31], 1),
+            // Channels whose elements lie in line with the invocations, groups that share a workgroup, one channel each.
+            case(&[2, 8, 8, 16], 2),
+            case(&[5, 4, 16, 16], 4),
+            // Many channels of few elements: in blocks, in rows of one, and in longer ones.
+            case(&[2, 300, 3], 1),
+            case(&[3, 90, 2], 2),
+            case(&[3, 700], 2),
+            case(&[2, 4500], 1),
+            // Samples that are summed in two steps, and several by one workgroup.
+            case(&[3000, 2], 1),
+            case(&[2050, 40], 1),
+            case(&[2049, 16, 3], 8),
+            // Longer than a workgroup holds, and channels longer than a block.
+            case(&[1, 2, 129, 130], 1),
             // A mean far above the spread: E[x²] − E[x]² would keep no digit.
             Case::recorded("group_norm", &[&[2, 4, 4, 4], &[4], &[4]], |x| {
                 (x[0].scale(0.1) + x[0].constant(1000.0)).group_norm(2, 1e-5, &x[1], &x[2])
@@ -219,91 +224,7 @@ impl Kernel for GroupNorm {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(x[0].ty.shape, self.groups);
-        let mut defines = g.defines();
-        defines.push(("EPS", literal(self.eps.0)));
-        vec![Variant::simple(
-            "group",
-            Launch::new("group_norm", defines, (3, 3), g.n * g.groups).stores_through_epilogue(),
-        )]
-    }
-}
-
-impl Primitive for GroupNormGrad {
-    fn name(&self) -> &'static str {
-        "group_norm_grad"
-    }
-
-    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        let geometry = Geometry::new(x[0].shape, self.groups)?;
-        let (c, s) = (Shape::from([geometry.c]), geometry.statistics());
-        expect(x, &[("input", x[0].shape), ("weight", c), ("mean", s), ("1/σ", s), ("cotangent", x[0].shape)])?;
-        let sums = x[0].with_shape([geometry.n, geometry.c]);
-        Ok(vec![x[0], sums, sums])
-    }
-
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(Error::no_second_derivative("group_norm_grad"))
-    }
-
-    #[cfg(feature = "testing")]
-    fn cases() -> Vec<super::case::Case> {
-        // Reached, on every device, through the gradients of `group_norm`'s cases.
-        Vec::new()
-    }
-}
-
-impl Kernel for GroupNormGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        Some(4)
-    }
-
-    fn stores(&self) -> bool {
-        true
-    }
-
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
-        let g = Geometry::of(x[0].layout().shape(), self.groups);
-        let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
-        let [dx, dots, sums] = y else { unreachable!("three results") };
-        let (dots, sums) = (dots.floats(), sums.floats());
-        let per_group = g.c / g.groups;
-        native::parallel_zip(dots, sums, per_group, |at, dots, sums| {
-            for (k, (dot, sum)) in dots.iter_mut().zip(sums).enumerate() {
-                let place = at * g.group() + k * g.s;
-                let (x, dy) = (&x[place..][..g.s], &dy[place..][..g.s]);
-                *sum = native::sum(dy);
-                *dot = native::dot_by(x, dy, |x, dy| dy * (x - mean[at]) * rstd[at]);
-            }
-        });
-        let (dots, sums) = (&*dots, &*sums);
-        let count = native::real::<T>(g.group());
-        native::parallel(dx.floats(), g.group(), |first, dx| {
-            let at = first / g.group();
-            let (mean, rstd) = (mean[at], rstd[at]);
-            let weight = &weight[at % g.groups * per_group..][..per_group];
-            let weighted = |parts: &[T]| {
-                let parts = &parts[at * per_group..][..per_group];
-                weight.iter().zip(parts).map(|(&weight, &part)| weight * part).sum::<T>() / count
-            };
-            let (sum, dot) = (weighted(sums), weighted(dots));
-            for (k, dx) in dx.chunks_exact_mut(g.s).enumerate() {
-                let place = first + k * g.s;
-                for ((dx, &x), &dy) in dx.iter_mut().zip(&x[place..]).zip(&dy[place..]) {
-                    *dx = rstd * (dy * weight[k] - sum - (x - mean) * rstd * dot);
-                }
-            }
-        });
-    }
-
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(x[0].ty.shape, self.groups);
-        let launch = Launch::new("group_norm_grad", g.defines(), (5, 3), g.n * g.groups);
-        vec![Variant::simple("group", launch.loads_through_prologue(4).stores_through_epilogue())]
+        forms::forward(&Geometry::of(x[0].ty.shape, self.groups), self.eps)
     }
 }
 

@@ -1,0 +1,295 @@
+//! How group normalisation is launched on a GPU: the forms, and which fits which shape.
+//!
+//! A form that reads memory once holds a group in the registers of a workgroup, or of a segment of one where groups are small. What
+//! is too long for that falls into parts: a launch sums each part, another adds those and computes the elements.
+//!
+//! | direction | group | form |
+//! |---|---|---|
+//! | forward | up to 4096 elements, or up to 16,384 where there are 128 groups | held |
+//! | forward | longer | split |
+//! | backward | of up to 4096 channels of one element each | rows |
+//! | backward | of up to 256 channels, up to 32 elements for each of 256 invocations | held |
+//! | backward | longer | split |
+//!
+//! Backward a last launch adds the sums of each channel over the samples; two do where those are many. Where samples are very
+//! many, a workgroup adds the sums of a few of them itself, so that these take less memory than the samples.
+//!
+//! The table depends on shapes alone, so that the same step gives the same bits on every device that computes the same way.
+
+use super::Geometry;
+use crate::graph::Exact;
+use crate::kernel::launch::{Binding, Launch, Variant, define, literal};
+
+/// Invocations of a workgroup at most …
+const GROUP: usize = 256;
+/// … and at least, where small groups share one.
+const SMALL: usize = 64;
+
+/// Elements of a part of a long group.
+const PART: usize = 4096;
+
+/// Elements that a workgroup computes of a long group, once its parts are known.
+const CHUNK: usize = 2048;
+
+/// Elements that an invocation holds at most: forward one number each, backward two, in rows several.
+const HELD: [usize; 3] = [64, 32, 16];
+
+/// Groups that are worth one workgroup each even where those are long.
+const MANY: usize = 128;
+
+/// Samples whose sums are kept apart, and the most that one workgroup adds.
+const APART: usize = 1024;
+const ROWS: usize = 16;
+
+/// Sums of a channel that one launch adds, and as many of those as a first one adds at a time.
+const SUMS: usize = 2048;
+const RANGE: usize = 256;
+
+/// So many neighbours for so many elements that each holds `each`, or as few more as there must be.
+fn lanes(elements: usize, each: usize, most: usize) -> usize {
+    elements.div_ceil(each).next_power_of_two().min(most)
+}
+
+/// How many segments of a workgroup share one, where they have so many invocations.
+fn segments(lanes: usize) -> usize {
+    (SMALL / lanes).max(1)
+}
+
+fn shape(g: &Geometry) -> Vec<(&'static str, String)> {
+    define![N: g.n, C: g.c, S: g.s, G: g.groups]
+}
+
+/// The ways to compute the forward pass, the one that fits best first.
+pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
+    let (len, groups) = (g.group(), g.n * g.groups);
+    let mut variants = vec![split_forward(g, eps)];
+    if len <= GROUP * HELD[0] {
+        let at = usize::from(len > PART && groups < MANY);
+        let launch = held_forward(g, eps, "result", (len, 1, 8)).stores_through_epilogue();
+        variants.insert(at, Variant::simple("held", launch));
+    }
+    variants
+}
+
+/// Parts of `part` elements, `parts` to a group, of which an invocation holds `each` where possible.
+fn held_forward(g: &Geometry, eps: Exact, to: &'static str, sizes: (usize, usize, usize)) -> Launch {
+    let (part, parts, each) = sizes;
+    let lanes = lanes(part, each, GROUP);
+    let group = segments(lanes) * lanes;
+    let whole = to == "result";
+    let mut defines = shape(g);
+    defines.extend(define![EPS: literal(eps.0), WG: group, LANES: lanes, HOLD: part.div_ceil(lanes), PART: part]);
+    defines.extend(define![PARTS: parts, FULL: if whole { part / lanes } else { 0 }]);
+    defines.extend(define![TO: to, ALIGNED: u32::from(whole && g.s.is_multiple_of(lanes))]);
+    let units = (g.n * g.groups).saturating_mul(parts);
+    Launch::new("group_norm", defines, (3, 3), units.div_ceil(group / lanes))
+}
+
+fn split_forward(g: &Geometry, eps: Exact) -> Variant {
+    let (len, groups) = (g.group(), g.n * g.groups);
+    // Tests run this form on what is too short for it.
+    let part = PART.min(len.div_ceil(2));
+    let parts = len.div_ceil(part);
+    let mut first = held_forward(g, eps, "scratch", (part, parts, 16));
+    first.bindings = vec![Binding::Input(0), Binding::Scratch(0)];
+    let chunk = CHUNK.max(4 * parts);
+    let mut defines = shape(g);
+    defines.extend(define![EPS: literal(eps.0), WG: GROUP, LANES: GROUP, PART: part, PARTS: parts, CHUNK: chunk]);
+    let mut second = Launch::new("group_norm_apply", defines, (3, 3), groups.saturating_mul(len.div_ceil(chunk)));
+    second.bindings.insert(3, Binding::Scratch(0));
+    let launches = vec![first, second.stores_through_epilogue()];
+    Variant { name: "split", launches, scratch: vec![2 * groups.saturating_mul(parts)] }
+}
+
+/// How the invocations of a workgroup share a group's channels, backward.
+struct Blocks {
+    /// Channels of a block.
+    channels: usize,
+    /// Invocations for a channel.
+    lanes: usize,
+    piece: usize,
+    /// Parts that a channel falls into.
+    pieces: usize,
+    /// Samples whose sums a workgroup adds.
+    rows: usize,
+}
+
+impl Blocks {
+    /// A block for a whole group, if that can be held.
+    fn held(g: &Geometry) -> Option<Self> {
+        let channels = g.c / g.groups;
+        let most = 1 << (GROUP / channels).checked_ilog2()?;
+        let lanes = lanes(g.s, 8, most);
+        let block = lanes * channels;
+        let rows = rows(g, (g.n * g.groups).div_ceil(segments(block)));
+        (g.s <= HELD[1] * lanes).then_some(Self { channels, lanes, piece: g.s, pieces: 1, rows })
+    }
+
+    fn split(g: &Geometry) -> Self {
+        let (piece, pieces) = (g.s.min(PART), g.s.div_ceil(PART));
+        let lanes = lanes(piece, 16, GROUP);
+        let channels = if pieces == 1 { (g.c / g.groups).min(GROUP / lanes) } else { 1 };
+        Self { channels, lanes, piece, pieces, rows: 1 }
+    }
+
+    /// How many there are to a group.
+    fn count(&self, g: &Geometry) -> usize {
+        (g.c / g.groups).div_ceil(self.channels) * self.pieces
+    }
+
+    fn launch(&self, g: &Geometry, to: &'static str) -> Launch {
+        let &Self { channels, lanes, piece, pieces, rows } = self;
+        let block = channels * lanes;
+        let full = if pieces == 1 && (g.c / g.groups).is_multiple_of(channels) { piece / lanes } else { 0 };
+        let mut defines = shape(g);
+        defines.extend(define![WG: segments(block) * block, LANES: lanes, HOLD: piece.div_ceil(lanes), FULL: full]);
+        defines.extend(define![TO: to, CH: channels, PIECE: piece, PIECES: pieces, ROWS: rows]);
+        let units = (g.n.div_ceil(rows) * g.groups).saturating_mul(self.count(g));
+        let mut launch = Launch::new("group_norm_grad", defines, (5, 0), units.div_ceil(segments(block)));
+        launch.bindings.push(Binding::Scratch(0));
+        launch.loads_through_prologue(4)
+    }
+}
+
+/// Samples whose sums a workgroup adds, where so many workgroups would do without.
+fn rows(g: &Geometry, workgroups: usize) -> usize {
+    (g.n / APART).min(workgroups / GROUP).clamp(1, ROWS)
+}
+
+/// The ways to compute the backward pass, the one that fits best first.
+pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
+    let few = g.group() > PART && g.n * g.groups < MANY;
+    let split = split_backward(g);
+    let held = if g.s == 1 { rows_backward(g) } else { Blocks::held(g).map(|blocks| held_backward(g, &blocks)) };
+    match held {
+        Some(held) if few => vec![split, held],
+        Some(held) => vec![held, split],
+        None => vec![split],
+    }
+}
+
+fn held_backward(g: &Geometry, blocks: &Blocks) -> Variant {
+    let mut variant = Variant::simple("held", blocks.launch(g, "result").stores_through_epilogue());
+    add_sums(g, g.n.div_ceil(blocks.rows), &mut variant);
+    variant
+}
+
+fn rows_backward(g: &Geometry) -> Option<Variant> {
+    let lanes = lanes(g.group(), 4, GROUP);
+    if g.group() > HELD[2] * lanes {
+        return None;
+    }
+    let rows = rows(g, (g.n * g.groups).div_ceil(segments(lanes)));
+    let parts = g.n.div_ceil(rows);
+    let mut defines = define![N: g.n, C: g.c, G: g.groups, ROWS: rows, WG: segments(lanes) * lanes, LANES: lanes];
+    defines.extend(define![HOLD: g.group().div_ceil(lanes), FULL: g.group() / lanes]);
+    let workgroups = (parts * g.groups).div_ceil(segments(lanes));
+    let mut launch = Launch::new("group_norm_grad_rows", defines, (5, 0), workgroups);
+    launch.bindings.push(Binding::Scratch(0));
+    let mut variant = Variant::simple("rows", launch.loads_through_prologue(4).stores_through_epilogue());
+    add_sums(g, parts, &mut variant);
+    Some(variant)
+}
+
+fn split_backward(g: &Geometry) -> Variant {
+    let (len, groups) = (g.group(), g.n * g.groups);
+    let blocks = Blocks::split(g);
+    let mut first = blocks.launch(g, "scratch");
+    first.bindings.push(Binding::Scratch(1));
+    let chunk = CHUNK.max(4 * blocks.count(g));
+    let mut defines = shape(g);
+    defines.extend(define![WG: GROUP, LANES: GROUP, BLOCKS: blocks.count(g), CHUNK: chunk]);
+    let workgroups = groups.saturating_mul(len.div_ceil(chunk));
+    let mut second = Launch::new("group_norm_grad_apply", defines, (4, 0), workgroups);
+    second.bindings.push(Binding::Scratch(1));
+    let second = second.loads_through_prologue(4).stores_through_epilogue();
+    let mut variant = Variant { name: "split", launches: vec![first, second], scratch: Vec::new() };
+    add_sums(g, g.n * blocks.pieces, &mut variant);
+    variant.scratch.insert(1, 2 * groups.saturating_mul(blocks.count(g)));
+    variant
+}
+
+/// Appends what adds so many sums of each channel, which scratch 0 holds.
+fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
+    let lanes = 32;
+    let launch = |parts: usize, range: usize, bindings: Vec<Binding>| {
+        let to = if bindings.len() == 3 { "result" } else { "scratch" };
+        let defines = define![WG: GROUP, LANES: lanes, TO: to, P: parts, C: g.c, RANGE: range];
+        let workgroups = parts.div_ceil(range).saturating_mul(g.c.div_ceil(GROUP / lanes));
+        Launch { bindings, ..Launch::new("group_norm_grad_sums", defines, (0, 0), workgroups) }
+    };
+    variant.scratch.push(parts.saturating_mul(2 * g.c));
+    let (mut from, mut left) = (0, parts);
+    if parts > SUMS {
+        // Behind what the variant has else.
+        (from, left) = (if variant.launches.len() == 1 { 1 } else { 2 }, parts.div_ceil(RANGE));
+        variant.launches.push(launch(parts, RANGE, vec![Binding::Scratch(0), Binding::Scratch(from)]));
+        variant.scratch.push(left * 2 * g.c);
+    }
+    let results = vec![Binding::Scratch(from), Binding::Output(1), Binding::Output(2)];
+    variant.launches.push(launch(left, left, results));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+
+    fn names(variants: &[Variant]) -> Vec<&'static str> {
+        variants.iter().map(|variant| variant.name).collect()
+    }
+
+    #[test]
+    fn the_form_follows_the_shape() {
+        for (shape, groups, forward_form, backward_form) in [
+            (&[64, 128, 32, 32][..], 32, "held", "held"),
+            (&[64, 256, 32, 32], 32, "held", "held"),
+            (&[64, 128, 64, 64], 32, "held", "split"),
+            (&[1, 128, 64, 64], 32, "split", "split"),
+            (&[8, 512, 7, 7], 32, "held", "held"),
+            (&[8, 512, 7, 7], 1, "split", "split"),
+            // normalisation over the last axes
+            (&[8192, 1024], 1, "held", "rows"),
+            (&[60_000, 10], 1, "held", "rows"),
+            (&[1, 3_000_000], 1, "split", "split"),
+            (&[3000, 2], 1, "held", "rows"),
+        ] {
+            let g = Geometry::of(Shape::new(shape), groups);
+            let (first, second) = (forward(&g, Exact(1e-5)), backward(&g));
+            assert_eq!((first[0].name, second[0].name), (forward_form, backward_form), "{shape:?}, {groups} groups");
+            assert!(names(&first).contains(&"split") && names(&second).contains(&"split"));
+        }
+    }
+
+    #[test]
+    fn launches_do_what_their_kernels_expect() {
+        let number = |launch: &Launch, name: &str| {
+            let define = launch.defines.iter().find(|(known, _)| *known == name);
+            define.map(|(_, value)| value.parse::<usize>().expect("a number"))
+        };
+        let extents = [1, 2, 3, 7, 16, 49, 100, 1024, 5000, 9000];
+        for (c, s) in extents.into_iter().flat_map(|c| extents.map(|s| (c, s))) {
+            for (n, groups) in [(1, 1), (3, c), (5000, 1)] {
+                let g = Geometry { n, c, s, groups };
+                for launch in forward(&g, Exact(0.0)).iter().chain(&backward(&g)).flat_map(|variant| &variant.launches)
+                {
+                    let of = |name| number(launch, name);
+                    let (group, lanes) = (of("WG").expect("all have"), of("LANES").expect("all have"));
+                    assert!(group <= GROUP && group % lanes == 0 && lanes.is_power_of_two(), "{launch:?}");
+                    assert!(launch.workgroups > 0, "{launch:?}");
+                    if let Some(hold) = of("HOLD") {
+                        let part = of("PART").or(of("PIECE")).unwrap_or(g.group());
+                        assert!(hold * lanes >= part && hold <= HELD[0] && of("FULL") <= Some(hold), "{launch:?}");
+                    }
+                    if let (Some(part), Some(parts)) = (of("PART"), of("PARTS")) {
+                        assert!((parts - 1) * part < g.group() && g.group() <= parts * part, "{launch:?}");
+                    }
+                    if let (Some(piece), Some(pieces), Some(channels)) = (of("PIECE"), of("PIECES"), of("CH")) {
+                        assert!((pieces - 1) * piece < s && s <= pieces * piece, "{launch:?}");
+                        assert!((pieces == 1 || channels == 1) && group % (channels * lanes) == 0, "{launch:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// Group normalisation of groups whose parts were looked at by group_norm: joins those, in a fixed order, to the group's mean and
+// rstd, and computes y = (x − mean)·rstd·gamma + beta.
+//
+// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,2] → y[N,C,S] by its epilogue, mean[N,G], rstd[N,G]. A workgroup joins
+// the parts for itself, and computes CHUNK elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
+//
+// Defines: WG = LANES, see shared/totals
+//          N, C, S, G; EPS a literal
+//          PART, PARTS, those of group_norm
+//          CHUNK
+
+#include "shared/epilogue"
+#include "shared/grid"
+#include "shared/totals"
+
+const WG: u32 = ${WG};
+const N: u32 = ${N};
+const C: u32 = ${C};
+const S: u32 = ${S};
+const G: u32 = ${G};
+const EPS: f32 = ${EPS};
+const PART: u32 = ${PART};
+const PARTS: u32 = ${PARTS};
+const CHUNK: u32 = ${CHUNK};
+const GROUP_C: u32 = C / G;
+const LEN: u32 = GROUP_C * S;
+const CHUNKS: u32 = (LEN + CHUNK - 1u) / CHUNK;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> gamma: array<f32>;
+@group(0) @binding(2) var<storage, read> beta: array<f32>;
+@group(0) @binding(3) var<storage, read> parts: array<vec2<f32>>;
+@group(0) @binding(4) var<storage, read_write> mean: array<f32>;
+@group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
+
+/// The number of elements of part p.
+fn count(p: u32) -> f32 {
+    return f32(min(PART, LEN - p * PART));
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = workgroup_index(workgroup, workgroups);
+    if index >= N * G * CHUNKS {
+        return;
+    }
+    let group = index / CHUNKS;
+    let chunk = index % CHUNKS;
+
+    // Means are counted from that of the first part: where all are large, their differences have digits that they have not.
+    let origin = parts[group * PARTS].x;
+    var sum = 0.0;
+    for (var p = lane; p < PARTS; p += WG) {
+        sum += count(p) * (parts[group * PARTS + p].x - origin);
+    }
+    let rest = segment_total(lane, vec2(sum, 0.0)).x / f32(LEN);
+    var squares = 0.0;
+    for (var p = lane; p < PARTS; p += WG) {
+        let part = parts[group * PARTS + p];
+        let d = part.x - origin - rest;
+        squares += part.y + count(p) * d * d;
+    }
+    let scale = 1.0 / sqrt(segment_total(lane, vec2(squares, 0.0)).x / f32(LEN) + EPS);
+
+    let first_c = group % G * GROUP_C;
+    let begin = group * LEN;
+    let end = min(chunk * CHUNK + CHUNK, LEN);
+    for (var r = chunk * CHUNK + lane; r < end; r += 4u * WG) {
+        // Four at a time, so that loads need not wait for one another.
+#for K in 4
+        let r_${K} = r + ${K}u * WG;
+        let x_${K} = x[begin + min(r_${K}, end - 1u)];
+#endfor
+#for K in 4
+        if r_${K} < end {
+            let c = first_c + r_${K} / S;
+            store(begin + r_${K}, (x_${K} - origin - rest) * scale * gamma[c] + beta[c]);
+        }
+#endfor
+    }
+    if chunk == 0u && lane == 0u {
+        mean[group] = origin + rest;
+        rstd[group] = scale;
+    }
+}

@@ -1,0 +1,70 @@
+// The last part of the gradient of `group_norm`: adds Σ dy·z and Σ dy of each channel over the samples, or parts of them, that
+// group_norm_grad or group_norm_grad_rows summed, in a fixed order.
+//
+// Bindings: sums[P,2,C] → dgamma[C], dbeta[C] (TO result), or the sums over RANGE of P at a time to fewer[⌈P/RANGE⌉,2,C] (TO
+// scratch), which a second launch adds. LANES invocations add a channel, neighbours different ones, so that they read what lies
+// side by side; ⌈P/RANGE⌉·⌈C·LANES/WG⌉ workgroups.
+//
+// Defines: WG; LANES see shared/totals
+//          TO    result or scratch
+//          P, C
+//          RANGE P where TO is result
+
+#include "shared/grid"
+#include "shared/totals"
+
+const WG: u32 = ${WG};
+const P: u32 = ${P};
+const C: u32 = ${C};
+const RANGE: u32 = ${RANGE};
+const RANGES: u32 = (P + RANGE - 1u) / RANGE;
+const CHANNELS: u32 = WG / LANES;
+const BLOCKS: u32 = (C + CHANNELS - 1u) / CHANNELS;
+
+@group(0) @binding(0) var<storage, read> sums: array<f32>;
+#if TO == result
+@group(0) @binding(1) var<storage, read_write> dgamma: array<f32>;
+@group(0) @binding(2) var<storage, read_write> dbeta: array<f32>;
+#else
+@group(0) @binding(1) var<storage, read_write> fewer: array<f32>;
+#endif
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = workgroup_index(workgroup, workgroups);
+    if index >= RANGES * BLOCKS {
+        return;
+    }
+    let range = index / BLOCKS;
+    let own = index % BLOCKS * CHANNELS + lane % CHANNELS;
+    // Those without a channel of their own must still meet the others: they repeat the last.
+    let c = min(own, C - 1u);
+    let member = lane / CHANNELS;
+    let end = min(range * RANGE + RANGE, P);
+    var sum = vec2<f32>();
+    for (var p = range * RANGE + member; p < end; p += 8u * LANES) {
+        // Eight at a time, so that loads need not wait for one another.
+#for K in 8
+        let at_${K} = min(p + ${K}u * LANES, end - 1u) * 2u * C + c;
+        let part_${K} = vec2(sums[at_${K}], sums[at_${K} + C]);
+#endfor
+#for K in 8
+        sum += select(vec2<f32>(), part_${K}, p + ${K}u * LANES < end);
+#endfor
+    }
+    // The segments of the sum, too, are channels.
+    let total = segment_total(lane % CHANNELS * LANES + member, sum);
+    if member == 0u && own < C {
+#if TO == result
+        dgamma[c] = total.x;
+        dbeta[c] = total.y;
+#else
+        fewer[range * 2u * C + c] = total.x;
+        fewer[range * 2u * C + C + c] = total.y;
+#endif
+    }
+}

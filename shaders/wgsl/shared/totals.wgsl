@@ -1,0 +1,64 @@
+// Sums over segments of a workgroup, two at once: LANES neighbours of its WG invocations that work on one thing. Eight partial
+// sums are added between two barriers, so that 256 of them meet at three.
+//
+// The order is fixed. All invocations of a workgroup must ask for a total together; each gets that of its segment. LANES is a
+// power of two, 256 at most, and divides `WG`, a constant of the kernel.
+
+const LANES: u32 = ${LANES};
+/// Partial sums of a segment after its values were added by eights, and after those were.
+const AFTER_ONE: u32 = max(LANES / 8u, 1u);
+const AFTER_TWO: u32 = max(LANES / 64u, 1u);
+
+var<workgroup> totals_values: array<vec2<f32>, WG>;
+var<workgroup> totals_once: array<vec2<f32>, WG / LANES * AFTER_ONE>;
+var<workgroup> totals_twice: array<vec2<f32>, WG / LANES * AFTER_TWO>;
+
+fn segment_total(lane: u32, value: vec2<f32>) -> vec2<f32> {
+    if LANES == 1u {
+        return value;
+    }
+    let segment = lane / LANES;
+    let member = lane % LANES;
+    totals_values[lane] = value;
+    workgroupBarrier();
+    if LANES <= 8u {
+        let first = segment * LANES;
+        var total = totals_values[first];
+        for (var j = 1u; j < LANES; j++) {
+            total += totals_values[first + j];
+        }
+        // The values of the next sums may be written then.
+        workgroupBarrier();
+        return total;
+    }
+    if member < AFTER_ONE {
+        let first = segment * LANES + member;
+        var total = totals_values[first];
+        for (var j = 1u; j < 8u; j++) {
+            total += totals_values[first + j * AFTER_ONE];
+        }
+        totals_once[segment * AFTER_ONE + member] = total;
+    }
+    workgroupBarrier();
+    if LANES <= 64u {
+        var total = totals_once[segment * AFTER_ONE];
+        for (var j = 1u; j < AFTER_ONE; j++) {
+            total += totals_once[segment * AFTER_ONE + j];
+        }
+        return total;
+    }
+    if member < AFTER_TWO {
+        let first = segment * AFTER_ONE + member;
+        var total = totals_once[first];
+        for (var j = 1u; j < 8u; j++) {
+            total += totals_once[first + j * AFTER_TWO];
+        }
+        totals_twice[segment * AFTER_TWO + member] = total;
+    }
+    workgroupBarrier();
+    var total = totals_twice[segment * AFTER_TWO];
+    for (var j = 1u; j < AFTER_TWO; j++) {
+        total += totals_twice[segment * AFTER_TWO + j];
+    }
+    return total;
+}
