@@ -116,14 +116,15 @@ impl Tiling {
         match self.units {
             Units::Scalar => 2 * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
             Units::Matrix { halves } => {
-                let sums = self.workers[0] * self.workers[1] * 16 * 20 * 4;
-                halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + sums
+                let subgroups = self.workers[0] * self.workers[1];
+                let (sums, peaks) = (16 * 20 * 4, 64 * 8);
+                halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + subgroups * (sums + peaks)
             }
         }
     }
 
     fn invocations(&self, caps: &Caps) -> usize {
-        let each = if self.units == Units::Scalar { 1 } else { caps.subgroup.1 as usize };
+        let each = if self.units == Units::Scalar { 1 } else { caps.subgroup.1 };
         self.workers[0] * self.workers[1] * each
     }
 
@@ -149,7 +150,7 @@ impl Product {
     ///
     /// | smaller extent | workgroups, parts counted | tiling |
     /// |---|---|---|
-    /// | above 64 | 96 or more of 128×128 | 128×128, its reduction cut in two where that makes 160 |
+    /// | above 64 | 96 or more of 128×128, each over 512 terms | 128×128, its reduction cut in two where that makes 160 |
     /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
     /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
     #[must_use]
@@ -166,7 +167,7 @@ impl Product {
         let parts = |tiling: &Tiling, wanted, least| if cut { tiling.parts(self, wanted, least) } else { 1 };
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
-        let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 as usize };
+        let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
 
         let mut choices = Vec::new();
         if caps.matrix {
@@ -202,7 +203,11 @@ impl Product {
         let of_large = parts(&large, busy * 5 / 4, 256);
         let of_medium = parts(&medium, busy * 9 / 2, 128);
         let of_small = parts(&SMALL, busy * 4, 64);
-        let (first, rest) = if small > 64 && of_large <= 2 && large.tiles(self) * of_large >= busy * 3 / 4 {
+        let (first, rest) = if small > 64
+            && of_large <= 2
+            && self.k / of_large >= 512
+            && large.tiles(self) * of_large >= busy * 3 / 4
+        {
             ((large, of_large), [other_large, medium, other_medium, SMALL])
         } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
             ((medium, of_medium), [other_medium, large, other_large, SMALL])

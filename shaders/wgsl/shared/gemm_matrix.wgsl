@@ -36,6 +36,8 @@ const PEAKS: u32 = 512u;
 
 var<workgroup> tile_a: array<vec4<f16>, HALVES * BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
+/// The largest magnitudes that each invocation knows of.
+var<workgroup> lane_peaks: array<vec2<f32>, WG>;
 /// The sums of a fragment of each subgroup.
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
 
@@ -61,19 +63,15 @@ fn scales(lane: u32) -> vec2<f32> {
     for (var at = lane; at < PEAKS; at += WG) {
         peak = max(peak, vec2(peaks[at], peaks[PEAKS + at]));
     }
-    sums[lane] = peak.x;
-    sums[WG + lane] = peak.y;
+    lane_peaks[lane] = peak;
     for (var stride = WG / 2u; stride > 0u; stride /= 2u) {
         workgroupBarrier();
         if lane < stride {
-            sums[lane] = max(sums[lane], sums[lane + stride]);
-            sums[WG + lane] = max(sums[WG + lane], sums[WG + lane + stride]);
+            lane_peaks[lane] = max(lane_peaks[lane], lane_peaks[lane + stride]);
         }
     }
     workgroupBarrier();
-    let result = vec2(scale_for(sums[0]), scale_for(sums[WG]));
-    workgroupBarrier();
-    return result;
+    return vec2(scale_for(lane_peaks[0].x), scale_for(lane_peaks[0].y));
 }
 
 /// The power of two that brings a magnitude to 2¹⁴ or above, below 2¹⁵.
