@@ -20,8 +20,11 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_gemm"
     "conv2d_grad_input"
     "conv2d_grad_input_gemm"
+    "conv2d_grad_input_half"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
+    "conv2d_grad_weight_half"
+    "conv2d_half"
     "conv2d_pack"
     "copy"
     "cross_entropy"
@@ -34,6 +37,8 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad_apply"
     "group_norm_grad_rows"
     "group_norm_grad_sums"
+    "half_images"
+    "half_weights"
     "matmul_dot"
     "matrix_probe"
     "max_pool2d"
@@ -49,12 +54,16 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/epilogue"
     "shared/float"
     "shared/gemm"
+    "shared/gemm_half"
     "shared/gemm_matrix"
     "shared/gemm_scalar"
     "shared/grid"
     "shared/math"
+    "shared/matrix_sums"
+    "shared/matrix_units"
     "shared/prologue"
     "shared/reduce"
+    "shared/scales"
     "shared/segments"
     "shared/totals"
     "shared/window"
@@ -78,8 +87,11 @@ const TRUSTED: &[&str] = &[
     "conv2d_gemm",
     "conv2d_grad_input",
     "conv2d_grad_input_gemm",
+    "conv2d_grad_input_half",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
+    "conv2d_grad_weight_half",
+    "conv2d_half",
     "conv2d_pack",
     "copy",
     "cross_entropy",
@@ -91,6 +103,8 @@ const TRUSTED: &[&str] = &[
     "group_norm_grad_apply",
     "group_norm_grad_rows",
     "group_norm_grad_sums",
+    "half_images",
+    "half_weights",
     "matmul_dot",
     "matrix_probe",
     "max_pool2d",

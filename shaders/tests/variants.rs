@@ -117,7 +117,7 @@ fn every_variant_is_valid() {
     {
         let module = naga::front::wgsl::parse_str(&wgsl)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
-        let features = if wgsl.contains("enable wgpu_cooperative_matrix;") { MATRIX } else { Capabilities::empty() };
+        let features = if wgsl.contains("enable f16;") { MATRIX } else { Capabilities::empty() };
         let info = Validator::new(ValidationFlags::all(), Capabilities::default() | features)
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));

@@ -23,6 +23,8 @@ enum Units {
     Matrix {
         halves: usize,
     },
+    /// The same, of operands that are `f16` in memory.
+    Half,
 }
 
 const fn scalar(name: &'static str, workers: [usize; 2], blocks: [usize; 2], depth: usize) -> Tiling {
@@ -55,6 +57,17 @@ const MATRIX_FLAT: Tiling = matrix("matrix 64×256", [1, 4], [4, 4], 1);
 const MATRIX_MEDIUM: Tiling = matrix("matrix 64×128", [2, 2], [2, 4], 2);
 /// 64×64.
 const MATRIX_SMALL: Tiling = matrix("matrix 64", [2, 2], [2, 2], 2);
+
+const fn half(name: &'static str, workers: [usize; 2], blocks: [usize; 2]) -> Tiling {
+    Tiling { name, units: Units::Half, workers, blocks, depth: 32 }
+}
+
+/// 128×128 of operands that are `f16` already.
+const HALF_LARGE: Tiling = half("half 128", [2, 2], [4, 4]);
+/// 64×256, where rows are few.
+const HALF_FLAT: Tiling = half("half 64×256", [1, 4], [4, 4]);
+/// 64×64.
+const HALF_SMALL: Tiling = half("half 64", [2, 2], [2, 2]);
 
 /// Maxima of each operand that the scales on matrix units are made of.
 const PEAKS: usize = 512;
@@ -115,6 +128,12 @@ impl Tiling {
         let [rows, columns] = self.extent();
         match self.units {
             Units::Scalar => 2 * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
+            Units::Half => {
+                let subgroups = self.workers[0] * self.workers[1];
+                // A tile lies along the reduction or across it.
+                let tile = |side: usize| (side * (self.depth / 4 + 2)).max(self.depth * (side / 4 + 2)) * 8;
+                tile(rows) + tile(columns) + subgroups * (16 * 20 * 4 + 64 * 8)
+            }
             Units::Matrix { halves } => {
                 let subgroups = self.workers[0] * self.workers[1];
                 let (sums, peaks) = (16 * 20 * 4, 64 * 8);
@@ -128,13 +147,18 @@ impl Tiling {
         self.workers[0] * self.workers[1] * each
     }
 
+    /// Elements that an invocation loads at a time: a block, or a line.
+    fn load(&self) -> usize {
+        if self.units == Units::Half { 8 } else { 16 }
+    }
+
     fn fits(&self, caps: &Caps) -> bool {
         let [rows, columns] = self.extent();
         let invocations = self.invocations(caps);
         // Blocks are loaded by all invocations alike.
         self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
-            && ((rows + columns) * self.depth).is_multiple_of(16 * invocations)
+            && ((rows + columns) * self.depth).is_multiple_of(self.load() * invocations)
     }
 
     /// Into how many parts the reduction is cut, so that about `wanted` workgroups run, each over `least` terms at least.
@@ -224,6 +248,28 @@ impl Product {
     }
 }
 
+impl Product {
+    /// Ways to tile this where the operands are rounded to `f16` beforehand, best first; none where the device has no matrix units.
+    #[must_use]
+    pub fn half_choices(self, caps: &Caps) -> Vec<Choice> {
+        let mut order = match self.m.min(self.n) {
+            ..=32 => vec![HALF_SMALL, HALF_LARGE, HALF_FLAT],
+            _ if self.m <= 64 => vec![HALF_FLAT, HALF_SMALL, HALF_LARGE],
+            _ => vec![HALF_LARGE, HALF_SMALL, HALF_FLAT],
+        };
+        order.retain(|tiling| caps.matrix && tiling.fits(caps));
+        let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
+        let mut choices: Vec<_> = order.iter().map(|&tiling| choice(tiling, 1)).collect();
+        if let Some(&best) = order.first() {
+            let parts = best.parts(self, 256, 256);
+            if parts > 1 {
+                choices.insert(0, choice(best, parts));
+            }
+        }
+        choices
+    }
+}
+
 /// Where the sums of a tiled launch go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sums {
@@ -244,6 +290,9 @@ impl Choice {
             ("tile 64", _) => "tile 64, split",
             ("tile 64 shallow", _) => "tile 64 shallow, split",
             ("tile 32", _) => "tile 32, split",
+            ("half 128", _) => "half 128, split",
+            ("half 64×256", _) => "half 64×256, split",
+            ("half 64", _) => "half 64, split",
             _ => "matrix, split",
         }
     }
@@ -268,7 +317,7 @@ impl Choice {
     ) -> Launch {
         let Tiling { units, workers, blocks, depth, .. } = self.tiling;
         let [rows, columns] = self.tiling.extent();
-        let loads = |invocations: usize| (rows + columns) * depth / (16 * invocations);
+        let loads = |invocations: usize| (rows + columns) * depth / (self.tiling.load() * invocations);
         let [down, over] = workers;
         let mut bindings: Vec<_> = operands.into();
         match units {
@@ -276,9 +325,11 @@ impl Choice {
                 defines.extend(define![UNITS: "scalar", TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
                 defines.extend(define![LOADS: loads(down * over)]);
             }
-            Units::Matrix { halves } => {
+            Units::Matrix { .. } | Units::Half => {
+                let (units, halves) =
+                    if let Units::Matrix { halves } = units { ("matrix", halves) } else { ("half", 1) };
                 bindings.push(Binding::Scratch(0));
-                defines.extend(define![UNITS: "matrix", SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
+                defines.extend(define![UNITS: units, SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
                 defines.extend(define![SUBGROUP: self.subgroup, LOADS: loads(down * over * self.subgroup)]);
             }
         }

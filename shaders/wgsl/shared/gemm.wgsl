@@ -14,18 +14,23 @@
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Defines: UNITS    scalar or matrix; the further defines are those of shared/gemm_scalar or shared/gemm_matrix
+// Defines: UNITS    scalar, matrix or half; the further defines are those of shared/gemm_scalar, shared/gemm_matrix or
+//                   shared/gemm_half, which reads its operands in another way
 //          A_ALONG  k or row: where neighbours in a lie in memory
 //          B_ALONG  k or column
 //          PARTS    parts of the reduction
 
-#if UNITS == matrix
+#if UNITS == scalar
+#include "shared/gemm_scalar"
+#else
 enable f16;
 enable wgpu_cooperative_matrix;
 
+#if UNITS == matrix
 #include "shared/gemm_matrix"
 #else
-#include "shared/gemm_scalar"
+#include "shared/gemm_half"
+#endif
 #endif
 
 const PARTS: u32 = ${PARTS};
@@ -33,11 +38,6 @@ const TILES_M: u32 = (ROWS + BM - 1u) / BM;
 const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
 /// Depth of a part, whole rounds of the loop.
 const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + ROUND - 1u) / ROUND * ROUND;
-// Groups of four rows (columns) of a step.
-const LINES_A: u32 = BM / 4u;
-const LINES_B: u32 = BN / 4u;
-const BLOCKS_A: u32 = LINES_A * BK / 4u;
-
 // Where the extents are multiples of the tile's, nothing needs to be asked.
 const WHOLE_ROWS: bool = ROWS % BM == 0u;
 const WHOLE_COLUMNS: bool = COLUMNS % BN == 0u;
@@ -54,6 +54,13 @@ fn is_column(j: u32) -> bool {
 fn is_term(k: u32, end: u32) -> bool {
     return WHOLE_DEPTH || k < end;
 }
+
+#if UNITS == half
+#else
+// Groups of four rows (columns) of a step.
+const LINES_A: u32 = BM / 4u;
+const LINES_B: u32 = BN / 4u;
+const BLOCKS_A: u32 = LINES_A * BK / 4u;
 
 /// Place of block number `at` in a step: its group of rows, and its group of k.
 fn place_a(at: u32) -> vec2<u32> {
@@ -81,3 +88,4 @@ fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, at: u32) -> mat4x4<
     let place = place_b(at - BLOCKS_A);
     return load_b(b, k0 + 4u * place.y, column0 + 4u * place.x, end);
 }
+#endif

@@ -37,7 +37,8 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
         choices.truncate(1);
     }
-    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)).collect();
+    let mut variants = half(pass, g, x, product, caps);
+    variants.extend(choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)));
     let plain = plain(pass, g);
     let few = pass == Pass::GradWeight && product.m * product.n <= 256;
     let lone_channels = product.m < 4 || product.k < 4;
@@ -108,6 +109,53 @@ fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Prod
         variant.scratch.push(len);
     }
     variant
+}
+
+/// Matrix units on operands that are rounded to `f16` beforehand, eight channels of a pixel side by side.
+fn half(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps) -> Vec<Variant> {
+    let (o, c) = (g.o / g.groups, g.c / g.groups);
+    if !o.is_multiple_of(8) || !c.is_multiple_of(8) {
+        return Vec::new();
+    }
+    let (inputs, outputs) = ((g.n, g.c, g.h * g.w), (g.n, g.o, g.p * g.q));
+    let weights = g.o * g.patch();
+    let peaks = Binding::Scratch(0);
+    let images = |(n, c, s): (usize, usize, usize), operand: usize, to| Launch {
+        bindings: vec![Binding::Input(operand), peaks, to],
+        ..transform("half_images", define![N: n, C: c, S: s, OPERAND: operand], n * s * c.div_ceil(32) * 4)
+    };
+    let taps = g.kernel[0] * g.kernel[1];
+    let turned = |form: &'static str, to| {
+        let defines = define![LEN: weights, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form];
+        Launch { bindings: vec![Binding::Input(1), peaks, to], ..transform("half_weights", defines, weights / 8) }
+    };
+    let variant = |choice: Choice| {
+        let [a, b] = [0, 1].map(|at| Binding::Scratch(choice.scratch() + at));
+        let extent = |(n, c, s)| n * c * s / 2;
+        let (kernel, across, launches, scratch) = match pass {
+            Pass::Forward => {
+                ("conv2d_half", false, [images(inputs, 0, a), turned("forward", b)], [extent(inputs), weights / 2])
+            }
+            Pass::GradInput => (
+                "conv2d_grad_input_half",
+                false,
+                [images(outputs, 0, a), turned("grad_input", b)],
+                [extent(outputs), weights / 2],
+            ),
+            Pass::GradWeight => (
+                "conv2d_grad_weight_half",
+                true,
+                [images(inputs, 0, a), images(outputs, 1, b)],
+                [extent(inputs), extent(outputs)],
+            ),
+        };
+        let launch = |sums| choice.launch(kernel, g.defines(), product, [a, b], [across; 2], sums);
+        let mut variant = choice.variant(product, x, launch);
+        variant.launches.splice(1..1, launches);
+        variant.scratch.extend(scratch);
+        variant
+    };
+    product.half_choices(caps).into_iter().map(variant).collect()
 }
 
 /// A launch over so many invocations that reads one buffer and writes another.

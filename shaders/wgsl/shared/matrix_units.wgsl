@@ -1,0 +1,29 @@
+// What products on matrix units have in common: tiles of BM×BN, of which each of SM·SN subgroups computes FM×FN fragments of 16×16,
+// summed in f32.
+//
+// Defines: SM, SN         subgroups down and across a tile
+//          FM, FN         fragments of each, down and across
+//          STEPS          BK/16
+//          HALVES         1 or 2: steps that workgroup memory holds; with 2 one is multiplied while the next is stored
+//          SUBGROUP       invocations of a subgroup
+
+const SM: u32 = ${SM};
+const SN: u32 = ${SN};
+const FM: u32 = ${FM};
+const FN: u32 = ${FN};
+const BK: u32 = 16u * ${STEPS};
+const HALVES: u32 = ${HALVES};
+const ROUND: u32 = HALVES * BK;
+const SUBGROUP: u32 = ${SUBGROUP};
+const WG: u32 = SUBGROUP * SM * SN;
+const BM: u32 = 16u * FM * SM;
+const BN: u32 = 16u * FN * SN;
+/// Distance of the rows of a fragment's sums.
+const PITCH: u32 = 20u;
+
+#include "shared/scales"
+
+@group(0) @binding(2) var<storage, read> peaks: array<f32>;
+
+/// The sums of a fragment of each subgroup.
+var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
