@@ -197,6 +197,9 @@ impl Product {
         if caps.matrix {
             let order = match self.operands {
                 _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
+                Operands::Gathered if small <= 64 && MATRIX_SMALL.tiles(self) < busy => {
+                    [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
+                }
                 Operands::Gathered if small <= 64 => {
                     [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
                 }
@@ -209,7 +212,9 @@ impl Product {
             };
             let order: Vec<_> = order.into_iter().filter(|tiling| tiling.fits(caps)).collect();
             let best = order.iter().find(|tiling| tiling.tiles(self) >= busy);
-            let best = best.or_else(|| order.iter().max_by_key(|tiling| tiling.tiles(self)));
+            let long = self.operands == Operands::Gathered && small <= 64;
+            let most = || if long { order.first() } else { order.iter().max_by_key(|tiling| tiling.tiles(self)) };
+            let best = best.or_else(most);
             if let Some(&best) = best {
                 // Small tiles of long sums: a few workgroups for each multiprocessor.
                 let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };

@@ -37,8 +37,12 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
         choices.truncate(1);
     }
-    let mut variants = half(pass, g, x, product, caps);
-    variants.extend(choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)));
+    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)).collect();
+    // Rounding the operands beforehand pays where each is read often: in long sums over few pixels or many.
+    let rounded = half(pass, g, x, product, caps);
+    let pays = product.m > 64 && (pass == Pass::GradWeight || product.n <= 4096);
+    let at = if pays { 0 } else { variants.len() };
+    variants.splice(at..at, rounded);
     let plain = plain(pass, g);
     let few = pass == Pass::GradWeight && product.m * product.n <= 256;
     let lone_channels = product.m < 4 || product.k < 4;
