@@ -48,6 +48,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "pointwise"
     "random_uniform"
     "reduce"
+    "scales"
     "shared/conv2d"
     "shared/conv2d_gather"
     "shared/conv2d_gemm"
@@ -63,7 +64,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/matrix_units"
     "shared/prologue"
     "shared/reduce"
-    "shared/scales"
     "shared/segments"
     "shared/totals"
     "shared/window"
@@ -114,6 +114,7 @@ const TRUSTED: &[&str] = &[
     "pointwise",
     "random_uniform",
     "reduce",
+    "scales",
     "softmax",
     "softmax_parts",
     "sum_parts",

@@ -1,6 +1,6 @@
 // `conv2d_grad_input_gemm` on matrix units, tap by tap, of operands that `half_images` and `half_weights` have rounded to f16.
 //
-// Bindings: dy[N,P·Q,O], w[G,C/G,TAPS,O/G], peaks → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
+// Bindings: dy[N,P·Q,O], w[G,C/G,TAPS,O/G], scales → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS half, A_ALONG k, B_ALONG k, and of `conv2d` without WG
 //          SUMS whole or parts

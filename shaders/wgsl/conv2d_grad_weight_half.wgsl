@@ -1,6 +1,6 @@
 // `conv2d_grad_weight_gemm` on matrix units, the columns tap by tap, of operands that `half_images` has rounded to f16.
 //
-// Bindings: x[N,H·W,C], dy[N,P·Q,O], peaks → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,H·W,C], dy[N,P·Q,O], scales → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS half, A_ALONG row, B_ALONG column, and of `conv2d` without WG
 //          SUMS whole or parts

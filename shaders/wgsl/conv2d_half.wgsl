@@ -1,6 +1,6 @@
 // `conv2d_gemm` on matrix units, tap by tap, of operands that `half_images` and `half_weights` have rounded to f16.
 //
-// Bindings: x[N,H·W,C], w[G,O/G,TAPS,C/G], peaks → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
+// Bindings: x[N,H·W,C], w[G,O/G,TAPS,C/G], scales → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS half, A_ALONG k, B_ALONG k, and of `conv2d` without WG
 //          SUMS whole or parts

@@ -1,10 +1,10 @@
 // The images of a convolution as products on matrix units read them: in f16, scaled, the channels of a pixel side by side.
 //
-// Bindings: x[N,C,S], peaks → u[N,S,C]. One invocation moves eight channels of a pixel; ⌈N·S·C/8/WG⌉ workgroups.
+// Bindings: x[N,C,S], scales → u[N,S,C]. One invocation moves eight channels of a pixel; ⌈N·S·C/8/WG⌉ workgroups.
 //
-// Defines: WG a power of two
+// Defines: WG
 //          N, C, S  C a multiple of 8
-//          OPERAND  which of the operands of `peaks` x is, 0 or 1
+//          OPERAND  which of the operands of `scales` x is, 0 or 1
 
 enable f16;
 
@@ -18,10 +18,8 @@ const LINES: u32 = CHANNELS / 8u;
 /// The same in whole fours.
 const QUADS: u32 = (LINES + 3u) / 4u * 4u;
 
-#include "shared/scales"
-
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read> peaks: array<f32>;
+@group(0) @binding(1) var<storage, read> scales: array<f32>;
 @group(0) @binding(2) var<storage, read_write> u: array<vec4<f16>>;
 
 @compute @workgroup_size(WG)
@@ -30,7 +28,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let scale = scales(lane)[${OPERAND}];
+    let scale = scales[${OPERAND}];
     // Four lines of a pixel, then the next pixel: whole sectors are read, and written.
     let index = workgroup_index(workgroup, workgroups) * WG + lane;
     let quad = index / (4u * S) * 4u + index % 4u;

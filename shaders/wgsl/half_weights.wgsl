@@ -2,9 +2,9 @@
 // with m the rows of the product and k the rest of its reduction: output and input channels, or for the gradient of the input the
 // other way round.
 //
-// Bindings: w[O,C/G,KH,KW], peaks → u[G,M,TAPS,K]. One invocation moves eight weights; ⌈LEN/8/WG⌉ workgroups.
+// Bindings: w[O,C/G,KH,KW], scales → u[G,M,TAPS,K]. One invocation moves eight weights; ⌈LEN/8/WG⌉ workgroups.
 //
-// Defines: WG a power of two
+// Defines: WG
 //          LEN  number of weights
 //          TAPS KH·KW
 //          GROUP_O, GROUP_C channels of a group, out and in; multiples of 8
@@ -20,10 +20,8 @@ const TAPS: u32 = ${TAPS};
 const GROUP_O: u32 = ${GROUP_O};
 const GROUP_C: u32 = ${GROUP_C};
 
-#include "shared/scales"
-
 @group(0) @binding(0) var<storage, read> w: array<f32>;
-@group(0) @binding(1) var<storage, read> peaks: array<f32>;
+@group(0) @binding(1) var<storage, read> scales: array<f32>;
 @group(0) @binding(2) var<storage, read_write> u: array<vec4<f16>>;
 
 @compute @workgroup_size(WG)
@@ -32,7 +30,7 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let scale = scales(lane).y;
+    let scale = scales[1];
     // Neighbours read neighbouring taps.
     let index = workgroup_index(workgroup, workgroups) * WG + lane;
     if index >= LEN / 8u {

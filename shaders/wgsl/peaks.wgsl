@@ -5,6 +5,7 @@
 // Defines: WG a power of two; GROUPS
 //          A_ELEM, B_ELEM f32, or vec4<f32> for operands of a multiple of four elements
 //          A_LEN, B_LEN   elements of the operands, so counted
+//          A_FROM, B_FROM where they begin in their bindings, so counted
 
 #include "shared/grid"
 #include "shared/reduce"
@@ -43,7 +44,7 @@ fn main(
     var of_a = vec4<f32>();
     for (var at = group * WG + lane; at < A_LEN; at += 4u * STRIDE) {
 #for R in 4
-        let a_${R} = a[min(at + ${R}u * STRIDE, A_LEN - 1u)];
+        let a_${R} = a[${A_FROM}u + min(at + ${R}u * STRIDE, A_LEN - 1u)];
 #endfor
 #for R in 4
         of_a = max(of_a, magnitudes(vec4<f32>(a_${R})));
@@ -52,7 +53,7 @@ fn main(
     var of_b = vec4<f32>();
     for (var at = group * WG + lane; at < B_LEN; at += 4u * STRIDE) {
 #for R in 4
-        let b_${R} = b[min(at + ${R}u * STRIDE, B_LEN - 1u)];
+        let b_${R} = b[${B_FROM}u + min(at + ${R}u * STRIDE, B_LEN - 1u)];
 #endfor
 #for R in 4
         of_b = max(of_b, magnitudes(vec4<f32>(b_${R})));

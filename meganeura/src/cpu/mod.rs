@@ -29,7 +29,8 @@ struct Memory<'a> {
 }
 
 impl Cpu {
-    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written in place and must not be shared.
+    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written in place
+    /// and must not be shared.
     pub(crate) fn run(
         &self,
         plan: &Plan,

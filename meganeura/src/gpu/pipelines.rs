@@ -19,6 +19,8 @@ pub(super) struct Source {
     wgsl: String,
     /// Whether every access is held to its bounds and every loop to an end.
     checked: bool,
+    /// Whether workgroup memory begins as zeros: kernels of this project write it first.
+    zeroed: bool,
 }
 
 impl Source {
@@ -32,7 +34,8 @@ impl Source {
         let wgsl = meganeura_shaders::expand(kernel, defines).map_err(|error| {
             Error::new(ErrorKind::Device, format!("kernel {kernel} does not expand: {error}")).caused_by(error)
         })?;
-        Ok(Self { wgsl, checked: checked || !meganeura_shaders::is_trusted(kernel) })
+        let trusted = meganeura_shaders::is_trusted(kernel);
+        Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted })
     }
 }
 
@@ -124,7 +127,8 @@ impl Inner {
 
     pub(super) fn pipeline(&self, source: &Source) -> Result<wgpu::ComputePipeline> {
         // Scopes belong to the thread: another thread's faults are not this kernel's.
-        let scope = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let filters = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation];
+        let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let descriptor =
             wgpu::ShaderModuleDescriptor { label: None, source: wgpu::ShaderSource::Wgsl(source.wgsl.as_str().into()) };
         let mut checks = wgpu::ShaderRuntimeChecks::checked();
@@ -141,13 +145,15 @@ impl Inner {
             module: &module,
             entry_point: Some("main"),
             compilation_options: wgpu::PipelineCompilationOptions {
-                // Kernels on that list write workgroup memory before they read it.
-                zero_initialize_workgroup_memory: source.checked,
+                zero_initialize_workgroup_memory: source.zeroed,
                 ..wgpu::PipelineCompilationOptions::default()
             },
             cache: self.pipelines.store.as_ref().map(Store::cache),
         });
-        pollster::block_on(scope.pop()).map_or(Ok(pipeline), |error| Err(fault(error)))
+        // The innermost first, and all of them.
+        let faults = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop()));
+        let faults: Vec<_> = faults.collect();
+        faults.into_iter().next().map_or(Ok(pipeline), |error| Err(fault(error)))
     }
 }
 
@@ -157,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_plans_use_is_kept() {
-        let source = |at: usize| Source { wgsl: at.to_string(), checked: true };
+        let source = |at: usize| Source { wgsl: at.to_string(), checked: true, zeroed: true };
         let mut known: HashMap<_, _> = (0..10).map(|at| (source(at), Arc::new(at))).collect();
         let used: Vec<_> = [3, 7].iter().map(|&at| Arc::clone(&known[&source(at)])).collect();
         Pipelines::evict(&mut known, 10);

@@ -129,6 +129,7 @@ impl Gpu {
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let launches = executable.launches.len();
         let timer = match profiling {
+            _ if launches == 0 => None,
             Profiling::Off => None,
             Profiling::Runs => Some(Timer::new(&self.0.device, 1)),
             Profiling::Launches => Some(Timer::new(&self.0.device, launches)),

@@ -7,6 +7,8 @@ use crate::Layout;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tiling {
     name: &'static str,
+    /// The name where the reduction is cut.
+    split: &'static str,
     units: Units,
     /// Invocations, or on matrix units subgroups, down and across a tile.
     workers: [usize; 2],
@@ -27,47 +29,49 @@ enum Units {
     Half,
 }
 
-const fn scalar(name: &'static str, workers: [usize; 2], blocks: [usize; 2], depth: usize) -> Tiling {
-    Tiling { name, units: Units::Scalar, workers, blocks, depth }
-}
-
-const fn matrix(name: &'static str, workers: [usize; 2], blocks: [usize; 2], halves: usize) -> Tiling {
-    Tiling { name, units: Units::Matrix { halves }, workers, blocks, depth: 32 }
+/// A tiling, and its name with a cut reduction.
+macro_rules! tiling {
+    ($name:literal, $units:expr, $workers:expr, $blocks:expr, $depth:expr) => {
+        Tiling {
+            name: $name,
+            split: concat!($name, ", split"),
+            units: $units,
+            workers: $workers,
+            blocks: $blocks,
+            depth: $depth,
+        }
+    };
 }
 
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = scalar("tile 128", [16, 8], [2, 4], 16);
+const LARGE: Tiling = tiling!("tile 128", Units::Scalar, [16, 8], [2, 4], 16);
 /// The same in half the workgroup memory, and the better one where neighbours of both operands lie across the reduction.
-const LARGE_SHALLOW: Tiling = scalar("tile 128 shallow", [16, 8], [2, 4], 8);
+const LARGE_SHALLOW: Tiling = tiling!("tile 128 shallow", Units::Scalar, [16, 8], [2, 4], 8);
 /// 64×64: four times as many workgroups.
-const MEDIUM: Tiling = scalar("tile 64", [8, 8], [2, 2], 16);
-const MEDIUM_SHALLOW: Tiling = scalar("tile 64 shallow", [8, 8], [2, 2], 8);
+const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar, [8, 8], [2, 2], 16);
+const MEDIUM_SHALLOW: Tiling = tiling!("tile 64 shallow", Units::Scalar, [8, 8], [2, 2], 8);
 /// 32×32, for small matrices.
-const SMALL: Tiling = scalar("tile 32", [8, 8], [1, 1], 16);
+const SMALL: Tiling = tiling!("tile 32", Units::Scalar, [8, 8], [1, 1], 16);
 
 /// 128×256 on matrix units.
-const MATRIX_WIDE: Tiling = matrix("matrix 128×256", [2, 4], [4, 4], 1);
+const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1 }, [2, 4], [4, 4], 32);
 /// 128×128.
-const MATRIX_LARGE: Tiling = matrix("matrix 128", [2, 2], [4, 4], 1);
+const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
 /// The same by eight subgroups, which leaves registers for operands that are gathered.
-const MATRIX_EIGHT: Tiling = matrix("matrix 128 by 8", [2, 4], [4, 2], 1);
+const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
 /// 64×256, where rows are few.
-const MATRIX_FLAT: Tiling = matrix("matrix 64×256", [1, 4], [4, 4], 1);
+const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
 /// 64×128.
-const MATRIX_MEDIUM: Tiling = matrix("matrix 64×128", [2, 2], [2, 4], 2);
+const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 2 }, [2, 2], [2, 4], 32);
 /// 64×64.
-const MATRIX_SMALL: Tiling = matrix("matrix 64", [2, 2], [2, 2], 2);
-
-const fn half(name: &'static str, workers: [usize; 2], blocks: [usize; 2]) -> Tiling {
-    Tiling { name, units: Units::Half, workers, blocks, depth: 32 }
-}
+const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
 
 /// 128×128 of operands that are `f16` already.
-const HALF_LARGE: Tiling = half("half 128", [2, 2], [4, 4]);
+const HALF_LARGE: Tiling = tiling!("half 128", Units::Half, [2, 2], [4, 4], 32);
 /// 64×256, where rows are few.
-const HALF_FLAT: Tiling = half("half 64×256", [1, 4], [4, 4]);
+const HALF_FLAT: Tiling = tiling!("half 64×256", Units::Half, [1, 4], [4, 4], 32);
 /// 64×64.
-const HALF_SMALL: Tiling = half("half 64", [2, 2], [2, 2]);
+const HALF_SMALL: Tiling = tiling!("half 64", Units::Half, [2, 2], [2, 2], 32);
 
 /// Maxima of each operand that the scales on matrix units are made of.
 const PEAKS: usize = 512;
@@ -132,12 +136,11 @@ impl Tiling {
                 let subgroups = self.workers[0] * self.workers[1];
                 // A tile lies along the reduction or across it.
                 let tile = |side: usize| (side * (self.depth / 4 + 2)).max(self.depth * (side / 4 + 2)) * 8;
-                tile(rows) + tile(columns) + subgroups * (16 * 20 * 4 + 64 * 8)
+                tile(rows) + tile(columns) + subgroups * 16 * 20 * 4
             }
             Units::Matrix { halves } => {
                 let subgroups = self.workers[0] * self.workers[1];
-                let (sums, peaks) = (16 * 20 * 4, 64 * 8);
-                halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + subgroups * (sums + peaks)
+                halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + subgroups * 16 * 20 * 4
             }
         }
     }
@@ -288,18 +291,7 @@ impl Choice {
     /// The variant's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match (self.tiling.name, self.parts) {
-            (name, 1) => name,
-            ("tile 128", _) => "tile 128, split",
-            ("tile 128 shallow", _) => "tile 128 shallow, split",
-            ("tile 64", _) => "tile 64, split",
-            ("tile 64 shallow", _) => "tile 64 shallow, split",
-            ("tile 32", _) => "tile 32, split",
-            ("half 128", _) => "half 128, split",
-            ("half 64×256", _) => "half 64×256, split",
-            ("half 64", _) => "half 64, split",
-            _ => "matrix, split",
-        }
+        if self.parts == 1 { self.tiling.name } else { self.tiling.split }
     }
 
     /// The number of workgroups.
@@ -361,17 +353,17 @@ impl Choice {
     /// Scratch buffers of [`Choice::variant`]'s variant.
     #[must_use]
     pub fn scratch(&self) -> usize {
-        usize::from(self.tiling.units != Units::Scalar) + usize::from(self.parts > 1)
+        2 * usize::from(self.tiling.units != Units::Scalar) + usize::from(self.parts > 1)
     }
 
     /// A variant that computes `product` of operands 0 and 1 into result 0 by the launch that is made for where the sums go. On
-    /// matrix units the operands' peaks are found first; the parts of a cut reduction are added up at the end.
+    /// matrix units the operands' scales are found first; the parts of a cut reduction are added up at the end.
     #[must_use]
     pub fn variant(&self, product: Product, x: &[Argument], launch: impl FnOnce(Sums) -> Launch) -> Variant {
         let (mut launches, mut scratch) = (Vec::new(), Vec::new());
         if self.tiling.units != Units::Scalar {
-            launches.push(peaks(x));
-            scratch.push(2 * PEAKS);
+            launches.extend(scales(x));
+            scratch.extend([4, 2 * PEAKS]);
         }
         if self.parts == 1 {
             launches.push(launch(Sums::Whole));
@@ -407,21 +399,27 @@ pub fn lie_across([a, b]: [&Layout; 2]) -> [bool; 2] {
     [a_row == 1 && a_col != 1, b_col == 1]
 }
 
-/// The launch that finds the peaks of operands 0 and 1.
-fn peaks(x: &[Argument]) -> Launch {
-    // All that a view could show, so that the elements need no order.
-    let reach = |argument: &Argument| {
+/// The launches that find scales for operands 0 and 1: their largest magnitudes, in scratch 1, and powers of two, in scratch 0.
+fn scales(x: &[Argument]) -> [Launch; 2] {
+    let span = |argument: &Argument| {
+        // From a view's first element to its last: maxima need no order, and what lies between may count.
         let layout = argument.layout;
         let shape = layout.shape();
         let steps = shape.dims().iter().zip(layout.strides());
-        layout.offset() + steps.map(|(&extent, &stride)| (extent - 1) * stride).sum::<usize>() + 1
+        let len = steps.map(|(&extent, &stride)| (extent - 1) * stride).sum::<usize>() + 1;
+        let fours = layout.offset().is_multiple_of(4) && len.is_multiple_of(4);
+        if fours { ("vec4<f32>", layout.offset() / 4, len / 4) } else { ("f32", layout.offset(), len) }
     };
-    let lens = [reach(&x[0]), reach(&x[1])];
-    let fours = |len: usize| if len.is_multiple_of(4) { ("vec4<f32>", len / 4) } else { ("f32", len) };
-    let [(a, a_len), (b, b_len)] = lens.map(fours);
-    let defines = define![WG: 256, GROUPS: PEAKS, A_ELEM: a, A_LEN: a_len, B_ELEM: b, B_LEN: b_len];
-    let launch = Launch::new("peaks", defines, (0, 0), PEAKS);
-    Launch { bindings: vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)], ..launch }
+    let [(a, a_from, a_len), (b, b_from, b_len)] = [span(&x[0]), span(&x[1])];
+    let mut defines = define![WG: 256, GROUPS: PEAKS, A_ELEM: a, A_FROM: a_from, A_LEN: a_len];
+    defines.extend(define![B_ELEM: b, B_FROM: b_from, B_LEN: b_len]);
+    let launch =
+        |kernel, defines, bindings, workgroups| Launch { bindings, ..Launch::new(kernel, defines, (0, 0), workgroups) };
+    let (scales, peaks) = (Binding::Scratch(0), Binding::Scratch(1));
+    [
+        launch("peaks", defines, vec![Binding::Input(0), Binding::Input(1), peaks], PEAKS),
+        launch("scales", define![WG: 256, GROUPS: PEAKS], vec![peaks, scales], 1),
+    ]
 }
 
 /// The batch axes of an operand, and the strides of its rows and columns.

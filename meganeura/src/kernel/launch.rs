@@ -33,6 +33,8 @@ pub struct Caps {
     pub workgroup_size: usize,
     /// Buffers that a launch may bind.
     pub bindings: usize,
+    /// Bytes that a buffer may have.
+    pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
     pub subgroup: (usize, usize),
     /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,

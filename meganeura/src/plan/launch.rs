@@ -11,6 +11,12 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
             Work::Pointwise(program) => step.launches = vec![program.launch(step)],
             Work::Kernel(kernel) => {
                 let mut variants = variants(kernel, step, caps);
+                let holds = |variant: &Variant| {
+                    variant.scratch.iter().all(|elements| elements.saturating_mul(4) <= caps.buffer)
+                };
+                if variants.iter().any(holds) {
+                    variants.retain(holds);
+                }
                 let merged = kernel.load.is_some() || kernel.store.is_some();
                 if merged {
                     // Merging reckons with operands and results; launches that read scratch memory as well bind more.

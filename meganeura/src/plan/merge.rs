@@ -18,8 +18,7 @@
 //! Of several kernels whose results a group reads, the last one hosts it. Prologues come first: they save storing what the group
 //! computes, and a kernel's operands that it reads as well.
 //!
-//! Both keep to the buffers that a launch may bind. A kernel's scratch counts as the operands that went into it: what reads
-//! scratch reads no more buffers than the operation has operands.
+//! Both keep to the buffers that a launch may bind, scratch memory included.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,6 +28,9 @@ use super::uses::Uses;
 use crate::DType;
 use crate::graph::{Source, ValueId};
 use crate::ops::{KernelOp, Op};
+
+/// Scratch buffers that a launch may read where every variant of an operation has such launches.
+const MOST_SCRATCH: usize = 1;
 
 /// The same steps with groups merged into kernels, in order.
 pub(super) fn merge(uses: &Uses<'_>, items: Vec<Item>, bindings: usize) -> Vec<Item> {
@@ -95,10 +97,10 @@ impl Merging<'_> {
         self.items[at] = Item::Kernel { node, load: group, store: Vec::new() };
     }
 
-    /// Operands and results.
+    /// Operands, results, and what the least demanding variant may read of scratch memory besides.
     fn own_bindings(&self, node: usize) -> usize {
         let node = &self.uses.graph.nodes()[node];
-        node.inputs.len() + node.types.len()
+        node.inputs.len() + node.types.len() + MOST_SCRATCH
     }
 
     /// Merges a group into the last of the kernels that it can be merged into.

@@ -87,7 +87,6 @@ fn main(
     let subgroup = lane / SUBGROUP;
     let x = subgroup % SN * FN;
     let y = subgroup / SN * FM;
-    let scale = scales(lane);
 
 #for I in FM
 #for J in FN

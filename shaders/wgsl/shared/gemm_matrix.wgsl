@@ -47,7 +47,7 @@ fn main(
     let subgroup = lane / SUBGROUP;
     let x = subgroup % SN * FN;
     let y = subgroup / SN * FM;
-    let scale = scales(lane);
+    let scale = vec2(scales[0], scales[1]);
 
 #for I in FM
 #for J in FN

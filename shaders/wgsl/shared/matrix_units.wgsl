@@ -21,9 +21,8 @@ const BN: u32 = 16u * FN * SN;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 
-#include "shared/scales"
-
-@group(0) @binding(2) var<storage, read> peaks: array<f32>;
+/// What the operands are multiplied by, and the inverses.
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
 
 /// The sums of a fragment of each subgroup.
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;

@@ -123,15 +123,15 @@ fn half(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps)
     }
     let (inputs, outputs) = ((g.n, g.c, g.h * g.w), (g.n, g.o, g.p * g.q));
     let weights = g.o * g.patch();
-    let peaks = Binding::Scratch(0);
+    let scales = Binding::Scratch(0);
     let images = |(n, c, s): (usize, usize, usize), operand: usize, to| Launch {
-        bindings: vec![Binding::Input(operand), peaks, to],
+        bindings: vec![Binding::Input(operand), scales, to],
         ..transform("half_images", define![N: n, C: c, S: s, OPERAND: operand], n * s * c.div_ceil(32) * 4)
     };
     let taps = g.kernel[0] * g.kernel[1];
     let turned = |form: &'static str, to| {
         let defines = define![LEN: weights, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form];
-        Launch { bindings: vec![Binding::Input(1), peaks, to], ..transform("half_weights", defines, weights / 8) }
+        Launch { bindings: vec![Binding::Input(1), scales, to], ..transform("half_weights", defines, weights / 8) }
     };
     let variant = |choice: Choice| {
         let [a, b] = [0, 1].map(|at| Binding::Scratch(choice.scratch() + at));
@@ -155,7 +155,8 @@ fn half(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps)
         };
         let launch = |sums| choice.launch(kernel, g.defines(), product, [a, b], [across; 2], sums);
         let mut variant = choice.variant(product, x, launch);
-        variant.launches.splice(1..1, launches);
+        // After those that find the scales.
+        variant.launches.splice(2..2, launches);
         variant.scratch.extend(scratch);
         variant
     };
