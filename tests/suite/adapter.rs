@@ -1,26 +1,39 @@
 //! The adapter that GPU tests run on.
 
+use std::cell::OnceCell;
 use std::sync::OnceLock;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::Device;
 
-/// The adapter, or why there is none.
+/// The adapter, or why there is none. Mesa's software driver compiles and computes on one thread for each device that is open,
+/// so each thread of tests has a device of its own there.
 pub(crate) fn adapter() -> Result<&'static Device, &'static str> {
     static ADAPTER: OnceLock<Result<Device, String>> = OnceLock::new();
-    ADAPTER.get_or_init(find).as_ref().map_err(String::as_str)
+    thread_local! {
+        static OWN: OnceCell<&'static Device> = const { OnceCell::new() };
+    }
+    let adapter = ADAPTER.get_or_init(find).as_ref().map_err(String::as_str)?;
+    if !adapter.to_string().contains("llvmpipe") {
+        return Ok(adapter);
+    }
+    let own = || open().map_or(adapter, |own| Box::leak(Box::new(own)));
+    Ok(OWN.with(|device| *device.get_or_init(own)))
 }
 
 fn find() -> Result<Device, String> {
+    let device = open().map_err(|error| error.to_string())?;
+    eprintln!("GPU tests run on {device}");
+    Ok(device)
+}
+
+fn open() -> meganeura::Result<Device> {
     let named = std::env::var("MEGANEURA_DEVICE").ok().filter(|name| !matches!(name.as_str(), "" | "cpu" | "gpu"));
-    let device = match named {
+    match named {
         Some(name) => Device::named(&name),
         // Every adapter's description names its API.
         None => Device::named("gpu").or_else(|_| Device::named("(")),
-    };
-    let device = device.map_err(|error| error.to_string())?;
-    eprintln!("GPU tests run on {device}");
-    Ok(device)
+    }
 }
 
 fn is_required() -> bool {

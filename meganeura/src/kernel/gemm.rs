@@ -252,6 +252,12 @@ impl Product {
         }
         choices.extend(rest.into_iter().map(|tiling| choice(tiling, 1)));
         choices.retain(|choice| choice.tiling.fits(caps));
+        if caps.kind == Kind::Software {
+            // Nor would more than one other choice be worth it: a tile of another size, whose steps are of another depth.
+            let best = choices[0];
+            let other = if best.tiling == medium { other_large } else { medium };
+            choices.retain(|choice| *choice == best || choice.tiling == other);
+        }
         choices
     }
 }
