@@ -98,7 +98,7 @@ pub enum Operands {
     Along,
     /// Both with their neighbours across it.
     Across,
-    /// One of them is gathered from images, which takes registers and time.
+    /// The columns are gathered from images, operand 0, which takes registers and time; the rows are operand 1.
     Gathered,
 }
 
@@ -332,6 +332,9 @@ impl Choice {
                 let (units, halves) =
                     if let Units::Matrix { halves } = units { ("matrix", halves) } else { ("half", 1) };
                 bindings.push(Binding::Scratch(0));
+                if units == "matrix" {
+                    defines.extend(define![A_IS: u32::from(product.operands == Operands::Gathered)]);
+                }
                 defines.extend(define![UNITS: units, SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
                 defines.extend(define![SUBGROUP: self.subgroup, LOADS: loads(down * over * self.subgroup)]);
             }

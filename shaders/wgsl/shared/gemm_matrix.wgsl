@@ -2,10 +2,12 @@
 // two, and the sums are scaled back.
 //
 // Defines: those of shared/matrix_units
+//          A_IS   which of the operands of `scales` a is, 0 or 1; b is the other
 //          LOADS  blocks that an invocation loads, (BM + BN)·BK/(16·SUBGROUP·SM·SN)
 
 #include "shared/matrix_units"
 
+const A_IS: u32 = ${A_IS};
 // The distance of one k from the next: 16 bytes more than the tile, so that neighbours along k lie in different banks.
 const PITCH_A: u32 = LINES_A + 2u;
 const PITCH_B: u32 = LINES_B + 2u;
@@ -47,7 +49,7 @@ fn main(
     let subgroup = lane / SUBGROUP;
     let x = subgroup % SN * FN;
     let y = subgroup / SN * FM;
-    let scale = vec2(scales[0], scales[1]);
+    let scale = vec2(scales[A_IS], scales[1u - A_IS]);
 
 #for I in FM
 #for J in FN

@@ -50,14 +50,22 @@ impl Primitive for Conv2d {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        geometry::cases(|options, x, w| {
+        let mut cases = geometry::cases(|options, x, w| {
             let naive = move |a: &[super::case::Array]| geometry::naive(a, options, x, w).swap_remove(0);
             super::case::Case::new(Self(options))
                 .input(x.dims())
                 .input(w.dims())
                 .tolerance(1e-5)
                 .naive(move |a| vec![naive(a)])
-        })
+        });
+        // Operands of different magnitudes, in channels by eight and not.
+        for channels in [3, 8] {
+            let (x, w) = ([2, channels, 6, 5], [8, channels, 3, 3]);
+            cases.push(super::case::Case::recorded("conv2d", &[&x, &w], |x| {
+                x[0].scale(1e-4).conv2d(&x[1].scale(1e4), Conv2dOptions::default())
+            }));
+        }
+        cases
     }
 }
 
