@@ -14,11 +14,16 @@ pub(crate) fn adapter() -> Result<&'static Device, &'static str> {
         static OWN: OnceCell<&'static Device> = const { OnceCell::new() };
     }
     let adapter = ADAPTER.get_or_init(find).as_ref().map_err(String::as_str)?;
-    if !adapter.to_string().contains("llvmpipe") {
+    if !is_software(adapter) {
         return Ok(adapter);
     }
     let own = || open().map_or(adapter, |own| Box::leak(Box::new(own)));
     Ok(OWN.with(|device| *device.get_or_init(own)))
+}
+
+/// Whether this is Mesa's driver that computes on the CPU.
+pub(crate) fn is_software(device: &Device) -> bool {
+    device.to_string().contains("llvmpipe")
 }
 
 fn find() -> Result<Device, String> {
