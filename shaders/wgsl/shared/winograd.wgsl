@@ -2,47 +2,68 @@
 // Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A, with d the 6×6 inputs that it depends on: 36 products instead of 144, and sums over channels
 // commute with all of it, so that they become 36 matrix products. Each function here transforms one line.
 // Source: Lavin and Gray, 2015, https://arxiv.org/abs/1509.09308.
+//
+// The polynomials behind it are evaluated at 0, ±3/4, ±3/2 and infinity rather than at 0, ±1, ±2 and infinity: powers of the points
+// stay nearer to one, and rounding errors are a quarter as large.
+
+const NEAR: f32 = 0.75;
+const FAR: f32 = 1.5;
+const NEAR2: f32 = NEAR * NEAR;
+const FAR2: f32 = FAR * FAR;
+/// The products of each point's distances from the others, inverted.
+const BY_ZERO: f32 = 1.0 / (NEAR2 * FAR2);
+const BY_NEAR: f32 = 0.5 / (NEAR2 * (NEAR2 - FAR2));
+const BY_FAR: f32 = 0.5 / (FAR2 * (FAR2 - NEAR2));
 
 /// Bᵀ
 fn of_input(a: f32, b: f32, c: f32, d: f32, e: f32, f: f32) -> array<f32, 6> {
-    let even = e - 4.0 * c;
-    let odd = d - 4.0 * b;
-    let half_even = e - c;
-    let half_odd = 2.0 * (d - b);
+    let near_even = e - FAR2 * c;
+    let near_odd = NEAR * (d - FAR2 * b);
+    let far_even = e - NEAR2 * c;
+    let far_odd = FAR * (d - NEAR2 * b);
     return array<f32, 6>(
-        4.0 * a - 5.0 * c + e,
-        even + odd,
-        even - odd,
-        half_even + half_odd,
-        half_even - half_odd,
-        4.0 * b - 5.0 * d + f,
+        NEAR2 * FAR2 * a - (NEAR2 + FAR2) * c + e,
+        near_even + near_odd,
+        near_even - near_odd,
+        far_even + far_odd,
+        far_even - far_odd,
+        NEAR2 * FAR2 * b - (NEAR2 + FAR2) * d + f,
     );
 }
 
 /// G
 fn of_weight(a: f32, b: f32, c: f32) -> array<f32, 6> {
-    let outer = (a + c) / 6.0;
-    let far = a / 24.0 + c / 6.0;
-    return array<f32, 6>(a / 4.0, -outer - b / 6.0, -outer + b / 6.0, far + b / 12.0, far - b / 12.0, c);
+    let near_even = BY_NEAR * (a + NEAR2 * c);
+    let near_odd = BY_NEAR * NEAR * b;
+    let far_even = BY_FAR * (a + FAR2 * c);
+    let far_odd = BY_FAR * FAR * b;
+    return array<f32, 6>(
+        BY_ZERO * a,
+        near_even + near_odd,
+        near_even - near_odd,
+        far_even + far_odd,
+        far_even - far_odd,
+        c,
+    );
 }
 
 /// Gᵀ
 fn to_weight(a: f32, b: f32, c: f32, d: f32, e: f32, f: f32) -> array<f32, 3> {
-    let near = b + c;
-    let far = d + e;
+    let near = BY_NEAR * (b + c);
+    let far = BY_FAR * (d + e);
     return array<f32, 3>(
-        a / 4.0 - near / 6.0 + far / 24.0,
-        (c - b) / 6.0 + (d - e) / 12.0,
-        (far - near) / 6.0 + f,
+        BY_ZERO * a + near + far,
+        BY_NEAR * NEAR * (b - c) + BY_FAR * FAR * (d - e),
+        NEAR2 * near + FAR2 * far + f,
     );
 }
 
 /// A
 fn of_output(a: f32, b: f32, c: f32, d: f32) -> array<f32, 6> {
-    let near_even = a + c;
-    let near_odd = b + d;
-    let far_even = a + 4.0 * c;
-    let far_odd = 2.0 * b + 8.0 * d;
+    let near_even = a + NEAR2 * c;
+    let near_odd = NEAR * (b + NEAR2 * d);
+    let far_even = a + FAR2 * c;
+    let far_odd = FAR * (b + FAR2 * d);
     return array<f32, 6>(
         a,
         near_even + near_odd,
@@ -56,13 +77,13 @@ fn of_output(a: f32, b: f32, c: f32, d: f32) -> array<f32, 6> {
 /// Aᵀ
 fn to_output(a: f32, b: f32, c: f32, d: f32, e: f32, f: f32) -> array<f32, 4> {
     let near = b + c;
-    let near_odd = b - c;
+    let near_odd = NEAR * (b - c);
     let far = d + e;
-    let far_odd = d - e;
+    let far_odd = FAR * (d - e);
     return array<f32, 4>(
         a + near + far,
-        near_odd + 2.0 * far_odd,
-        near + 4.0 * far,
-        near_odd + 8.0 * far_odd + f,
+        near_odd + far_odd,
+        NEAR2 * near + FAR2 * far,
+        NEAR2 * near_odd + FAR2 * far_odd + f,
     );
 }

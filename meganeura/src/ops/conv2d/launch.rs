@@ -4,8 +4,8 @@
 //!   for channels that are convolved one by one.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order.
-//! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its error is
-//!   a few times that of the others; their results agree to about 2e-6 of the largest.
+//! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
+//!   of the size of the others': below 5e-6 of the largest result at 512 channels.
 
 use super::Geometry;
 use crate::kernel::gemm::{Choice, Operands, Product, Sums};
