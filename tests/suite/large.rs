@@ -1,15 +1,19 @@
-//! More workgroups than one dimension of a grid has.
+//! What is larger than the cases of operations: more workgroups than one dimension of a grid has, and a layer's convolution.
 
 use libtest_mimic::{Failed, Trial};
-use meganeura::{Device, Tape, Tensor};
+use meganeura::ops::Conv2dOptions;
+use meganeura::ops::case::Case;
+use meganeura::{Device, Precision, Result, Tape, Tensor};
 
 use crate::adapter::gpu_trial;
+use crate::numbers::{Computed, Reference, compare, operands};
 
 /// With 256 elements a workgroup, more than 65,535 workgroups.
 const ELEMENTS: usize = 17_000_001;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("large::elementwise", elementwise));
+    trials.push(gpu_trial("large::convolution", convolution));
 }
 
 fn elementwise(device: &Device) -> Result<(), Failed> {
@@ -28,5 +32,42 @@ fn elementwise(device: &Device) -> Result<(), Failed> {
     }
     // Nothing in between was skipped either.
     assert!(y.iter().enumerate().all(|(i, &y)| y == value(i) * 0.5 + 1.0));
+    Ok(())
+}
+
+/// A layer's convolution, 3×3 from 64 to 128 channels on four images of 32×32, in every variant: its result and both gradients
+/// against double precision. The gradient of the weight is a product of 128×576 sums over 4096 pixels.
+fn convolution(device: &Device) -> Result<(), Failed> {
+    let case = Case::recorded("conv2d", &[&[4, 64, 32, 32], &[128, 64, 3, 3], &[4, 128, 32, 32]], |x| x[0].clone());
+    let operands = operands(&case);
+    let run = |device: &Device| -> Result<(Vec<Vec<f64>>, usize)> {
+        let tape = Tape::new(device);
+        let x = operands.iter().map(|x| Ok(tape.input(&x.tensor(device)?))).collect::<Result<Vec<_>>>()?;
+        let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+        let y = x[0].conv2d(&x[1], options);
+        let loss = (&y * &x[2]).sum();
+        let grads = tape.backward(&loss)?;
+        let mut results = vec![y.to_tensor()?.to_f64_vec()?];
+        for operand in &x[..2] {
+            let gradient = grads.of(operand).expect("the loss depends on it");
+            results.push(gradient.to_tensor()?.to_f64_vec()?);
+        }
+        let offered = device.kernel_choices().into_iter().flatten().map(|kernel| kernel.offered.len());
+        Ok((results, offered.max().unwrap_or(1)))
+    };
+    let (reference, _) = run(&Device::cpu_with(Precision::Double))?;
+    let (mut variant, mut variants) = (0, 1);
+    while variant < variants {
+        let (computed, offered) = run(&device.for_testing(variant)?)?;
+        for (k, (computed, reference)) in computed.into_iter().zip(&reference).enumerate() {
+            compare(
+                &format!("variant {variant}, result {k}"),
+                &Computed(computed),
+                &Reference(reference.clone()),
+                5e-6,
+            )?;
+        }
+        (variant, variants) = (variant + 1, offered);
+    }
     Ok(())
 }
