@@ -170,99 +170,105 @@ impl Tiling {
     }
 }
 
+/// Workgroups that keep a device busy.
+fn busy(caps: &Caps) -> usize {
+    match caps.kind {
+        Kind::Discrete => 128,
+        Kind::Integrated => 16,
+        Kind::Software => 1,
+    }
+}
+
 impl Product {
     /// Ways to tile this, best first; never empty. `cut` says whether the reduction may be cut.
-    ///
-    /// The table, for a device of its own (others are kept busy by fewer workgroups):
+    #[must_use]
+    pub fn choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let mut choices = if caps.matrix { self.matrix_choices(caps, cut) } else { Vec::new() };
+        if choices.is_empty() {
+            choices = self.scalar_choices(caps, cut);
+        }
+        choices
+    }
+
+    /// Tilings in f32. The table, for a device of its own (others are kept busy by fewer workgroups):
     ///
     /// | smaller extent | workgroups, parts counted | tiling |
     /// |---|---|---|
     /// | above 64 | 96 or more of 128×128, each over 512 terms | 128×128, its reduction cut in two where that makes 160 |
     /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
     /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
-    #[must_use]
-    pub fn choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
-        let busy = match caps.kind {
-            Kind::Discrete => 128,
-            Kind::Integrated => 16,
-            Kind::Software => 1,
-        };
-        let small = self.m.min(self.n);
-        let (shallow, deep) = ([LARGE_SHALLOW, MEDIUM_SHALLOW], [LARGE, MEDIUM]);
-        let ([large, medium], [other_large, other_medium]) =
-            if self.operands == Operands::Across { (shallow, deep) } else { (deep, shallow) };
+    fn scalar_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let (small, busy) = (self.m.min(self.n), busy(caps));
+        let mut larger = [[LARGE, LARGE_SHALLOW], [MEDIUM, MEDIUM_SHALLOW]];
+        if self.operands == Operands::Across {
+            larger.iter_mut().for_each(|depths| depths.reverse());
+        }
+        // What fits stands in for what does not.
+        let [large, medium] = larger.map(|[first, second]| if first.fits(caps) { first } else { second });
         let parts = |tiling: &Tiling, wanted, least| if cut { tiling.parts(self, wanted, least) } else { 1 };
+        let of_large = parts(&large, busy * 5 / 4, 256);
+        let of_medium = parts(&medium, busy * 9 / 2, 128);
+        let few = of_large <= 2 && self.k / of_large >= 512;
+        let (best, of_best) = if small > 64 && few && large.tiles(self) * of_large >= busy * 3 / 4 {
+            (large, of_large)
+        } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
+            (medium, of_medium)
+        } else {
+            (SMALL, parts(&SMALL, busy * 4, 64))
+        };
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
         let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
-
-        let mut choices = Vec::new();
-        if caps.matrix {
-            let order = match self.operands {
-                _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
-                Operands::Gathered if small <= 64 && MATRIX_SMALL.tiles(self) < busy => {
-                    [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
-                }
-                Operands::Gathered if small <= 64 => {
-                    [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
-                }
-                Operands::Gathered => {
-                    [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, MATRIX_WIDE]
-                }
-                _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
-                Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
-                Operands::Along => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
-            };
-            let order: Vec<_> = order.into_iter().filter(|tiling| tiling.fits(caps)).collect();
-            let best = order.iter().find(|tiling| tiling.tiles(self) >= busy);
-            let long = self.operands == Operands::Gathered && small <= 64;
-            let most = || if long { order.first() } else { order.iter().max_by_key(|tiling| tiling.tiles(self)) };
-            let best = best.or_else(most);
-            if let Some(&best) = best {
-                // Small tiles of long sums: a few workgroups for each multiprocessor.
-                let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
-                let of_best = parts(&best, wanted, 256);
-                choices.push(choice(best, of_best));
-                if of_best > 1 {
-                    choices.push(choice(best, 1));
-                }
-                choices.extend(order.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
-            }
-            if !choices.is_empty() {
-                return choices;
-            }
+        let mut choices = vec![choice(best, of_best)];
+        if of_best > 1 {
+            choices.push(choice(best, 1));
         }
-        let of_large = parts(&large, busy * 5 / 4, 256);
-        let of_medium = parts(&medium, busy * 9 / 2, 128);
-        let of_small = parts(&SMALL, busy * 4, 64);
-        let (first, rest) = if small > 64
-            && of_large <= 2
-            && self.k / of_large >= 512
-            && large.tiles(self) * of_large >= busy * 3 / 4
-        {
-            ((large, of_large), [other_large, medium, other_medium, SMALL])
-        } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
-            ((medium, of_medium), [other_medium, large, other_large, SMALL])
-        } else {
-            ((SMALL, of_small), [medium, large, other_medium, other_large])
-        };
-        choices.push(choice(first.0, first.1));
-        if first.1 > 1 {
-            choices.push(choice(first.0, 1));
-        }
-        choices.extend(rest.into_iter().map(|tiling| choice(tiling, 1)));
+        let rest = [MEDIUM, MEDIUM_SHALLOW, LARGE, LARGE_SHALLOW, SMALL];
+        choices.extend(rest.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
         choices.retain(|choice| choice.tiling.fits(caps));
         if caps.kind == Kind::Software {
             // Nor would more than one other choice be worth it: a tile of another size, whose steps are of another depth.
-            let best = choices[0];
-            let other = if best.tiling == medium { other_large } else { medium };
-            choices.retain(|choice| *choice == best || choice.tiling == other);
+            let other = if best == medium { LARGE_SHALLOW } else { medium };
+            choices.retain(|choice| choice.tiling == best || choice.tiling == other);
         }
         choices
     }
-}
 
-impl Product {
+    /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or else the
+    /// smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide ones those that must be
+    /// turned on their way.
+    fn matrix_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let (small, busy) = (self.m.min(self.n), busy(caps));
+        // Few rows, and too few columns for many workgroups: the weights of a narrow layer.
+        let long = self.operands == Operands::Gathered && small <= 64 && MATRIX_SMALL.tiles(self) < busy;
+        let mut order = match self.operands {
+            _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
+            Operands::Gathered if small <= 64 && !long => {
+                [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
+            }
+            _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
+            Operands::Gathered => [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, MATRIX_WIDE],
+            Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
+            Operands::Along => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
+        }
+        .to_vec();
+        order.retain(|tiling| tiling.fits(caps));
+        let most = || if long { order.first() } else { order.iter().max_by_key(|tiling| tiling.tiles(self)) };
+        let Some(&best) = order.iter().find(|tiling| tiling.tiles(self) >= busy).or_else(most) else {
+            return Vec::new();
+        };
+        // Small tiles of long sums: a few workgroups for each multiprocessor.
+        let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
+        let of_best = if cut { best.parts(self, wanted, 256) } else { 1 };
+        let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
+        let mut choices = vec![choice(best, of_best)];
+        if of_best > 1 {
+            choices.push(choice(best, 1));
+        }
+        choices.extend(order.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
+        choices
+    }
+
     /// Ways to tile this where the operands are rounded to `f16` beforehand, best first; none where the device has no matrix units.
     #[must_use]
     pub fn half_choices(self, caps: &Caps) -> Vec<Choice> {
