@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn every_published_crate_is_packaged() {
         let root = process::root();
-        for entry in std::fs::read_dir(&root).unwrap() {
-            let Ok(manifest) = std::fs::read_to_string(entry.unwrap().path().join("Cargo.toml")) else { continue };
+        for entry in fs::read_dir(&root).unwrap() {
+            let Ok(manifest) = fs::read_to_string(entry.unwrap().path().join("Cargo.toml")) else { continue };
             let name = manifest.lines().find_map(|line| line.strip_prefix("name = ")).unwrap().trim_matches('"');
             let published = !manifest.contains("\npublish = false");
             assert_eq!(PUBLISHED.contains(&name), published, "{name}: publish in its Cargo.toml, or PUBLISHED here");
