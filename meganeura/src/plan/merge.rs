@@ -277,12 +277,13 @@ mod tests {
     #[test]
     fn launches_respect_the_binding_limit() {
         let many = |x: &[Var]| x[3..8].iter().fold(x[0].matmul(&x[1]), |sum, x| sum + x);
-        assert_eq!(steps(many, 8), ["matmul → add add add add add"]);
-        assert_eq!(steps(many, 7), ["matmul", "add add add add add"]);
+        // Two operands, five more, a result, and what a variant may read of scratch memory.
+        assert_eq!(steps(many, 9), ["matmul → add add add add add"]);
+        assert_eq!(steps(many, 8), ["matmul", "add add add add add"]);
         let load = |x: &[Var]| x[1..7].iter().fold(x[0].exp(), |sum, x| sum + x).sum();
-        assert_eq!(steps(load, 8), ["exp add add add add add add → sum"]);
+        assert_eq!(steps(load, 9), ["exp add add add add add add → sum"]);
         let both =
             |x: &[Var]| x[1..4].iter().fold(x[0].exp(), |sum, x| sum + x).sum_keep(&[0, 1]) + x[4].slice(0, 0..1);
-        assert_eq!(steps(both, 8).len(), 2);
+        assert_eq!(steps(both, 9).len(), 2);
     }
 }
