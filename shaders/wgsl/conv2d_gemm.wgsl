@@ -1,7 +1,7 @@
 // `conv2d` as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction runs over
 // the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
 //
-// Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
+// Bindings: x[N,C,H,W], w[O,C/G,KH,KW], on matrix units scales → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts
@@ -18,23 +18,7 @@ const RESULT: u32 = N * O * P * Q;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 #if ORDER == taps
 #include "shared/conv2d_gather"
-
-/// As `conv2d_pack` leaves them.
-@group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
-
-fn weights(group: u32, o: u32, k: u32, end: u32) -> vec4<f32> {
-    let there = is_row(o) && is_term(k, end);
-    return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * GROUP_O + o) / 4u, there)], there);
-}
-
-fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
-    return mat4x4(
-        weights(group, i, k, end),
-        weights(group, i, k + 1u, end),
-        weights(group, i, k + 2u, end),
-        weights(group, i, k + 3u, end),
-    );
-}
+#include "shared/conv2d_packed"
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     let tap = k / GROUP_C;

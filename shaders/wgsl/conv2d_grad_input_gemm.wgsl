@@ -2,7 +2,7 @@
 // over the weights that an input meets, o, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are
 // needed.
 //
-// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW] → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
+// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW], on matrix units scales → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts
@@ -17,22 +17,7 @@ const RESULT: u32 = N * CHANNELS * H * W;
 
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
 #if ORDER == taps
-/// As `conv2d_pack` leaves them.
-@group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
-
-fn weights(group: u32, c: u32, k: u32, end: u32) -> vec4<f32> {
-    let there = is_row(c) && is_term(k, end);
-    return select(vec4<f32>(), w[select(0u, ((group * DEPTH + k) * GROUP_C + c) / 4u, there)], there);
-}
-
-fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
-    return mat4x4(
-        weights(group, i, k, end),
-        weights(group, i, k + 1u, end),
-        weights(group, i, k + 2u, end),
-        weights(group, i, k + 3u, end),
-    );
-}
+#include "shared/conv2d_packed"
 
 /// Channels o.. of the cotangent that reached input pixel `pixel` through tap `tap`; zeros where none did, and unless `wanted`.
 fn gather(group: u32, tap: u32, o: u32, pixel: u32, wanted: bool) -> vec4<f32> {

@@ -37,28 +37,8 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
-    let tile = workgroup.x + workgroup.y * workgroups.x;
-    if tile >= BATCH * PARTS * TILES_M * TILES_N {
-        return;
-    }
-    let batch = tile / (PARTS * TILES_M * TILES_N);
-    let part = tile / (TILES_M * TILES_N) % PARTS;
-    let row0 = tile / TILES_N % TILES_M * BM;
-    let column0 = tile % TILES_N * BN;
-    let subgroup = lane / SUBGROUP;
-    let x = subgroup % SN * FN;
-    let y = subgroup / SN * FM;
+#include "shared/matrix_tile"
     let scale = vec2(scales[A_IS], scales[1u - A_IS]);
-
-#for I in FM
-#for J in FN
-    var sum_${I}_${J}: coop_mat16x16<f32, C>;
-#endfor
-#endfor
-    let begin = part * PART_K;
-    let end = min(begin + PART_K, DEPTH);
-
 #for L in LOADS
     put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG), scale);
 #endfor
