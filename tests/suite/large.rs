@@ -7,6 +7,7 @@ use meganeura::{Device, Precision, Result, Tape, Tensor};
 
 use crate::adapter::gpu_trial;
 use crate::numbers::{Computed, Reference, compare, operands};
+use crate::ops::each_variant;
 
 /// With 256 elements a workgroup, more than 65,535 workgroups.
 const ELEMENTS: usize = 17_000_001;
@@ -56,18 +57,11 @@ fn convolution(device: &Device) -> Result<(), Failed> {
         Ok((results, offered.max().unwrap_or(1)))
     };
     let (reference, _) = run(&Device::cpu_with(Precision::Double))?;
-    let (mut variant, mut variants) = (0, 1);
-    while variant < variants {
-        let (computed, offered) = run(&device.for_testing(variant)?)?;
+    each_variant(device, |device| {
+        let (computed, offered) = run(device)?;
         for (k, (computed, reference)) in computed.into_iter().zip(&reference).enumerate() {
-            compare(
-                &format!("variant {variant}, result {k}"),
-                &Computed(computed),
-                &Reference(reference.clone()),
-                5e-6,
-            )?;
+            compare(&format!("result {k}"), &Computed(computed), &Reference(reference.clone()), 5e-6)?;
         }
-        (variant, variants) = (variant + 1, offered);
-    }
-    Ok(())
+        Ok(offered)
+    })
 }

@@ -216,7 +216,7 @@ fn gradient(case: &Case) -> Result<(), Failed> {
 }
 
 /// Runs variant after variant, until none of the kernels has more.
-fn each_variant(device: &Device, run: impl Fn(&Device) -> Result<usize, Failed>) -> Result<(), Failed> {
+pub(crate) fn each_variant(device: &Device, run: impl Fn(&Device) -> Result<usize, Failed>) -> Result<(), Failed> {
     let (mut variant, mut variants) = (0, 1);
     while variant < variants {
         variants = run(&device.for_testing(variant).map_err(failed)?)?;
