@@ -1,22 +1,31 @@
 // y[i] = f(x[i], …): the body of a fused chain of elementwise operations, written by the host.
 //
-// Bindings: BINDINGS declares them. One invocation computes the element i of every output; ⌈N/WG⌉ workgroups.
+// Bindings: BINDINGS declares them. One invocation computes EACH elements of every output, WG apart; ⌈N/WG/EACH⌉ workgroups.
 //
 // Defines: WG
 //          N         number of elements
+//          EACH      elements of an invocation, whose indices are i_0, i_1, …
 //          BINDINGS  declarations of the inputs and outputs
 //          FUNCTIONS declarations of further functions and constants; may be empty
-//          BODY      statements, given `i: u32`; they may call whatever shared/math declares
+//          VALUES    statements that read and compute all of them; they may call whatever shared/math declares. An index past the
+//                    end is that of the last element once more
+//          STORES    statements that store those of which `is_element(place_…)` holds
 
 #include "shared/grid"
 #include "shared/math"
 
 const WG: u32 = ${WG};
 const N: u32 = ${N};
+const EACH: u32 = ${EACH};
+const WHOLE: bool = N % (WG * EACH) == 0u;
 
 ${BINDINGS}
 
 ${FUNCTIONS}
+
+fn is_element(place: u32) -> bool {
+    return WHOLE || place < N;
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -24,9 +33,11 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= N {
-        return;
-    }
-    ${BODY}
+    let place = workgroup_index(workgroup, workgroups) * (WG * EACH) + lane;
+#for E in EACH
+    let place_${E} = place + ${E}u * WG;
+    let i_${E} = select(min(place_${E}, N - 1u), place_${E}, WHOLE);
+#endfor
+    ${VALUES}
+    ${STORES}
 }

@@ -3,17 +3,20 @@
 use libtest_mimic::{Failed, Trial};
 use meganeura::ops::Conv2dOptions;
 use meganeura::ops::case::Case;
-use meganeura::{Device, Precision, Result, Tape, Tensor};
+use meganeura::optim::{Optimizer, Sgd};
+use meganeura::{Device, Param, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
 use crate::numbers::{Computed, Reference, compare, operands};
 use crate::ops::each_variant;
 
-/// With 256 elements a workgroup, more than 65,535 workgroups.
+/// More than invocations with one element each would take, and no multiple of what they take together.
 const ELEMENTS: usize = 17_000_001;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("large::elementwise", elementwise));
+    trials.push(gpu_trial("large::updated", updated));
+    trials.push(gpu_trial("large::joined", joined));
     trials.push(gpu_trial("large::convolution", convolution));
 }
 
@@ -33,6 +36,31 @@ fn elementwise(device: &Device) -> Result<(), Failed> {
     }
     // Nothing in between was skipped either.
     assert!(y.iter().enumerate().all(|(i, &y)| y == value(i) * 0.5 + 1.0));
+    Ok(())
+}
+
+/// An element that is replaced where it lies is replaced once, the last of those that an invocation computes together included.
+fn updated(device: &Device) -> Result<(), Failed> {
+    const ELEMENTS: usize = (1 << 20) + 77;
+    let mut weights = Param::new(Tensor::full(device, [ELEMENTS], 1.0)?);
+    for _ in 0..3 {
+        let tape = Tape::new(device);
+        let grads = tape.backward(&tape.param(&weights).sum())?;
+        Sgd::new(0.25).step(&mut weights, &grads)?;
+    }
+    let values = weights.value().to_vec()?;
+    assert!(values.iter().all(|&value| value == 0.25), "{:?}", &values[ELEMENTS - 80..]);
+    Ok(())
+}
+
+/// With 64 elements a workgroup, more than 65,535 workgroups.
+fn joined(device: &Device) -> Result<(), Failed> {
+    const ELEMENTS: usize = 2_100_001;
+    let x: Vec<f32> = (0..ELEMENTS).map(|i| i as f32).collect();
+    let x = Tape::new(device).input(&Tensor::from_slice(device, [ELEMENTS], &x)?);
+    let y = Var::concat(&[&x, &x, &x], 0).to_vec()?;
+    assert_eq!(y.len(), 3 * ELEMENTS);
+    assert!(y.iter().enumerate().all(|(i, &y)| y == (i % ELEMENTS) as f32));
     Ok(())
 }
 

@@ -35,9 +35,27 @@ pub(crate) struct Program {
 struct Wgsl {
     declarations: String,
     functions: String,
-    /// Statements that compute the element `i`, with what a kernel computed in `value`, and store the results.
-    body: String,
+    element: Element,
 }
+
+/// Statements for the element whose index is the variable `i` with a suffix, which all local variables have.
+#[derive(Default)]
+struct Element {
+    reads: String,
+    /// With what a kernel computed in `value`.
+    work: String,
+    writes: String,
+}
+
+impl Element {
+    fn body(&self) -> String {
+        [&*self.reads, &self.work, &self.writes].concat()
+    }
+}
+
+/// Elements from which an invocation computes several: what then takes the time is to start workgroups, and reading is faster with
+/// more under way.
+const MANY: usize = 1 << 20;
 
 impl Program {
     /// The program that stores one thing.
@@ -68,16 +86,11 @@ impl Program {
                 writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {prefix}{name}: array<{ty}>;");
             bindings.push(binding);
         };
-        let mut body = String::new();
         for k in self.operands() {
-            let operand = &step.inputs[k];
-            let updated = results.iter().find(|&&result| step.outputs[result].0 == operand.storage);
-            let source = updated.map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
-            if updated.is_none() {
-                declare(Binding::Input(k), "read", &source, operand.argument.ty.dtype);
+            if updated(step, results, k).is_none() {
+                let operand = &step.inputs[k];
+                declare(Binding::Input(k), "read", &format!("x{k}"), operand.argument.ty.dtype);
             }
-            let at = launch::offset(&operand.argument.layout, "i");
-            let _ = writeln!(body, "    let a{k} = {prefix}{source}[{at}];");
         }
         if self.inputs().any(|input| matches!(input, Input::Host(_))) {
             declare(Binding::Host, "read", "host", DType::F32);
@@ -86,43 +99,72 @@ impl Program {
             declare(Binding::Output(result), "read_write", &format!("y{result}"), step.outputs[result].1.dtype);
         }
         let mut rows: Vec<Pointwise> = Vec::new();
-        for (k, (op, inputs)) in self.instructions.iter().enumerate() {
-            let inputs: Vec<_> = inputs.iter().map(|input| spell(input, prefix)).collect();
-            let _ = writeln!(body, "    let t{k} = {prefix}{}({});", op.name(), inputs.join(", "));
+        for (op, _) in &self.instructions {
             if !rows.contains(op) {
                 rows.push(*op);
             }
         }
-        for (result, input) in results.iter().zip(&self.results) {
-            let _ = writeln!(body, "    {prefix}y{result}[i] = {};", spell(input, prefix));
-        }
         let functions: Vec<_> = rows.iter().map(|op| op.wgsl_function(prefix)).collect();
-        Wgsl { declarations, functions: functions.join("\n"), body }
+        let element = self.element(step, results, prefix, "");
+        Wgsl { declarations, functions: functions.join("\n"), element }
+    }
+
+    fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
+        let mut element = Element::default();
+        let index = format!("i{suffix}");
+        for k in self.operands() {
+            let source = updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
+            let at = launch::offset(&step.inputs[k].argument.layout, &index);
+            let _ = writeln!(element.reads, "    let a{k}{suffix} = {prefix}{source}[{at}];");
+        }
+        for (k, (op, inputs)) in self.instructions.iter().enumerate() {
+            let inputs: Vec<_> = inputs.iter().map(|input| spell(input, prefix, suffix)).collect();
+            let _ = writeln!(element.work, "    let t{k}{suffix} = {prefix}{}({});", op.name(), inputs.join(", "));
+        }
+        for (result, input) in results.iter().zip(&self.results) {
+            let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, prefix, suffix));
+        }
+        element
     }
 
     /// The launch of a step that computes this and nothing else.
     pub(super) fn launch(&self, step: &Step) -> Launch {
+        const GROUP: usize = 256;
         let mut bindings = Vec::new();
         let results: Vec<_> = (0..self.results.len()).collect();
         let wgsl = self.wgsl(step, &results, "p_", &mut bindings);
         let elements = self.shape.elements();
+        let each = if elements >= MANY { 4 } else { 1 };
+        let (mut reads, mut writes) = (String::new(), String::new());
+        for r in 0..each {
+            let element = self.element(step, &results, "p_", &format!("_{r}"));
+            reads += &[element.reads, element.work].concat();
+            let _ = writeln!(writes, "    if is_element(place_{r}) {{\n{}    }}", element.writes);
+        }
         let defines = vec![
             ("BINDINGS", wgsl.declarations.trim_end().to_owned()),
             ("FUNCTIONS", wgsl.functions),
-            ("WG", "256".to_owned()),
+            ("WG", GROUP.to_string()),
             ("N", elements.to_string()),
-            ("BODY", wgsl.body.trim_end().to_owned()),
+            ("EACH", each.to_string()),
+            ("VALUES", reads.trim_end().to_owned()),
+            ("STORES", writes.trim_end().to_owned()),
         ];
-        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), elements.div_ceil(256)) }
+        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), elements.div_ceil(GROUP * each)) }
     }
 }
 
-fn spell(input: &Input, prefix: &str) -> String {
+/// The result of the step in whose memory operand `k` is, if there is one.
+fn updated(step: &Step, results: &[usize], k: usize) -> Option<usize> {
+    results.iter().copied().find(|&result| step.outputs[result].0 == step.inputs[k].storage)
+}
+
+fn spell(input: &Input, prefix: &str, suffix: &str) -> String {
     match *input {
-        Input::Operand(k) => format!("a{k}"),
+        Input::Operand(k) => format!("a{k}{suffix}"),
         Input::Host(at) => format!("{prefix}host[{at}u]"),
         Input::Const(Exact(value)) => launch::literal(value),
-        Input::Result(k) => format!("t{k}"),
+        Input::Result(k) => format!("t{k}{suffix}"),
         Input::Kernel => "value".to_owned(),
     }
 }
@@ -141,27 +183,28 @@ impl KernelWork {
             let (wgsl, result) = match &self.load {
                 Some(Load { program, .. }) => {
                     let wgsl = program.wgsl(step, &[], "load_", &mut launch.bindings);
-                    (wgsl, spell(&program.results[0], "load_"))
+                    (wgsl, spell(&program.results[0], "load_", ""))
                 }
                 None => {
                     let operand = self.operand(operand);
                     let at = launch.bindings.len();
                     launch.bindings.push(Binding::Input(operand));
                     let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<f32>;\n");
-                    let wgsl = Wgsl { declarations, functions: String::new(), body: String::new() };
+                    let wgsl = Wgsl { declarations, functions: String::new(), element: Element::default() };
                     (wgsl, "load_x[i]".to_owned())
                 }
             };
-            let Wgsl { declarations, functions, body } = wgsl;
-            let function = format!("fn load(i: u32) -> f32 {{\n{body}    return {result};\n}}");
+            let Wgsl { declarations, functions, element } = wgsl;
+            let function = format!("fn load(i: u32) -> f32 {{\n{}    return {result};\n}}", element.body());
             launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
         }
         if launch.stores {
             let plain = Program::copy(Shape::SCALAR, Input::Kernel);
             let program = self.store.as_ref().unwrap_or(&plain);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
-            let Wgsl { declarations, functions, body } = program.wgsl(step, &results, "store_", &mut launch.bindings);
-            let function = format!("fn store(i: u32, value: f32) {{\n{body}}}");
+            let Wgsl { declarations, functions, element } =
+                program.wgsl(step, &results, "store_", &mut launch.bindings);
+            let function = format!("fn store(i: u32, value: f32) {{\n{}}}", element.body());
             launch.defines.push(("STORE", [declarations, functions, function].join("\n")));
         }
     }
