@@ -12,6 +12,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use crate::graph::{Source, ValueId};
+use crate::module::{Leaf, Module, ModuleExt};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::tape::{Tape, Var};
@@ -187,11 +188,19 @@ impl Grads {
     }
 
     /// The gradient of the parameter with this path, among those of parameters that were named: a model's `init`, its
-    /// first optimizer step and `name_parameters` do that.
+    /// first optimizer step and `name_parameters` do that. A tied parameter has several, and one gradient: the sum.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<Var> {
-        let named = self.entries().into_iter().find(|(cell, _)| cell.path().as_deref() == Some(path));
+        let named = self.entries().into_iter().find(|(cell, _)| cell.is_called(path));
         named.map(|(_, gradient)| gradient)
+    }
+
+    /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order of a
+    /// visit.
+    #[must_use]
+    pub fn named(&self, module: &dyn Module) -> Vec<(String, Var)> {
+        let gradient = |leaf: Leaf<'_>| Some((self.get(leaf.param()?)?, leaf.path));
+        module.leaves().into_iter().filter_map(gradient).map(|(gradient, path)| (path, gradient)).collect()
     }
 
     /// Every parameter's gradient, in the order in which the tape met the parameters.

@@ -1,13 +1,13 @@
 //! What a step is, whatever the rule: find the trained parameters, their gradients and their state; apply the rule; run.
 
 use std::array;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::finite::FiniteCheck;
 use crate::error::bail;
-use crate::module::{At, Module, Slot};
-use crate::param::Cell;
+use crate::module::{Module, ModuleExt, Role};
+use crate::param::{Cell, Kind};
 use crate::{Grads, Result, Tensor, Var};
 
 /// The state that an optimizer keeps for each parameter, and how it steps.
@@ -96,7 +96,7 @@ impl State {
     fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
         let tensor = parameter.lock().tensor.clone();
         while self.cells.len() < count {
-            self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?));
+            self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?, Kind::Buffer));
         }
         for cell in &self.cells {
             let state = cell.lock().tensor.clone();
@@ -108,26 +108,21 @@ impl State {
     }
 }
 
-/// The parameters that are not frozen, each once: those with a gradient, and the paths of those without. Tells all of them
-/// their paths.
+/// The parameters that are not frozen: those with a gradient, and the paths of those without. Tells all that have no path
+/// theirs.
 pub(super) fn trained(module: &dyn Module, grads: &Grads) -> (Vec<Trained>, Vec<String>) {
-    let (mut trained, mut seen, mut missing) = (Vec::new(), HashSet::new(), Vec::new());
-    module.visit(At::root(), &mut |at, slot| {
-        let Slot::Param(param) = slot else { return };
-        let is_new = !at.is_frozen() && seen.insert(param.cell().id());
-        if !is_new {
-            return;
-        }
-        let path = at.path();
+    let (mut trained, mut missing) = (Vec::new(), Vec::new());
+    for leaf in module.leaves() {
         // A part that is stepped by itself keeps the names that it has in the whole.
-        if param.path().is_none() {
-            param.set_path(&path);
+        if leaf.cell().path().is_none() {
+            leaf.name();
         }
+        let Some(param) = leaf.param().filter(|_| leaf.role == Role::Trained) else { continue };
         match grads.get(param) {
-            Some(dw) => trained.push(Trained { cell: Arc::clone(param.cell()), path, dw }),
-            None => missing.push(path),
+            Some(dw) => trained.push(Trained { cell: Arc::clone(leaf.cell()), path: leaf.path, dw }),
+            None => missing.push(leaf.path),
         }
-    });
+    }
     (trained, missing)
 }
 
@@ -146,7 +141,7 @@ mod tests {
     use meganeura_derive::Module;
 
     use super::*;
-    use crate::module::ModuleExt;
+    use crate::module::{At, Slot};
     use crate::optim::{AdamW, Optimizer, Sgd};
     use crate::{Device, ErrorKind, Param, Tape};
 
