@@ -211,6 +211,28 @@ mod tests {
         assert_eq!(values(&one), [0.0, 1.0, 2.0, 7.0]);
     }
 
+    /// Variants without leaves, and with leaves of the same paths and shapes.
+    #[derive(Module)]
+    enum Layer {
+        Relu,
+        Tanh,
+        Scale(Param),
+        Shift(Param),
+    }
+
+    #[test]
+    fn another_variant_is_an_error_whatever_it_holds() {
+        let param = || Param::new(tensor(&[1], 1.0));
+        for (a, b, message) in [
+            (Layer::Relu, Layer::Tanh, "`0` is the variant `Relu` in the one model, `Tanh` in the other"),
+            (Layer::Scale(param()), Layer::Shift(param()), "`0` is the variant `Scale` in the one model, `Shift`"),
+            (Layer::Scale(param()), Layer::Relu, "`0` is the variant `Scale` in the one model, `Relu`"),
+        ] {
+            let error = [a].zip(&[b]).map(drop).unwrap_err();
+            assert!(error.to_string().starts_with(message), "{error}");
+        }
+    }
+
     #[test]
     fn ties_must_agree_where_values_could_not() {
         let w = Param::new(tensor(&[2], 1.0));
