@@ -12,6 +12,7 @@ mod adapter;
 mod bad_input;
 mod checkpoint;
 mod devices;
+mod frozen;
 mod golden;
 mod gradients;
 mod large;
@@ -56,6 +57,7 @@ fn main() {
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
     merge::collect(&mut trials);
+    frozen::collect(&mut trials);
     optimizers::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
