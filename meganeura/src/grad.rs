@@ -9,7 +9,7 @@
 //! get so: there it is fused into what they compute and costs arithmetic, where keeping it would cost memory. The rules of
 //! others get the value itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Grads {
     tape: Tape,
     /// The cotangent of each value that the loss depends on: names, not holds, so that a step computes only what it needs.
     cotangents: HashMap<ValueId, ValueId>,
+    /// The parameters that were frozen, by identity.
+    frozen: HashSet<u64>,
     /// Gradients that took the place of a parameter's own, by identity: clipped ones, for example.
     replaced: HashMap<u64, ValueId>,
 }
@@ -87,7 +89,8 @@ impl Tape {
             sweep.node(node)?;
         }
         let cotangents = sweep.cotangents;
-        Ok(Grads { tape: self.clone(), cotangents, replaced: HashMap::new() })
+        let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
+        Ok(Grads { tape: self.clone(), cotangents, frozen, replaced: HashMap::new() })
     }
 
     /// For each value up to those of node `last`, whether its cotangent leads to a gradient that can be asked for.
@@ -204,6 +207,11 @@ impl Grads {
     pub(crate) fn of_cell(&self, cell: &Cell) -> Option<Var> {
         let own = || self.cotangents.get(&self.tape.value_of(cell)?);
         self.replaced.get(&cell.id()).or_else(own).map(|&gradient| self.tape.var(gradient))
+    }
+
+    /// Whether the loss may depend on it, and its gradient was left out.
+    pub(crate) fn was_frozen(&self, cell: &Cell) -> bool {
+        self.frozen.contains(&cell.id())
     }
 
     /// The gradient of any value of the tape that was held during the backward pass; `None` if the loss does not depend on it.

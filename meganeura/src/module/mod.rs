@@ -39,6 +39,7 @@ pub use seed::Seed;
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 
+pub(crate) use select::Selection;
 pub(crate) use tie::tie;
 
 #[doc(hidden)]
