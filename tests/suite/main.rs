@@ -18,6 +18,7 @@ mod gradients;
 mod large;
 mod layers;
 mod merge;
+mod models;
 mod nets;
 mod norms;
 mod numbers;
@@ -64,6 +65,7 @@ fn main() {
     devices::collect(&mut trials);
     variants::collect(&mut trials);
     checkpoint::collect(&mut trials);
+    models::collect(&mut trials);
     large::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if table {
