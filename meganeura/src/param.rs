@@ -87,6 +87,15 @@ impl Cell {
         self.lock().names = Names { path: Some(path.into()), aliases: aliases.into() };
     }
 
+    /// Takes the names of a cell whose place it takes.
+    pub(crate) fn adopt_names(&self, other: &Self) {
+        let Names { path, aliases } = other.lock().names.clone();
+        let adopted = path.iter().map(ToString::to_string).chain(aliases.iter().cloned());
+        let adopted: Vec<String> = adopted.filter(|name| !self.is_called(name)).collect();
+        let names = &mut self.lock().names;
+        names.aliases = names.aliases.iter().cloned().chain(adopted).collect();
+    }
+
     pub(crate) fn value(&self) -> Tensor {
         self.lock().tensor.clone()
     }

@@ -19,7 +19,9 @@ pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8]) -> Result<L
         found.read(leaf);
     }
     let (tensors, report) = found.finish()?;
-    tie(module, &groups)?;
+    tie(module, &groups).map_err(|error| {
+        Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
+    })?;
     for leaf in module.leaves() {
         if let Some(tensor) = tensors.get(&leaf.path) {
             leaf.cell().set(tensor.clone());

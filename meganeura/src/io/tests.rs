@@ -263,6 +263,26 @@ fn a_tie_holds_against_a_file_that_agrees_and_refuses_one_that_does_not() {
 }
 
 #[test]
+fn ties_that_the_model_cannot_take_over_are_refused() {
+    let tensor = |value| Tensor::full(&Device::cpu(), [2], value).unwrap();
+    let mut net =
+        (Param::new(tensor(1.0)), Buffer::new(tensor(2.0)), Param::new(Tensor::zeros(&Device::cpu(), [3]).unwrap()));
+    let header = |alias: &str| {
+        let tensor = r#""0":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#;
+        with_header(&format!(r#"{{"__metadata__":{{"{alias}":"0","format":"pt","elsewhere":"0"}},{tensor}}}"#), 8)
+    };
+    for (alias, message) in [("1", "one is a parameter, the other a buffer"), ("2", "`2`: [2] in the file, [3]")] {
+        let error = net.load_safetensors(&header(alias)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Checkpoint);
+        assert!(error.to_string().contains(message), "{error}");
+        assert_eq!((net.0.value().to_vec().unwrap(), net.1.value().to_vec().unwrap()), (vec![1.0; 2], vec![2.0; 2]));
+    }
+    // What others note there is not in the way.
+    let report = net.load_safetensors(&header("3")).unwrap();
+    assert_eq!((report.loaded, report.missing.len()), (vec!["0".to_owned()], 2));
+}
+
+#[test]
 fn constants_are_not_saved() {
     let tensor = || Tensor::full(&Device::cpu(), [2], 1.0).unwrap();
     let mut net = (Param::new(tensor()), Buffer::constant(tensor()), Buffer::new(tensor()));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{At, LeafMut, Module, SlotMut};
+use super::{At, Module, SlotMut};
 use crate::error::bail;
 use crate::{Buffer, Param, Result, TensorType};
 
@@ -12,62 +12,76 @@ enum Handle {
     Buffer(Buffer),
 }
 
-/// A tensor of a model, before anything is tied.
+/// A tensor of a model, before anything is tied, where it stands first.
 struct Place {
     handle: Handle,
     ty: TensorType,
-    id: u64,
-    /// Whether another could be put there.
+    path: String,
+    /// Whether another could be put wherever it stands.
     is_own: bool,
 }
 
-/// Makes the tensors at the paths of each group one, that of the first path; paths that the module does not have are passed
-/// over.
+/// What becomes what, by identity.
+#[derive(Default)]
+struct Ties(HashMap<u64, u64>);
+
+/// Makes the tensors at the paths of each group one: that of the first path, or one that cannot be exchanged. What was one stays
+/// one. Paths that the module does not have are passed over.
 ///
 /// # Errors
 ///
 /// If types or roles differ within a group, or if tensors of different modules that are shared by `Arc` would have to be
 /// exchanged; nothing has changed then.
 pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) -> Result<()> {
-    let mut places = HashMap::new();
+    let (mut ids, mut places) = (HashMap::new(), HashMap::new());
     module.visit_mut(At::root(), &mut |at, slot| {
-        places.insert(at.path(), Place::of(&slot));
+        let id = slot.cell().id();
+        ids.insert(at.path(), id);
+        let found = Place::new(at.path(), &slot);
+        places.entry(id).and_modify(|place: &mut Place| place.is_own &= found.is_own).or_insert(found);
     });
-    let mut kept = HashMap::new();
+    let mut ties = Ties::default();
     for group in groups {
-        let mut paths = group.iter().filter(|path| places.contains_key(*path));
-        let Some(first) = paths.next() else { continue };
-        // What cannot be exchanged is what the others become.
-        let keeper = group.iter().find(|path| places.get(*path).is_some_and(|place| !place.is_own)).unwrap_or(first);
-        for path in std::iter::once(first).chain(paths).filter(|path| *path != keeper) {
-            if places[path].may_become(&places[keeper], path, keeper)? {
-                kept.insert(path, keeper);
-            }
+        let members: Vec<u64> = group.iter().filter_map(|path| ids.get(path)).map(|&id| ties.root(id)).collect();
+        let Some(&first) = members.first() else { continue };
+        let keeper = members.iter().copied().find(|id| !places[id].is_own).unwrap_or(first);
+        for id in members.into_iter().filter(|&id| id != keeper) {
+            places[&id].check_can_become(&places[&keeper])?;
+            ties.0.insert(id, keeper);
         }
     }
     module.visit_mut(At::root(), &mut |at, slot| {
-        if let Some(keeper) = kept.get(&at.path()) {
-            let fits = places[*keeper].take_place_of(slot);
+        let id = slot.cell().id();
+        let keeper = ties.root(id);
+        if keeper != id {
+            let fits = places[&keeper].take_place_of(slot);
             assert!(fits, "{at} was seen to be exchangeable");
         }
     });
     Ok(())
 }
 
+impl Ties {
+    /// What `id` becomes in the end.
+    fn root(&self, mut id: u64) -> u64 {
+        while let Some(&keeper) = self.0.get(&id) {
+            id = keeper;
+        }
+        id
+    }
+}
+
 impl Place {
-    fn of(slot: &SlotMut<'_>) -> Self {
+    fn new(path: String, slot: &SlotMut<'_>) -> Self {
         let (handle, is_own) = match slot {
             SlotMut::Param(param) => (Handle::Param(param.tied()), param.is_own()),
             SlotMut::Buffer(buffer) => (Handle::Buffer(buffer.tied()), buffer.is_own()),
         };
-        Self { handle, ty: slot.ty(), id: slot.cell().id(), is_own }
+        Self { handle, ty: slot.ty(), path, is_own }
     }
 
-    /// Whether `keeper` must be put here; it need not if it is here.
-    fn may_become(&self, keeper: &Self, path: &str, kept: &str) -> Result<bool> {
-        if self.id == keeper.id {
-            return Ok(false);
-        }
+    fn check_can_become(&self, keeper: &Self) -> Result<()> {
+        let (path, kept) = (&self.path, &keeper.path);
         if self.ty != keeper.ty {
             bail!(Shape, "`{path}` {} cannot be tied to `{kept}` {}", self.ty, keeper.ty);
         }
@@ -77,13 +91,19 @@ impl Place {
         if !self.is_own {
             bail!(Argument, "`{path}` cannot be tied to `{kept}`: both are in modules shared by `Arc`, but not in one");
         }
-        Ok(true)
+        Ok(())
     }
 
     fn take_place_of(&self, slot: SlotMut<'_>) -> bool {
         match (&self.handle, slot) {
-            (Handle::Param(keeper), SlotMut::Param(mut param)) => LeafMut::put(&mut param, keeper.tied()),
-            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => LeafMut::put(&mut buffer, keeper.tied()),
+            (Handle::Param(keeper), SlotMut::Param(mut param)) => {
+                keeper.cell().adopt_names(param.cell());
+                param.put(keeper.tied())
+            }
+            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => {
+                keeper.cell().adopt_names(buffer.cell());
+                buffer.put(keeper.tied())
+            }
             _ => false,
         }
     }
@@ -94,7 +114,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Device, ErrorKind, ModuleExt, Shape, Tensor};
+    use crate::{Device, ErrorKind, ModuleExt, Shape, Tape, Tensor};
 
     fn param(shape: &[usize], value: f32) -> Param {
         Param::new(Tensor::full(&Device::cpu(), Shape::new(shape), value).unwrap())
@@ -109,10 +129,15 @@ mod tests {
         let w = param(&[2], 1.0);
         let net = (w.tied(), (param(&[2], 2.0), w));
         let mut copy = net.clone();
+        copy.name_parameters();
         assert!(!copy.0.is_tied_to(&copy.1.1));
         copy.tie_like(&net).unwrap();
         assert!(copy.0.is_tied_to(&copy.1.1) && !copy.0.is_tied_to(&net.0) && !copy.0.is_tied_to(&copy.1.0));
         assert_eq!((net.parameter_count(), copy.parameter_count()), (4, 4));
+        // Its names are those of both places.
+        let tape = Tape::new(&Device::cpu());
+        let grads = tape.backward(&tape.param(&copy.0).sum()).unwrap();
+        assert!(grads.by_path("0").is_some() && grads.by_path("1.1").is_some() && grads.by_path("1.0").is_none());
     }
 
     #[test]
@@ -131,12 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_tied_stays_tied() {
+        let [a, b] = [1.0, 2.0].map(|value| param(&[2], value));
+        // Both groups reach the pair in the middle, from places that are named first.
+        let mut net = (param(&[2], 3.0), [a.tied(), a], param(&[2], 4.0), b);
+        tie(&mut net, &[group(&["0", "1.0"]), group(&["2", "1.1"])].concat()).unwrap();
+        let (first, [a, b], second, other) = &net;
+        assert!(a.is_tied_to(b) && a.is_tied_to(first) && a.is_tied_to(second) && !a.is_tied_to(other));
+    }
+
+    #[test]
     fn what_is_shared_stays_and_others_are_tied_to_it() {
         let shared = Arc::new(param(&[2], 1.0));
         let mut net = (param(&[2], 2.0), Arc::clone(&shared), Arc::new(param(&[2], 3.0)));
         tie(&mut net, &group(&["0", "1"])).unwrap();
         assert!(net.0.is_tied_to(&shared));
-        let error = tie(&mut net, &group(&["1", "2"])).unwrap_err();
+        let error = tie(&mut net, &group(&["2", "1"])).unwrap_err();
         assert!(error.to_string().contains("shared by `Arc`"), "{error}");
     }
 }
