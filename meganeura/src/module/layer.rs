@@ -10,8 +10,9 @@ use crate::Var;
 /// A module that turns one value into one value, so that it can be chained.
 ///
 /// A `Vec`, `VecDeque`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec` passes its
-/// input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any, so that a `Vec` of them is a chain put together at run time. `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out
-/// the whole branch" is the model's to say.
+/// input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any, so that a `Vec` of them is a chain put together at run time.
+/// `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out the whole branch" is the
+/// model's to say.
 ///
 /// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order. A module with another
 /// signature, two inputs say, just has a method of its own: nothing asks for this trait but chaining.
