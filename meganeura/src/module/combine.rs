@@ -64,6 +64,9 @@ fn same_structure(ones: &[(String, Part)], others: &[(String, Part)]) -> Result<
             {
                 bail!(Argument, "`{path}` is a {a:?} of {c} in the one model, a {b:?} of {d} in the other");
             }
+            (Part::Variant(_), Part::Tensor { .. }) | (Part::Tensor { .. }, Part::Variant(_)) => {
+                bail!(Argument, "`{path}` is a tensor in one of the models, an enum in the other");
+            }
             _ => {}
         }
     }
@@ -230,6 +233,10 @@ mod tests {
         ] {
             let error = [a].zip(&[b]).map(drop).unwrap_err();
             assert!(error.to_string().starts_with(message), "{error}");
+        }
+        let boxed: [Box<dyn Module>; 2] = [Box::new(param()), Box::new(Layer::Relu)];
+        for (a, b) in [(&boxed[0], &boxed[1]), (&boxed[1], &boxed[0])] {
+            assert!(a.zip(b).map(drop).unwrap_err().to_string().ends_with("an enum in the other"));
         }
     }
 
