@@ -14,6 +14,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
     ) {
         match self {
             Self::Group { 0: field_0, .. } => {
+                __f(__at, ::meganeura::__private::Slot::Variant("Group"));
                 <GroupNorm as ::meganeura::__private::Module>::visit(
                     field_0,
                     ::meganeura::__private::At::field(&__at, "0"),
@@ -21,6 +22,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                __f(__at, ::meganeura::__private::Slot::Variant("Spectral"));
                 <Param as ::meganeura::__private::Module>::visit(
                     field_weight,
                     ::meganeura::__private::At::field(&__at, "weight"),
@@ -36,8 +38,12 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                     __f,
                 );
             }
-            Self::Skipped { .. } => {}
-            Self::None { .. } => {}
+            Self::Skipped { .. } => {
+                __f(__at, ::meganeura::__private::Slot::Variant("Skipped"));
+            }
+            Self::None { .. } => {
+                __f(__at, ::meganeura::__private::Slot::Variant("None"));
+            }
         }
     }
     fn visit_mut<'__visit>(

@@ -105,8 +105,10 @@ fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
     let Names { private, at, f, .. } = names;
     let [visit, visit_mut] = ["visit", "visit_mut"].map(|method| visit_body(input, names, &format_ident!("{method}")));
     // A parameter that is not used has no name.
-    let (at, f) =
-        if input.data.fields().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#at), quote!(#f)) };
+    let named = |is_used| if is_used { (quote!(#at), quote!(#f)) } else { (quote!(_), quote!(_)) };
+    let has_fields = !input.data.fields().all(Field::is_skipped);
+    let (at, f) = named(has_fields || matches!(input.data, Data::Enum(_)));
+    let (at_mut, f_mut) = named(has_fields);
     let body = quote! {
         fn visit<'__visit>(
             &'__visit self,
@@ -118,8 +120,8 @@ fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
 
         fn visit_mut<'__visit>(
             &'__visit mut self,
-            #at: #private::At<'_>,
-            #f: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
+            #at_mut: #private::At<'_>,
+            #f_mut: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
         ) {
             #visit_mut
         }
@@ -129,22 +131,25 @@ fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
 }
 
 fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
-    let arm = |path: TokenStream, fields: &[Field<'_>]| {
+    let Names { private, at, f, .. } = names;
+    let arm = |path: TokenStream, before: TokenStream, fields: &[Field<'_>]| {
         let (patterns, visits): (Vec<_>, Vec<_>) = visited(fields)
             .map(|field| {
                 let (member, variable) = (&field.member, field.variable());
                 (quote!(#member: #variable), visit_field(field, &variable, names, method))
             })
             .unzip();
-        quote!(#path { #(#patterns,)* .. } => { #(#visits)* })
+        quote!(#path { #(#patterns,)* .. } => { #before #(#visits)* })
     };
     let arms: TokenStream = match &input.data {
-        Data::Struct(fields) => arm(quote!(Self), fields),
+        Data::Struct(fields) => arm(quote!(Self), quote!(), fields),
         Data::Enum(variants) => variants
             .iter()
             .map(|variant| {
-                let ident = variant.ident;
-                arm(quote!(Self::#ident), &variant.fields)
+                let (ident, name) = (variant.ident, variant.ident.unraw().to_string());
+                // Which variant is there is told once, in the walk that changes nothing.
+                let tell = (method == "visit").then(|| quote!(#f(#at, #private::Slot::Variant(#name));));
+                arm(quote!(Self::#ident), quote!(#tell), &variant.fields)
             })
             .collect(),
         Data::Union(_) => unreachable!("refused by `check`"),
