@@ -47,6 +47,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "pointwise"
     "random_uniform"
     "reduce"
+    "resample"
     "shared/blocks"
     "shared/conv2d"
     "shared/conv2d_gather"
@@ -119,6 +120,7 @@ const TRUSTED: &[&str] = &[
     "pointwise",
     "random_uniform",
     "reduce",
+    "resample",
     "softmax",
     "softmax_parts",
     "sum_parts",

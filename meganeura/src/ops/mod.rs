@@ -21,6 +21,7 @@ mod pointwise;
 mod pool;
 mod random;
 mod reduce;
+mod resample;
 mod segments;
 mod softmax;
 mod view;
@@ -165,6 +166,7 @@ ops! {
     pool::MaxPool2dGrad,
     pool::AvgPool2d,
     pool::AvgPool2dGrad,
+    resample::Resample,
     concat::Concat,
     pad::Pad,
     softmax::Softmax,

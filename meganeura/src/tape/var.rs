@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Tape;
 use crate::graph::ValueId;
 use crate::ops::{Op, View};
-use crate::{Buffer, Error, Param, Result, Shape, Tensor, TensorType};
+use crate::{Buffer, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
 
 /// A value on a [`Tape`]: what layers take and give. Cheap to clone.
 ///
@@ -85,6 +85,14 @@ impl Var {
             VarState::Poisoned(_) => self.clone(),
             VarState::Live(_) => self.tape.poisoned(self.ty, error),
         }
+    }
+
+    /// The same value, poisoned: what an operation or layer says of its operand, at the caller's line.
+    #[must_use]
+    #[track_caller]
+    pub(crate) fn refuse(&self, op: &'static str, kind: ErrorKind, message: impl Into<String>) -> Self {
+        let error = Error::new(kind, message).in_op(op).operand(self.ty(), self.path());
+        self.fail(error.at(Location::caller()))
     }
 
     /// Brings a parameter onto this value's tape.

@@ -1,0 +1,207 @@
+//! Resampling of images: each axis of the result is made of the operand's by a rule of its own. Bilinear interpolation and
+//! averages over windows that need not be equal are one operation, and what the gradient needs is its transpose.
+
+mod axis;
+#[cfg(feature = "testing")]
+mod cases;
+
+use axis::{Axis, Rule};
+
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, View};
+use crate::tape::Var;
+use crate::{ErrorKind, Result, Shape, TensorType};
+
+/// Planes of another extent: `y[n,c,p,q] = Σ x[n,c,h,w]·a(p,h)·b(q,w)`, or the transpose `y[n,c,h,w] = Σ x[n,c,p,q]·a(p,h)·b(q,w)`
+///
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`, or the other way round. Gradient: the transpose, which gathers as the operation does:
+/// each element of either is a sum in a fixed order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Resample {
+    rule: Rule,
+    /// Rows, columns.
+    axes: [Axis; 2],
+    transposed: bool,
+}
+
+impl Resample {
+    /// From `(height, width)` to `size`.
+    fn new(rule: Rule, x: [usize; 2], size: [usize; 2]) -> Self {
+        let axis = |k: usize| Axis { taken: x[k], made: size[k] };
+        Self { rule, axes: [axis(0), axis(1)], transposed: false }
+    }
+
+    /// The extents that go in and come out.
+    fn extents(&self) -> ([usize; 2], [usize; 2]) {
+        let (taken, made) = (self.axes.map(|axis| axis.taken), self.axes.map(|axis| axis.made));
+        if self.transposed { (made, taken) } else { (taken, made) }
+    }
+
+    /// For each position that comes out, the first that goes in and the shares from there on.
+    fn taps<T: Real>(&self, axis: Axis) -> Vec<(usize, Vec<T>)> {
+        let Self { rule, transposed, .. } = *self;
+        let tap = |out: usize| {
+            let range = if transposed { axis.readers(rule, out) } else { axis.window(rule, out) };
+            let share =
+                |at| T::from_f64(if transposed { axis.share(rule, at, out) } else { axis.share(rule, out, at) });
+            (range.start, range.map(share).collect())
+        };
+        (0..if transposed { axis.taken } else { axis.made }).map(tap).collect()
+    }
+}
+
+impl Primitive for Resample {
+    fn name(&self) -> &'static str {
+        "resample"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let (read, [p, q]) = self.extents();
+        match *x[0].shape.dims() {
+            _ if !x[0].dtype.is_float() => return Err(format!("needs floats, the operand holds {}", x[0].dtype)),
+            [_, _, h, w] if [h, w] == read => (),
+            _ => return Err(format!("needs images [N, C, {}, {}], not {}", read[0], read[1], x[0].shape)),
+        }
+        // Shaders compute places in 32 bits.
+        if self.axes.iter().any(|axis| axis.made == 0 || axis.taken.saturating_mul(axis.made) > 1 << 28) {
+            return Err(format!(
+                "a plane of {p}×{q} of one of {}×{}; both need elements, and not that many",
+                read[0], read[1]
+            ));
+        }
+        Ok(vec![x[0].with_shape(x[0].shape.with(2, p).with(3, q))])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let back = Self { transposed: !self.transposed, ..self.clone() };
+        Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[dy]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        cases::cases()
+    }
+}
+
+impl Kernel for Resample {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let ([h, w], [p, q]) = self.extents();
+        let x = x[0].floats();
+        let [rows, columns] = self.axes.map(|axis| self.taps::<T>(axis));
+        native::parallel_scratch(y[0].floats(), p * q, w, |plane, y, row| {
+            let x = &x[plane * h * w..][..h * w];
+            for (y, (first, shares)) in y.chunks_exact_mut(q).zip(&rows) {
+                row.fill(T::ZERO);
+                for (x, &share) in x[first * w..].chunks_exact(w).zip(shares) {
+                    row.iter_mut().zip(x).for_each(|(row, &x)| *row += share * x);
+                }
+                for (y, (first, shares)) in y.iter_mut().zip(&columns) {
+                    *y = row[*first..].iter().zip(shares).map(|(&x, &share)| x * share).sum();
+                }
+            }
+        });
+    }
+
+    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let ([h, w], [p, q]) = self.extents();
+        let axis = |axis: Axis| {
+            let line = match self.rule {
+                Rule::Mean => "0, 0, 0".to_owned(),
+                Rule::Linear { corners } => {
+                    let line = axis.line(corners);
+                    format!("{}, {}, {}", line.slope, line.shift, line.unit)
+                }
+            };
+            format!("Axis({}, {}, {line})", axis.taken, axis.made)
+        };
+        let elements = y[0].shape.elements();
+        let rule = if self.rule == Rule::Mean { "mean" } else { "linear" };
+        let mut defines = define![WG: 64, N: elements, H: h, W: w, P: p, Q: q, RULE: rule];
+        defines.extend(
+            define![TRANSPOSED: u32::from(self.transposed), ROWS: axis(self.axes[0]), COLUMNS: axis(self.axes[1])],
+        );
+        let launch = Launch::new("resample", defines, (1, 1), elements.div_ceil(64));
+        vec![Variant::simple("gather", launch.stores_through_epilogue())]
+    }
+}
+
+impl Var {
+    /// Each pixel of `[N, C, H, W]` repeated `scale` times down and across: `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/t⌋]`
+    ///
+    /// A view, which whatever reads it may have to copy; the gradient is one sum over each pixel's copies.
+    #[must_use]
+    #[track_caller]
+    pub fn upsample_nearest(&self, scale: [usize; 2]) -> Self {
+        let [s, t] = scale;
+        match *self.shape().dims() {
+            _ if s == 0 || t == 0 => self.refuse(
+                "upsample_nearest",
+                ErrorKind::Argument,
+                format!("scale {scale:?}; both must be at least 1"),
+            ),
+            [n, c, h, w] => {
+                let Some([p, q]) = h.checked_mul(s).zip(w.checked_mul(t)).map(|(p, q)| [p, q]) else {
+                    let message = format!("scale {scale:?} is too large for images {}", self.shape());
+                    return self.refuse("upsample_nearest", ErrorKind::Argument, message);
+                };
+                self.reshape([n, c, h, 1, w, 1]).expand([n, c, h, s, w, t]).reshape([n, c, p, q])
+            }
+            _ => self.refuse("upsample_nearest", ErrorKind::Shape, not_images(self.shape())),
+        }
+    }
+
+    /// Images `[N, C, H, W]` of another size, interpolated between the four nearest pixels.
+    ///
+    /// Pixel `p` lies at `(p + ½)·H/P − ½` of the original, or with `align_corners`, so that the corners' centres coincide, at
+    /// `p·(H − 1)/(P − 1)`; outside of the outermost centres the outermost pixel counts. As PyTorch's `interpolate`, which
+    /// does not average either when it shrinks.
+    #[must_use]
+    #[track_caller]
+    pub fn resize_bilinear(&self, size: [usize; 2], align_corners: bool) -> Self {
+        self.resample("resize_bilinear", Rule::Linear { corners: align_corners }, size)
+    }
+
+    /// The means of `P×Q` windows that cover images `[N, C, H, W]`: of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
+    ///
+    /// Windows overlap where `P` does not divide `H`, as in PyTorch.
+    #[must_use]
+    #[track_caller]
+    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Self {
+        let [p, q] = size;
+        match *self.shape().dims() {
+            // Equal windows are a sum, which reductions split where it is long.
+            [n, c, h, w] if p > 0 && q > 0 && h % p == 0 && w % q == 0 && self.ty().dtype.is_float() => {
+                self.reshape([n, c, p, h / p, q, w / q]).mean_over(&[3, 5])
+            }
+            _ => self.resample("adaptive_avg_pool2d", Rule::Mean, size),
+        }
+    }
+
+    #[track_caller]
+    fn resample(&self, name: &'static str, rule: Rule, size: [usize; 2]) -> Self {
+        match *self.shape().dims() {
+            _ if size.contains(&0) => {
+                self.refuse(name, ErrorKind::Argument, format!("to a size of {size:?}; both must be at least 1"))
+            }
+            [_, _, h, w] => self.record(Resample::new(rule, [h, w], size), &[self]),
+            _ => self.refuse(name, ErrorKind::Shape, not_images(self.shape())),
+        }
+    }
+}
+
+fn not_images(shape: Shape) -> String {
+    format!("needs images [N, C, H, W], not {shape}")
+}
