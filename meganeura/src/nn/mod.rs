@@ -13,13 +13,16 @@
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
-//! | [`MaxPool2d`], [`AvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
+//! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
+//! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
+//! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
 //!
 //! Layers record operations through [`Var`](crate::Var) and know no device, gradient or kernel.
 
 mod activation;
+mod adaptive_avg_pool2d;
 mod avg_pool2d;
 mod conv2d;
 mod conv_transpose2d;
@@ -31,8 +34,10 @@ mod layer_norm;
 mod linear;
 mod max_pool2d;
 mod pair;
+mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
+pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
 pub use avg_pool2d::AvgPool2d;
 pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
@@ -44,6 +49,7 @@ pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
 pub use pair::IntoPair;
+pub use upsample::Upsample;
 
 #[cfg(test)]
 mod tests {

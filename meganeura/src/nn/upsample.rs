@@ -1,0 +1,129 @@
+//! Upsampling of images.
+
+use meganeura_derive::Module;
+
+use super::IntoPair;
+use crate::error::bail;
+use crate::module::{Init, Layer, Seed};
+use crate::{Device, Result, Var};
+
+/// Images made larger by whole factors: pixels repeated, or interpolated between the four nearest
+///
+/// [`nearest`](Self::nearest): `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. [`bilinear`](Self::bilinear): pixel `p` lies at
+/// `(p + ½)/s − ½` of the original, or with [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. To any other
+/// size goes [`Var::resize_bilinear`].
+///
+/// Shapes: `x [N, C, H, W]` → `y [N, C, s·H, s·W]`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [1, 1, 1, 2], &[0.0, 4.0])?);
+/// assert_eq!(Upsample::nearest((1, 2)).forward(&x).to_vec()?, [0.0, 0.0, 4.0, 4.0]);
+/// assert_eq!(Upsample::bilinear((1, 2)).forward(&x).to_vec()?, [0.0, 1.0, 3.0, 4.0]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Upsample {
+    #[module(skip)]
+    scale: [usize; 2],
+    #[module(skip)]
+    bilinear: bool,
+    #[module(skip)]
+    align_corners: bool,
+}
+
+impl Upsample {
+    /// Repeats each pixel so many times in both directions, or down and across.
+    pub fn nearest(scale: impl IntoPair) -> Self {
+        Self { scale: scale.into_pair(), bilinear: false, align_corners: false }
+    }
+
+    /// Interpolates between pixels, so many times as many in both directions, or down and across.
+    pub fn bilinear(scale: impl IntoPair) -> Self {
+        Self { scale: scale.into_pair(), bilinear: true, align_corners: false }
+    }
+
+    /// Whether the centres of the corner pixels stay the corners, rather than the corners of the image; they do not by default.
+    /// Only for [`bilinear`](Self::bilinear).
+    pub fn align_corners(self, align_corners: bool) -> Self {
+        Self { align_corners, ..self }
+    }
+
+    fn check(self) -> Result<()> {
+        if self.scale.contains(&0) {
+            bail!(Argument, "upsample: scale {:?}; both must be at least 1", self.scale);
+        }
+        if self.align_corners && !self.bilinear {
+            bail!(Argument, "upsample: to the nearest pixel there are no corners to align; use `Upsample::bilinear`");
+        }
+        Ok(())
+    }
+}
+
+/// Checks the settings, as [`forward`](Layer::forward) does too.
+impl Init for Upsample {
+    type Output = Self;
+
+    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+        self.check().map(|()| self)
+    }
+}
+
+impl Layer for Upsample {
+    fn forward(&self, x: &Var) -> Var {
+        if let Err(error) = self.check() {
+            return x.fail(error.at(std::panic::Location::caller()));
+        }
+        match *x.shape().dims() {
+            [_, _, h, w] if self.bilinear => {
+                let size = [h.saturating_mul(self.scale[0]), w.saturating_mul(self.scale[1])];
+                x.resize_bilinear(size, self.align_corners)
+            }
+            _ => x.upsample_nearest(self.scale),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, Tape, Tensor};
+
+    #[test]
+    fn computes_the_formulas() {
+        let device = Device::cpu();
+        let x = Tape::new(&device).input(&Tensor::from_slice(&device, [1, 1, 2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap());
+        let of = |layer: Upsample| layer.forward(&x).to_vec().unwrap();
+        let rows = [[1.0, 1.0, 2.0, 2.0], [3.0, 3.0, 4.0, 4.0]];
+        assert_eq!(of(Upsample::nearest(2)), [rows[0], rows[0], rows[1], rows[1]].concat());
+        // What PyTorch computes.
+        let expected = [[1.0, 1.25, 1.75, 2.0], [1.5, 1.75, 2.25, 2.5], [2.5, 2.75, 3.25, 3.5], [3.0, 3.25, 3.75, 4.0]];
+        assert_eq!(of(Upsample::bilinear(2)), expected.concat());
+        let aligned = of(Upsample::bilinear((1, 2)).align_corners(true));
+        let expected = [1.0, 4.0 / 3.0, 5.0 / 3.0, 2.0, 3.0, 10.0 / 3.0, 11.0 / 3.0, 4.0];
+        assert!(aligned.iter().zip(expected).all(|(y, e)| (y - e).abs() < 1e-6f32), "{aligned:?}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::zeros(&device, [1, 1, 2, 2]).unwrap());
+        for layer in [Upsample::nearest(0), Upsample::bilinear((1, 0)), Upsample::nearest(2).align_corners(true)] {
+            assert_eq!(layer.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
+            assert_eq!(layer.forward(&x).error().unwrap().kind(), ErrorKind::Argument, "{layer:?}");
+        }
+        for layer in [Upsample::nearest(usize::MAX), Upsample::bilinear(usize::MAX)] {
+            assert!(layer.forward(&x).error().is_some(), "{layer:?}");
+        }
+        let flat = tape.input(&Tensor::zeros(&device, [2, 2]).unwrap());
+        for layer in [Upsample::nearest(2), Upsample::bilinear(2)] {
+            let (y, line) = (layer.forward(&flat), line!());
+            let error = y.error().unwrap();
+            assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Shape, line));
+        }
+    }
+}
