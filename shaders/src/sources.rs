@@ -31,6 +31,8 @@ const SOURCES: &[(&str, &str)] = embed! {
     "cross_entropy"
     "cross_entropy_grad"
     "custom"
+    "gather"
+    "gather_grad"
     "gemm"
     "group_norm"
     "group_norm_apply"
@@ -104,6 +106,8 @@ const TRUSTED: &[&str] = &[
     "copy",
     "cross_entropy",
     "cross_entropy_grad",
+    "gather",
+    "gather_grad",
     "gemm",
     "group_norm",
     "group_norm_apply",

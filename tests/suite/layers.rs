@@ -120,6 +120,10 @@ fn subjects() -> Vec<Subject> {
         of("sigmoid", &[5, 7], Sigmoid),
         of("tanh", &[5, 7], Tanh),
         of("softplus", &[5, 7], Softplus),
+        built("embedding", &[4, 3], |device| Ok(Box::new(Words::new(Embedding::new(5, 3), device)?))),
+        built("embedding with padding", &[4, 3], |device| {
+            Ok(Box::new(Words::new(Embedding::new(5, 3).padding(1), device)?))
+        }),
         built("cross_entropy", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.0)))),
         built("cross_entropy smoothed", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.2)))),
         built("cross_entropy of pixels", &[2, 3, 2, 3], |_| Ok(Box::new(CrossEntropy::new(&[2, 2, 3], 3, 0.1)))),
@@ -166,6 +170,25 @@ struct Bce {
 impl Layer for Bce {
     fn forward(&self, x: &Var) -> Var {
         x.bce_with_logits(&x.param(&self.target))
+    }
+}
+
+/// An embedding of fixed numbers, one of them twice, whose vectors multiply the input.
+#[derive(Module)]
+struct Words {
+    embedding: Embedding,
+}
+
+impl Words {
+    fn new(config: EmbeddingConfig, device: &Device) -> Result<Self> {
+        Ok(Self { embedding: config.init(device, Seed::new(1))? })
+    }
+}
+
+impl Layer for Words {
+    fn forward(&self, x: &Var) -> Var {
+        let numbers = Tensor::indices(&x.tape().device(), [4], &[3, 1, 0, 3]).expect("four");
+        x * self.embedding.forward(&x.tape().input(&numbers))
     }
 }
 

@@ -1,7 +1,7 @@
 //! NaN, infinities and ties in operations that work on rows or windows, in every form that they have.
 
 use libtest_mimic::Trial;
-use meganeura::{Device, Result, Tape, Tensor, Var};
+use meganeura::{Buffer, Device, Result, Tape, Tensor, Var};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
@@ -20,6 +20,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("infinities", infinities);
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
+    both("rows_past_the_end_are_nan", rows_past_the_end);
 }
 
 /// A matrix of small numbers with a special one in row 2 (of 5), column `at`.
@@ -119,5 +120,19 @@ fn ties(device: &Device) -> Outcome {
     let y = x.max_pool2d([3, 3], [1, 1], [1, 1], [1, 1]);
     let grads = tape.backward(&y.sum())?;
     assert_eq!(grads.of(&x).expect("depends").to_vec()?, [4.0, 2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+    Ok(())
+}
+
+/// Indices of a buffer are not looked at when they are recorded.
+fn rows_past_the_end(device: &Device) -> Outcome {
+    let tape = Tape::new(device);
+    let table = tape.input(&Tensor::from_slice(device, [3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
+    let index = Buffer::constant(Tensor::indices(device, [4], &[2, 3, 0, u32::MAX])?);
+    let y = table.gather(&tape.buffer(&index));
+    let grads = tape.backward(&y.sum())?;
+    let rows = y.to_vec()?;
+    assert_eq!((&rows[..2], &rows[4..6]), (&[5.0, 6.0][..], &[1.0, 2.0][..]));
+    assert!([2, 3, 6, 7].iter().all(|&at: &usize| rows[at].is_nan()), "{rows:?}");
+    assert_eq!(grads.of(&table).expect("depends on it").to_vec()?, [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | layer | shapes |
 //! |---|---|
 //! | [`Linear`] | `[.., in] → [.., out]` |
+//! | [`Embedding`] | `u32 [I…] → [I…, D]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
@@ -27,6 +28,7 @@ mod avg_pool2d;
 mod conv2d;
 mod conv_transpose2d;
 mod dropout;
+mod embedding;
 mod flatten;
 mod group_norm;
 mod instance_norm2d;
@@ -42,6 +44,7 @@ pub use avg_pool2d::AvgPool2d;
 pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::Dropout;
+pub use embedding::{Embedding, EmbeddingConfig};
 pub use flatten::Flatten;
 pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};

@@ -14,6 +14,7 @@ mod concat;
 mod conv2d;
 mod cross_entropy;
 mod custom;
+mod gather;
 mod group_norm;
 mod matmul;
 mod pad;
@@ -167,6 +168,8 @@ ops! {
     pool::AvgPool2d,
     pool::AvgPool2dGrad,
     resample::Resample,
+    gather::Gather,
+    gather::GatherGrad,
     concat::Concat,
     pad::Pad,
     softmax::Softmax,

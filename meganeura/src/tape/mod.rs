@@ -319,6 +319,22 @@ impl Tape {
         self.recording.borrow().path(value)
     }
 
+    /// One past the largest element of an input of indices, or of a view of one, if that is known.
+    pub(crate) fn bound_of(&self, mut value: ValueId) -> Option<u32> {
+        let recording = self.recording.borrow();
+        loop {
+            let node = recording.graph.maker(value);
+            match &node.source {
+                Source::Op(Op::View(_)) => value = node.inputs[0],
+                Source::Leaf(leaf) => match &recording.leaves[*leaf] {
+                    Leaf::Input(tensor) => return tensor.bound(),
+                    Leaf::Cell { .. } => return None,
+                },
+                _ => return None,
+            }
+        }
+    }
+
     pub(crate) fn with_graph<R>(&self, f: impl FnOnce(&Graph) -> R) -> R {
         f(&self.recording.borrow().graph)
     }

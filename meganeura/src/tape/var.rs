@@ -54,6 +54,11 @@ impl Var {
         self.id().ok().and_then(|id| self.tape.path_of(id))
     }
 
+    /// One past the largest of these indices, if they are the caller's and so known without reading them back.
+    pub(crate) fn bound(&self) -> Option<u32> {
+        self.tape.bound_of(self.id().ok()?)
+    }
+
     /// The tape that this value is on.
     #[must_use]
     pub fn tape(&self) -> &Tape {

@@ -1,0 +1,148 @@
+//! Vectors by number.
+
+use std::panic::Location;
+
+use meganeura_derive::Module;
+
+use crate::error::bail;
+use crate::init::Initializer;
+use crate::module::{Init, Layer, Seed, init_field};
+use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
+
+/// Vectors by number, learned: `y[i…] = weight[x[i…]]`
+///
+/// With [`padding`](EmbeddingConfig::padding), that number gives zeros, and its row is never trained. A number past the end is an
+/// error where the host knows the numbers, which it does of inputs from [`Tensor::indices`](crate::Tensor::indices); else it gives
+/// NaN.
+///
+/// Shapes: `x u32 [I…]`, `weight [count, width]` → `y [I…, width]`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let embedding = Embedding::new(10, 4).padding(0).init(&device, Seed::new(42))?;
+///
+/// let tape = Tape::new(&device);
+/// let y = embedding.forward(&tape.input(&Tensor::indices(&device, [2, 3], &[7, 1, 0, 2, 9, 0])?));
+/// assert_eq!(y.shape(), Shape::from([2, 3, 4]));
+/// assert_eq!(y.to_vec()?[8..12], [0.0; 4]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone)]
+pub struct Embedding {
+    /// The vectors, one a row: `[count, width]`.
+    pub weight: Param,
+    /// The number that stands for nothing.
+    #[module(skip)]
+    pub padding: Option<u32>,
+}
+
+impl Embedding {
+    /// So many vectors of so many numbers.
+    #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+    pub fn new(count: usize, width: usize) -> EmbeddingConfig {
+        EmbeddingConfig { count, width, padding: None, weight_init: Initializer::Normal { mean: 0.0, std: 1.0 } }
+    }
+}
+
+impl Layer for Embedding {
+    fn forward(&self, x: &Var) -> Var {
+        let count = self.weight.shape()[0];
+        let message = match (x.ty().dtype, x.bound()) {
+            (DType::U32, Some(bound)) if bound as usize > count => {
+                (ErrorKind::Argument, format!("number {} is past the end, there are {count} vectors", bound - 1))
+            }
+            (DType::U32, _) => return x.param(&self.weight).gather_with(x, self.padding),
+            (dtype, _) => (ErrorKind::Shape, format!("takes u32, from `Tensor::indices`, the input holds {dtype}")),
+        };
+        let error = Error::new(message.0, message.1).in_op("embedding").at(Location::caller());
+        x.fail(error.operand(x.ty(), x.path()).operand(self.weight.ty(), self.weight.path()))
+    }
+}
+
+/// Describes an [`Embedding`]; [`Init::init`] builds it.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct EmbeddingConfig {
+    count: usize,
+    width: usize,
+    padding: Option<u32>,
+    weight_init: Initializer,
+}
+
+impl EmbeddingConfig {
+    /// The number that stands for nothing: it gives zeros and is not trained. None by default.
+    pub fn padding(self, padding: u32) -> Self {
+        Self { padding: Some(padding), ..self }
+    }
+
+    /// How the vectors are drawn; by default from the normal distribution with deviation 1.
+    pub fn weight_init(self, weight_init: Initializer) -> Self {
+        Self { weight_init, ..self }
+    }
+}
+
+impl Init for EmbeddingConfig {
+    type Output = Embedding;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Embedding> {
+        let Self { count, width, padding, weight_init } = self;
+        if count == 0 || width == 0 {
+            bail!(Argument, "embedding: {count} vectors of {width} numbers; both must be at least 1");
+        }
+        if let Some(padding) = padding.filter(|&padding| padding as usize >= count) {
+            bail!(Argument, "embedding: padding is number {padding}, there are {count} vectors");
+        }
+        let weight = weight_init.sample(device, Shape::from([count, width]), seed.field("weight"));
+        Ok(Embedding { weight: Param::new(init_field("weight", weight)?), padding })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Tape, Tensor};
+
+    #[test]
+    fn rows_get_the_sum_of_what_came_from_them_and_padding_nothing() {
+        let device = Device::cpu();
+        let embedding = Embedding::new(4, 2).padding(1).init(&device, Seed::new(3)).unwrap();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::indices(&device, [5], &[3, 1, 0, 3, 1]).unwrap());
+        let y = embedding.forward(&x);
+        let weight = embedding.weight.value().to_vec().unwrap();
+        let row = |r: usize| weight[2 * r..2 * r + 2].to_vec();
+        let expected = [row(3), vec![0.0; 2], row(0), row(3), vec![0.0; 2]].concat();
+        assert_eq!(y.to_vec().unwrap(), expected);
+        let dy = Tensor::from_slice(&device, [5, 2], &[1., 2., 3., 4., 5., 6., 7., 8., 9., 10.]).unwrap();
+        let grads = tape.backward_with(&y, &tape.input(&dy)).unwrap();
+        let dw = grads.get(&embedding.weight).unwrap().to_vec().unwrap();
+        assert_eq!(dw, [5.0, 6.0, 0.0, 0.0, 0.0, 0.0, 8.0, 10.0]);
+    }
+
+    #[test]
+    fn senseless_settings_are_errors() {
+        for config in [Embedding::new(0, 2), Embedding::new(2, 0), Embedding::new(2, 2).padding(2)] {
+            assert_eq!(config.init(&Device::cpu(), Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
+        }
+    }
+
+    #[test]
+    fn other_numbers_poison_and_name_the_parameter() {
+        let device = Device::cpu();
+        let embedding = Embedding::new(3, 2).init(&device, Seed::new(0)).unwrap();
+        embedding.weight.set_path("words.weight");
+        let tape = Tape::new(&device);
+        for (x, part) in [
+            (Tensor::indices(&device, [2], &[0, 3]).unwrap(), "number 3 is past the end, there are 3 vectors"),
+            (Tensor::zeros(&device, [2]).unwrap(), "takes u32, from `Tensor::indices`"),
+        ] {
+            let (y, line) = (embedding.forward(&tape.input(&x)), line!());
+            let error = y.error().unwrap();
+            assert_eq!(error.location().unwrap().line(), line);
+            let message = error.to_string();
+            assert!(message.contains(part) && message.contains("words.weight"), "{message}");
+        }
+    }
+}

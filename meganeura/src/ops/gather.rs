@@ -1,0 +1,268 @@
+//! Rows of a table by their numbers, and the sums of what comes back to each row.
+
+use std::panic::Location;
+
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, View};
+use crate::tape::Var;
+use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+
+/// Rows by number: `y[i…, d…] = table[index[i…], d…]`
+///
+/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN, one that is the padding zeros.
+/// Gradient: each row's sum of the cotangents that came from it, [`GatherGrad`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Gather {
+    /// The index whose row counts as zeros.
+    padding: Option<u32>,
+}
+
+/// `dtable` of [`Gather`]: `dtable[r, d…] = Σ dy[i…, d…]` over the `i` with `index[i…] = r`, in their order.
+///
+/// Shapes: `index u32 [I…]`, `dy [I…, D…]` → `dtable [R, D…]`. Gradient: the gathering itself.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GatherGrad {
+    forward: Gather,
+    rows: usize,
+}
+
+impl Gather {
+    fn is_padding(&self, index: usize) -> bool {
+        self.padding.is_some_and(|padding| padding as usize == index)
+    }
+
+    /// The padding as a condition of WGSL on a row's number.
+    fn padded(&self) -> String {
+        self.padding.map_or_else(|| "false".to_owned(), |padding| format!("row == {padding}u"))
+    }
+}
+
+/// The indices of an operand that is contiguous.
+fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
+    &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
+}
+
+impl Primitive for Gather {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [table, index] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        if index.dtype != DType::U32 {
+            return Err(format!("the indices must be u32, from `Tensor::indices`; they are {index}"));
+        }
+        let ([_, row @ ..], true) = (table.shape.dims(), table.dtype.is_float()) else {
+            return Err(format!("the table must be floats [rows, …], it is {table}"));
+        };
+        let dims = [index.shape.dims(), row].concat();
+        let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;
+        Ok(vec![table.with_shape(shape)])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let back = GatherGrad { forward: self.clone(), rows: x[0].shape()[0] };
+        Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[&x[1], dy])), None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |padding, table: &[usize], index: &[usize]| {
+            Case::new(Self { padding }).input(table).labels(index, table[0])
+        };
+        vec![
+            case(None, &[1], &[1]),
+            case(None, &[5, 3], &[7]),
+            case(Some(2), &[5, 3], &[4, 6]),
+            case(None, &[3, 2, 4], &[2, 1, 3]),
+            case(Some(0), &[4, 70], &[150]),
+            case(None, &[130, 1], &[9]),
+            Case::recorded("gather", &[&[4, 3]], |x| {
+                let index = crate::Tensor::indices(&x[0].tape().device(), [6], &[3, 1, 1, 0, 3, 3]).expect("six");
+                x[0].gather(&x[0].tape().input(&index)).square()
+            }),
+        ]
+    }
+}
+
+impl Kernel for Gather {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (table, index) = (x[0].floats(), indices(&x[1]));
+        let width = x[0].layout().shape().elements() / x[0].dims()[0];
+        native::parallel(y[0].floats(), native::grain(width) * width, |first, part| {
+            for (y, &row) in part.chunks_exact_mut(width).zip(&index[first / width..]) {
+                let row = row as usize;
+                match table.get(row.saturating_mul(width)..row.saturating_add(1).saturating_mul(width)) {
+                    _ if self.is_padding(row) => y.fill(T::ZERO),
+                    Some(row) => y.copy_from_slice(row),
+                    None => y.fill(T::NAN),
+                }
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (rows, elements) = (x[0].ty.shape[0], y[0].shape.elements());
+        let mut defines = define![WG: 64, N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
+        defines.push(("PADDED", self.padded()));
+        let launch = Launch::new("gather", defines, (2, 1), elements.div_ceil(64));
+        vec![Variant::simple("element", launch.stores_through_epilogue())]
+    }
+}
+
+impl Primitive for GatherGrad {
+    fn name(&self) -> &'static str {
+        "gather_grad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [index, dy] = x else { return Err(format!("takes two operands, not {}", x.len())) };
+        let (places, dims) = (index.shape.dims(), dy.shape.dims());
+        if index.dtype != DType::U32 || !dy.dtype.is_float() || !dims.starts_with(places) || self.rows == 0 {
+            return Err(format!("needs u32 indices [I…] and floats [I…, D…], not {index} and {dy}"));
+        }
+        let dims = [&[self.rows], &dims[places.len()..]].concat();
+        let shape = Shape::try_new(&dims).ok_or_else(|| format!("the result would have {} axes", dims.len()))?;
+        Ok(vec![dy.with_shape(shape)])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None, dy[0].as_ref().map(|d| d.record(self.forward.clone(), &[d, &x[0]]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::{Case, Operand};
+        let case = |padding, rows, index: &[usize], row: &[usize]| {
+            let case = Case::new(Self { forward: Gather { padding }, rows }).labels(index, rows);
+            debug_assert!(matches!(case.operands[0], Operand::Labels { .. }));
+            // Sums of up to a hundred terms.
+            case.input(&[index, row].concat()).tolerance(1e-5)
+        };
+        vec![
+            case(None, 1, &[1], &[]),
+            case(None, 5, &[7], &[3]),
+            case(Some(1), 3, &[2, 2], &[2, 3]),
+            // more indices, and longer rows, than a workgroup has invocations
+            case(None, 4, &[300], &[5]),
+            case(Some(3), 6, &[71], &[67]),
+            case(None, 3, &[11], &[260]),
+        ]
+    }
+}
+
+impl Kernel for GatherGrad {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (index, dy, y) = (indices(&x[0]), x[1].floats(), y[0].floats());
+        let width = y.len() / self.rows;
+        let mut places: Vec<usize> = (0..index.len()).collect();
+        places.sort_by_key(|&place| index[place]);
+        let from = |row: usize| places.partition_point(|&place| (index[place] as usize) < row);
+        native::parallel(y, native::grain(width) * width, |first, part| {
+            for (row, y) in (first / width..).zip(part.chunks_exact_mut(width)) {
+                y.fill(T::ZERO);
+                let places = &places[from(row)..];
+                let same =
+                    places.iter().take_while(|&&place| index[place] as usize == row && !self.forward.is_padding(row));
+                for &place in same {
+                    y.iter_mut().zip(&dy[place * width..]).for_each(|(y, &dy)| *y += dy);
+                }
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        let width = y[0].shape.elements() / self.rows;
+        let lanes = if width > 64 { 256.min(caps.workgroup_size / 32 * 32) } else { 64 };
+        let mut defines = define![WG: lanes, ROWS: self.rows, WIDTH: width, COUNT: x[0].ty.shape.elements()];
+        defines.push(("PADDED", self.forward.padded()));
+        let launch = Launch::new("gather_grad", defines, (2, 1), self.rows * width.div_ceil(lanes));
+        vec![Variant::simple("row", launch.stores_through_epilogue())]
+    }
+}
+
+impl Var {
+    /// Rows of this table by their numbers: `y[i…, d…] = x[index[i…], d…]`
+    ///
+    /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The gradient of a
+    /// row is the sum of those of all its uses, in their order.
+    ///
+    /// An index past the end is an error where the host knows the indices, which it does of [`Tape::input`](crate::Tape::input)s
+    /// that [`Tensor::indices`](crate::Tensor::indices) made; else that row of the result is NaN, and no row gets a gradient from it.
+    #[must_use]
+    #[track_caller]
+    pub fn gather(&self, index: &Self) -> Self {
+        self.gather_with(index, None)
+    }
+
+    /// As [`gather`](Self::gather), with zeros where the index is `padding`, whose row gets no gradient.
+    #[must_use]
+    #[track_caller]
+    pub fn gather_with(&self, index: &Self, padding: Option<u32>) -> Self {
+        let rows = self.shape().dims().first().copied().unwrap_or(0);
+        if let Some(bound) = index.bound().filter(|&bound| bound as usize > rows) {
+            let message = format!("index {} is past the end, the table has {rows} rows", bound - 1);
+            let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
+            return self.fail(error.operand(index.ty(), None).at(Location::caller()));
+        }
+        self.record(Gather { padding }, &[self, index])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Device, ErrorKind, Result, Tape, Tensor};
+
+    #[test]
+    fn an_index_past_the_end_is_an_error_where_it_is_known_through_views_too() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
+        let index = tape.input(&Tensor::indices(&device, [2, 2], &[0, 1, 2, 1])?);
+        for index in [index.clone(), index.reshape([4])] {
+            let (y, line) = (table.gather(&index), line!());
+            let error = y.error().expect("2 is past the end");
+            assert_eq!((error.kind(), error.location().expect("a line").line()), (ErrorKind::Argument, line));
+            assert!(error.to_string().contains("gather: index 2 is past the end, the table has 2 rows"), "{error}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn other_indices_are_refused() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
+        let error = table.gather(&table).error().expect("floats");
+        assert!(error.to_string().contains("the indices must be u32, from `Tensor::indices`"), "{error}");
+        let index = tape.input(&Tensor::indices(&device, [1], &[0])?);
+        assert!(tape.scalar(1.0).gather(&index).error().is_some());
+        Ok(())
+    }
+}
