@@ -89,6 +89,9 @@ impl Stepper {
             updates.extend(cells.iter().cloned().zip(new_state));
             updates.push((cell, gate(new_w, &w)));
         }
+        if let Some(check) = &check {
+            tape.gate_buffers(|new, old| check.gate(new, old));
+        }
         tape.update(updates)?;
         if let Some(check) = check {
             check.verify()?;

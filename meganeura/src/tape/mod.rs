@@ -3,6 +3,7 @@
 //! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then turned
 //! into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as `Op`.
 
+mod assign;
 mod dump;
 mod run;
 mod var;
@@ -51,6 +52,8 @@ struct Recording {
     streams: u32,
     /// The host words that hold the seed, once something drew from it.
     seed_value: Option<ValueId>,
+    /// What buffers become when the step is taken.
+    assigned: Vec<assign::Assigned>,
     /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
     substitutes: HashMap<u64, Tensor>,
 }
@@ -62,7 +65,7 @@ enum Leaf {
 }
 
 impl Tape {
-    /// A tape for a training step: dropout drops. Each tape of a device gets the next random seed, from
+    /// A tape for a training step: dropout drops, batch normalisation goes by the batch. Each tape of a device gets the next random seed, from
     /// [`Device::set_seed`]'s on.
     #[must_use]
     pub fn new(device: &Device) -> Self {
@@ -75,7 +78,7 @@ impl Tape {
         Self::make(device, true, seed)
     }
 
-    /// A tape for using a model: dropout does nothing.
+    /// A tape for using a model: dropout does nothing, batch normalisation goes by what it has seen in training.
     #[must_use]
     pub fn inference(device: &Device) -> Self {
         Self::make(device, false, 0)
@@ -96,6 +99,7 @@ impl Tape {
             seed,
             streams: 0,
             seed_value: None,
+            assigned: Vec::new(),
             substitutes: HashMap::new(),
         };
         Self { recording: Rc::new(RefCell::new(recording)) }
@@ -107,7 +111,8 @@ impl Tape {
         self.recording.borrow().device.clone()
     }
 
-    /// Whether this is a training step, in which dropout drops.
+    /// Whether this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left in the wrong
+    /// one; layers of your own ask for it here.
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.recording.borrow().training

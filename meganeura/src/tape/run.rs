@@ -31,11 +31,14 @@ impl Tape {
         Ok(self.recording.borrow().values[&value].clone())
     }
 
-    /// Computes everything that the caller holds, and replaces the value of each cell, all in one run.
+    /// Computes everything that the caller holds, and replaces the value of each cell and of the buffers that were given new
+    /// ones while recording, all in one run.
     ///
     /// Takes the new values by name only: held, each would also be handed out as a tensor of its own.
     pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
-        let assigns: Vec<_> = updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<_>>()?;
+        let mut assigns: Vec<_> =
+            updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<_>>()?;
+        assigns.extend(self.assigned_values()?);
         self.recording.borrow_mut().run(&[], &assigns)
     }
 
