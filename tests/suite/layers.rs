@@ -112,6 +112,18 @@ fn subjects() -> Vec<Subject> {
         of("upsample bilinear", &[2, 3, 3, 4], Upsample::bilinear(2)),
         of("upsample bilinear unequal", &[2, 1, 1, 5], Upsample::bilinear((2, 3))),
         of("upsample bilinear aligned", &[2, 2, 3, 4], Upsample::bilinear((3, 2)).align_corners(true)),
+        of("pixel_shuffle", &[2, 8, 2, 3], PixelShuffle::new(2)),
+        of("pixel_unshuffle", &[1, 2, 6, 3], PixelUnshuffle::new(3)),
+        of("sinusoidal_embedding", &[5], SinusoidalEmbedding::new(6)),
+        of("sinusoidal_embedding of two", &[1], SinusoidalEmbedding::new(2)),
+        of("multihead_attention", &[2, 5, 6], MultiheadAttention::new(6, 2)),
+        of("multihead_attention of one head", &[2, 2, 3], MultiheadAttention::new(3, 1).bias(false)),
+        built("cross attention", &[2, 3, 4], |device| {
+            let attention = MultiheadAttention::new(4, 2).init(device, Seed::new(1))?;
+            Ok(Box::new(Across { attention, context: target(device, &[2, 5, 4])?, mask: target(device, &[3, 5])? }))
+        }),
+        of("self_attention2d", &[2, 6, 3, 5], SelfAttention2d::new(6, 3)),
+        of("self_attention2d of one head", &[1, 4, 2, 2], SelfAttention2d::new(4, 1).bias(false)),
         of("dropout", &[5, 7], Dropout::new(0.3)),
         of("flatten", &[2, 3, 2, 2], Flatten),
         of("relu", &[5, 7], Relu),
@@ -173,6 +185,20 @@ struct Bce {
 impl Layer for Bce {
     fn forward(&self, x: &Var) -> Var {
         x.bce_with_logits(&x.param(&self.target))
+    }
+}
+
+/// Attention to another sequence, with a mask.
+#[derive(Module)]
+struct Across {
+    attention: MultiheadAttention,
+    context: Param,
+    mask: Param,
+}
+
+impl Layer for Across {
+    fn forward(&self, x: &Var) -> Var {
+        self.attention.attend(x, &x.param(&self.context), Some(&x.param(&self.mask)))
     }
 }
 

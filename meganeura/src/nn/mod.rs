@@ -8,6 +8,9 @@
 //! | layer | shapes |
 //! |---|---|
 //! | [`Linear`] | `[.., in] → [.., out]` |
+//! | [`SinusoidalEmbedding`] | `[N] → [N, D]` |
+//! | [`MultiheadAttention`] | `[N, L, D]`, kept |
+//! | [`SelfAttention2d`] | `[N, C, H, W]`, kept |
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
@@ -18,6 +21,7 @@
 //! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
+//! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
 //!
@@ -37,7 +41,11 @@ mod instance_norm2d;
 mod layer_norm;
 mod linear;
 mod max_pool2d;
+mod multihead_attention;
 mod pair;
+mod pixel_shuffle;
+mod self_attention2d;
+mod sinusoidal_embedding;
 mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
@@ -54,7 +62,11 @@ pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
+pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pair::IntoPair;
+pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
+pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
+pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
 pub use upsample::Upsample;
 
 #[cfg(test)]

@@ -1,0 +1,216 @@
+//! Attention over sequences.
+
+use std::panic::Location;
+
+use meganeura_derive::Module;
+
+use super::{Linear, LinearConfig};
+use crate::error::bail;
+use crate::module::{Init, Layer, Seed, init_field};
+use crate::{Device, Error, ErrorKind, Result, Var};
+
+/// Attention of several heads over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, each head
+/// `softmax(q·kᵀ/√d)·v` of its `d = width/heads` features of the projected queries, keys and values
+///
+/// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one to another, with a mask where
+/// there is one. Normalisation and residual are the caller's.
+///
+/// Shapes: `x [N, L, width]` → `y [N, L, width]`. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762).
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let attention = MultiheadAttention::new(32, 4).init(&device, Seed::new(42))?;
+///
+/// let tape = Tape::new(&device);
+/// let x = tape.input(&Tensor::zeros(&device, [2, 10, 32])?);
+/// assert_eq!(attention.forward(&x).shape(), x.shape());
+/// let context = tape.input(&Tensor::zeros(&device, [2, 7, 32])?);
+/// assert_eq!(attention.attend(&x, &context, None).shape(), x.shape());
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone)]
+pub struct MultiheadAttention {
+    /// What is asked.
+    pub query: Linear,
+    /// What is answered to.
+    pub key: Linear,
+    /// What is answered.
+    pub value: Linear,
+    /// From the heads' answers to the result.
+    pub output: Linear,
+    /// The number of heads, a divisor of the width.
+    #[module(skip)]
+    pub heads: usize,
+}
+
+impl MultiheadAttention {
+    /// Over vectors of `width` features, in `heads` heads.
+    #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+    pub fn new(width: usize, heads: usize) -> MultiheadAttentionConfig {
+        MultiheadAttentionConfig { width, heads, bias: true }
+    }
+
+    /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`. The mask is added to the scores, so −∞ hides a
+    /// place; it broadcasts to `[N, heads, L, S]`, and must leave each row something to see.
+    #[must_use]
+    #[track_caller]
+    pub fn attend(&self, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
+        let (&[n, l, width], &[of, s, also]) = (x.shape().dims(), context.shape().dims()) else {
+            return self.refuse(x, context);
+        };
+        if n != of || width != also || width != self.query.weight.shape()[1] {
+            return self.refuse(x, context);
+        }
+        let split = |x: Var, len| x.reshape([n, len, self.heads, width / self.heads]).permute(&[0, 2, 1, 3]);
+        let query = split(self.query.forward(x), l);
+        let key = split(self.key.forward(context), s);
+        let value = split(self.value.forward(context), s);
+        let heads = query.attention(&key, &value, mask);
+        self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
+    }
+
+    #[track_caller]
+    fn refuse(&self, x: &Var, context: &Var) -> Var {
+        let weight = &self.query.weight;
+        let width = weight.shape()[1];
+        let message =
+            format!("attends from [N, L, {width}] to [N, S, {width}], not from {} to {}", x.shape(), context.shape());
+        let error = Error::new(ErrorKind::Shape, message).in_op("multihead_attention").at(Location::caller());
+        let error = error.operand(x.ty(), x.path()).operand(context.ty(), context.path());
+        // Whichever went wrong before says why.
+        let poisoned = if context.error().is_some() { context } else { x };
+        poisoned.fail(error.operand(weight.ty(), weight.path()))
+    }
+}
+
+impl Layer for MultiheadAttention {
+    fn forward(&self, x: &Var) -> Var {
+        self.attend(x, x, None)
+    }
+}
+
+impl Var {
+    /// Scaled dot-product attention from these queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
+    ///
+    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, leading axes as for [`Var::matmul`]; the mask broadcasts to
+    /// `[.., L, S]` → `[.., L, e]`.
+    #[must_use]
+    #[track_caller]
+    #[expect(clippy::cast_precision_loss, reason = "features are far below 2^53")]
+    pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
+        let features = self.shape().dims().last().copied().unwrap_or(1);
+        let scores = self.scale((features as f64).sqrt().recip()).matmul(&key.t());
+        let scores = match mask {
+            Some(mask) => scores + mask,
+            None => scores,
+        };
+        let last = scores.shape().rank().saturating_sub(1);
+        scores.softmax(last).matmul(value)
+    }
+}
+
+/// Describes a [`MultiheadAttention`]; [`Init::init`] builds it.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct MultiheadAttentionConfig {
+    width: usize,
+    heads: usize,
+    bias: bool,
+}
+
+impl MultiheadAttentionConfig {
+    /// Whether the projections have biases; they do by default.
+    pub fn bias(self, bias: bool) -> Self {
+        Self { bias, ..self }
+    }
+}
+
+/// What every attention asks of its heads.
+pub(super) fn check_heads(layer: &str, width: usize, heads: usize) -> Result<()> {
+    if width == 0 || heads == 0 || !width.is_multiple_of(heads) {
+        bail!(Argument, "{layer}: {width} features do not fall into {heads} equal heads");
+    }
+    Ok(())
+}
+
+impl Init for MultiheadAttentionConfig {
+    type Output = MultiheadAttention;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<MultiheadAttention> {
+        let Self { width, heads, bias } = self;
+        check_heads("multihead_attention", width, heads)?;
+        let project = |name| {
+            let linear: LinearConfig = Linear::new(width, width).bias(bias);
+            init_field(name, linear.init(device, seed.field(name)))
+        };
+        let (query, key) = (project("query")?, project("key")?);
+        Ok(MultiheadAttention { query, key, value: project("value")?, output: project("output")?, heads })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Param, Shape, Tape, Tensor};
+
+    #[test]
+    fn computes_the_formula() {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let input = |shape: [usize; 2], data: &[f32]| tape.input(&Tensor::from_slice(&device, shape, data).unwrap());
+        let q = input([1, 4], &[2.0, 0.0, 0.0, 2.0]);
+        let k = input([2, 4], &[1.0, 5.0, 0.0, 0.0, 0.0, 0.0, 7.0, 0.0]);
+        let v = input([2, 1], &[10.0, 20.0]);
+        // Scores 2/√4 and 0.
+        let share = 1f32.exp() / (1f32.exp() + 1.0);
+        let y = q.attention(&k, &v, None).item().unwrap();
+        assert!((y - (10.0 * share + 20.0 * (1.0 - share))).abs() < 1e-5, "{y}");
+        let mask = input([1, 2], &[f32::NEG_INFINITY, 0.0]);
+        assert_eq!(q.attention(&k, &v, Some(&mask)).item().unwrap(), 20.0);
+    }
+
+    /// With the identity for every projection, heads are seen to look at their own features alone.
+    #[test]
+    fn heads_are_blocks_of_features_and_masks_hide() {
+        let device = Device::cpu();
+        let mut attention = MultiheadAttention::new(2, 2).bias(false).init(&device, Seed::new(0)).unwrap();
+        let identity = Tensor::from_slice(&device, [2, 2], &[1.0, 0.0, 0.0, 1.0]).unwrap();
+        let MultiheadAttention { query, key, value, output, .. } = &mut attention;
+        for linear in [query, key, value, output] {
+            linear.weight = Param::new(identity.clone());
+        }
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::from_slice(&device, [1, 2, 2], &[100.0, 0.0, -100.0, 3.0]).unwrap());
+        // Head 0 sees the like of itself; head 1 asks 0 first, of which it gets the mean.
+        let y = attention.forward(&x).to_vec().unwrap();
+        let share = 9f32.exp() / (9f32.exp() + 1.0);
+        let expected = [100.0, 1.5, -100.0, 3.0 * share];
+        assert!(y.iter().zip(expected).all(|(y, e)| (y - e).abs() < 1e-5), "{y:?}");
+        let hidden = [0.0, f32::NEG_INFINITY, 0.0, 0.0];
+        let causal = tape.input(&Tensor::from_slice(&device, [2, 2], &hidden).unwrap());
+        let y = attention.attend(&x, &x, Some(&causal)).to_vec().unwrap();
+        assert_eq!(y[..2], [100.0, 0.0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let device = Device::cpu();
+        for (width, heads) in [(0, 1), (4, 0), (4, 3)] {
+            let error = MultiheadAttention::new(width, heads).init(&device, Seed::new(0)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Argument);
+        }
+        let attention = MultiheadAttention::new(4, 2).init(&device, Seed::new(0)).unwrap();
+        let tape = Tape::new(&device);
+        let input = |shape: &[usize]| tape.input(&Tensor::zeros(&device, Shape::new(shape)).unwrap());
+        let x = input(&[2, 3, 4]);
+        for context in [input(&[1, 3, 4]), input(&[2, 3, 2]), input(&[3, 4])] {
+            let (y, line) = (attention.attend(&x, &context, None), line!());
+            let error = y.error().unwrap();
+            assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Shape, line));
+            assert!(error.to_string().contains("attends from [N, L, 4] to [N, S, 4]"), "{error}");
+        }
+        assert!(attention.attend(&x, &x, Some(&input(&[2, 5]))).error().is_some());
+    }
+}
