@@ -1,0 +1,86 @@
+//! `impl Module`, the walk over the fields, and the `impl Display` that prints it.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::Ident;
+
+use super::{Names, impl_trait};
+use crate::ast::{Data, Field, Input};
+use crate::bound;
+
+pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
+    let Names { private, at, f, .. } = names;
+    let [visit, visit_mut] = ["visit", "visit_mut"].map(|method| visit_body(input, names, &format_ident!("{method}")));
+    // A parameter that is not used has no name.
+    let (at, f) =
+        if input.data.fields().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#at), quote!(#f)) };
+    let body = quote! {
+        fn visit<'__visit>(
+            &'__visit self,
+            #at: #private::At<'_>,
+            #f: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::Slot<'__visit>),
+        ) {
+            #visit
+        }
+
+        fn visit_mut<'__visit>(
+            &'__visit mut self,
+            #at: #private::At<'_>,
+            #f: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
+        ) {
+            #visit_mut
+        }
+    };
+    let generics = bound::with_field_types(input, |_| vec![quote!(#private::Module)]);
+    impl_trait(input, &generics, &quote!(#private::Module), &body)
+}
+
+fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
+    let arm = |path: TokenStream, fields: &[Field<'_>]| {
+        let (patterns, visits): (Vec<_>, Vec<_>) = visited(fields)
+            .map(|field| {
+                let (member, variable) = (&field.member, field.variable());
+                (quote!(#member: #variable), visit_field(field, &variable, names, method))
+            })
+            .unzip();
+        quote!(#path { #(#patterns,)* .. } => { #(#visits)* })
+    };
+    let arms: TokenStream = match &input.data {
+        Data::Struct(fields) => arm(quote!(Self), fields),
+        Data::Enum(variants) => variants
+            .iter()
+            .map(|variant| {
+                let ident = variant.ident;
+                arm(quote!(Self::#ident), &variant.fields)
+            })
+            .collect(),
+        Data::Union(_) => unreachable!("refused by `check`"),
+    };
+    quote!(match self { #arms })
+}
+
+pub fn visited<'a>(fields: &'a [Field<'a>]) -> impl Iterator<Item = &'a Field<'a>> {
+    fields.iter().filter(|field| !field.is_skipped())
+}
+
+fn visit_field(field: &Field<'_>, variable: &Ident, names: &Names, method: &Ident) -> TokenStream {
+    let Names { private, at, f, .. } = names;
+    let (ty, key) = (field.ty(), field.key());
+    let mut place = quote!(#private::At::field(&#at, #key));
+    if field.options.frozen.is_some() {
+        place = quote!(#private::At::frozen(#place));
+    }
+    // Called through the type, so that the compiler points at the type if it is not a module.
+    quote!(<#ty as #private::Module>::#method(#variable, #place, #f);)
+}
+
+pub fn impl_display(input: &Input<'_>, names: &Names) -> TokenStream {
+    let Names { private, f, .. } = names;
+    let body = quote! {
+        fn fmt(&self, #f: &mut #private::core::fmt::Formatter<'_>) -> #private::core::fmt::Result {
+            #private::fmt_module(self, #f)
+        }
+    };
+    let generics = bound::with_field_types(input, |_| vec![quote!(#private::Module)]);
+    impl_trait(input, &generics, &quote!(#private::core::fmt::Display), &body)
+}
