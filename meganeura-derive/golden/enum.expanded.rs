@@ -14,6 +14,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
     ) {
         match self {
             Self::Group { 0: field_0, .. } => {
+                let __at = ::meganeura::__private::At::field(&__at, "Group");
                 <GroupNorm as ::meganeura::__private::Module>::visit(
                     field_0,
                     ::meganeura::__private::At::field(&__at, "0"),
@@ -21,6 +22,13 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                {
+                    use ::meganeura::__private::Content as _;
+                    ::meganeura::__private::check_skipped(
+                        &::meganeura::__private::skipped::<T>().content(),
+                    );
+                }
+                let __at = ::meganeura::__private::At::field(&__at, "spectral");
                 <Param as ::meganeura::__private::Module>::visit(
                     field_weight,
                     ::meganeura::__private::At::field(&__at, "weight"),
@@ -36,7 +44,12 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                     __f,
                 );
             }
-            Self::Skipped { .. } => {}
+            Self::Skipped { .. } => {
+                use ::meganeura::__private::Content as _;
+                ::meganeura::__private::check_skipped(
+                    &::meganeura::__private::skipped::<T>().content(),
+                );
+            }
             Self::None { .. } => {}
         }
     }
@@ -50,6 +63,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
     ) {
         match self {
             Self::Group { 0: field_0, .. } => {
+                let __at = ::meganeura::__private::At::field(&__at, "Group");
                 <GroupNorm as ::meganeura::__private::Module>::visit_mut(
                     field_0,
                     ::meganeura::__private::At::field(&__at, "0"),
@@ -57,6 +71,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                let __at = ::meganeura::__private::At::field(&__at, "spectral");
                 <Param as ::meganeura::__private::Module>::visit_mut(
                     field_weight,
                     ::meganeura::__private::At::field(&__at, "weight"),

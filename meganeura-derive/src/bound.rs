@@ -6,7 +6,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Generics, Ident, Type, WherePredicate, parse_quote_spanned};
+use syn::{Generics, Ident, WherePredicate, parse_quote_spanned};
 
 use crate::ast::{Field, Input};
 
@@ -32,7 +32,7 @@ pub fn with_field_types(input: &Input<'_>, bounds: impl Fn(&Field<'_>) -> Vec<To
 }
 
 /// Whether a name that `wanted` accepts occurs in `ty`, other than as a later part of a path.
-fn mentions(ty: &Type, wanted: &dyn Fn(&Ident) -> bool) -> bool {
+pub fn mentions(ty: &impl ToTokens, wanted: &dyn Fn(&Ident) -> bool) -> bool {
     fn search(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {
         let mut after_colon = false;
         for token in tokens {
@@ -50,18 +50,18 @@ fn mentions(ty: &Type, wanted: &dyn Fn(&Ident) -> bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use syn::parse_quote;
+    use quote::quote;
 
     use super::*;
 
     #[test]
     fn a_type_parameter_is_found_where_it_is_one() {
         let is_t = |ident: &Ident| ident == "T";
-        assert!(mentions(&parse_quote!(Vec<Option<T>>), &is_t));
-        assert!(mentions(&parse_quote!([T; 4]), &is_t));
-        assert!(mentions(&parse_quote!(T::Block), &is_t));
-        assert!(mentions(&parse_quote!(<T as Family>::Block), &is_t));
-        assert!(!mentions(&parse_quote!(family::T), &is_t));
-        assert!(!mentions(&parse_quote!(Vec<U>), &is_t));
+        assert!(mentions(&quote!(Vec<Option<T>>), &is_t));
+        assert!(mentions(&quote!([T; 4]), &is_t));
+        assert!(mentions(&quote!(T::Block), &is_t));
+        assert!(mentions(&quote!(<T as Family>::Block), &is_t));
+        assert!(!mentions(&quote!(family::T), &is_t));
+        assert!(!mentions(&quote!(Vec<U>), &is_t));
     }
 }

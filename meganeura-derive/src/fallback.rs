@@ -56,34 +56,55 @@ pub fn expand(input: &DeriveInput, mistakes: &syn::Error) -> TokenStream {
             },
         )
     });
-    let is_built = input.data.fields().any(|field| field.options.init.is_some());
-    let from_seed = is_built.then(|| {
-        impl_trait(
-            quote!(#private::FromSeed),
-            quote! {
+    let built = input.data.fields().any(|field| field.options.init.is_some()).then(|| built(&input));
+    quote!(#compile_errors #module #display #layer #built)
+}
+
+/// What builds the input: from a seed, or from a config as well.
+fn built(input: &Input<'_>) -> TokenStream {
+    let private = expand::private(input);
+    let generics = &input.original.generics;
+    let config = input.options.config.as_ref().map(|given| &given.value);
+    let declaration = config.map(|config| expand::config::declaration(input, config));
+    let (ident, vis) = (&input.original.ident, &input.original.vis);
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let (built, parameter) = match config.map(|config| expand::config::type_of(input, config)) {
+        None => {
+            let body = quote! {
                 fn from_seed(_: &#private::Device, _: #private::Seed) -> #private::Result<Self> {
                     #private::core::unreachable!()
                 }
-            },
-        )
-    });
-    let init = is_built.then(|| {
-        let (ident, vis) = (&input.original.ident, &input.original.vis);
-        let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-        quote! {
-            impl #impl_generics #ident #ty_generics #where_clause {
-                #[doc(hidden)]
-                #[allow(dead_code, reason = "stands in for the real one")]
-                #vis fn init(
-                    _: &#private::Device,
-                    _: impl #private::core::convert::Into<#private::Seed>,
-                ) -> #private::Result<Self> {
+            };
+            (expand::impl_trait(input, generics, &quote!(#private::FromSeed), &body), None)
+        }
+        Some(ty) => {
+            let body = quote! {
+                type Config = #ty;
+
+                fn from_config(_: #ty, _: &#private::Device, _: #private::Seed) -> #private::Result<Self> {
                     #private::core::unreachable!()
                 }
+            };
+            let mut built = expand::impl_trait(input, generics, &quote!(#private::FromConfig), &body);
+            built.extend(expand::config::impl_init(input, &ty));
+            (built, Some(quote!(_: #ty,)))
+        }
+    };
+    quote! {
+        #declaration
+        #built
+        impl #impl_generics #ident #ty_generics #where_clause {
+            #[doc(hidden)]
+            #[allow(dead_code, reason = "stands in for the real one")]
+            #vis fn init(
+                _: &#private::Device,
+                _: impl #private::core::convert::Into<#private::Seed>,
+                #parameter
+            ) -> #private::Result<Self> {
+                #private::core::unreachable!()
             }
         }
-    });
-    quote!(#compile_errors #module #display #layer #from_seed #init)
+    }
 }
 
 #[cfg(test)]
@@ -120,5 +141,15 @@ mod tests {
             }
         };
         assert_eq!(impls(&missing), ["Module", "Layer", "FromSeed", "inherent"]);
+
+        let told: DeriveInput = parse_quote! {
+            #[module(no_display, config(width: usize))]
+            struct Net {
+                #[module(init = Linear::new(1, width))]
+                a: Linear,
+                b: Linear,
+            }
+        };
+        assert_eq!(impls(&told), ["Module", "FromConfig", "Init", "inherent"]);
     }
 }

@@ -71,7 +71,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use grad::Grads;
 pub use loss::CrossEntropyOptions;
 pub use meganeura_derive::Module;
-pub use module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
+pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
 pub use plan::{KernelChoice, Profiling};
 pub use shape::{Layout, MAX_RANK, Shape};
@@ -82,7 +82,7 @@ pub use tensor::Tensor;
 pub mod prelude {
     pub use crate::data::Dataset;
     pub use crate::io::Checkpoint;
-    pub use crate::module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
+    pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
     pub use crate::optim::{AdamW, Optimizer, Sgd};
     pub use crate::{Buffer, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
@@ -96,7 +96,8 @@ pub mod __private {
     pub use std;
 
     pub use crate::module::{
-        At, FromSeed, Init, Layer, Module, Seed, Slot, SlotMut, apply, fmt_module, init_field, init_module,
+        At, Content, FromConfig, FromSeed, Init, Layer, Module, Seed, Shortcut, Slot, SlotMut, apply, check_skipped,
+        fmt_module, init_by, init_configured, init_field, init_module, skipped,
     };
     pub use crate::{Device, Result, Var};
 }

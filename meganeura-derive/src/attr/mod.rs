@@ -1,27 +1,41 @@
 //! Parses `#[module(…)]`: knows how each option is written, not what options mean together.
 
+mod config;
 mod nearest;
 mod read;
 mod step;
 
 use syn::parse::ParseStream;
-use syn::{Attribute, Error, Expr, Ident, LitStr, Path, Result};
+use syn::{Attribute, Error, Expr, ExprClosure, Ident, LitStr, Member, Path, Result};
 
+pub use config::{Config, Value};
 pub use step::Step;
 
 use crate::ctxt::Ctxt;
+pub use nearest::nearest;
 use nearest::unknown;
-use read::{at_end_of_option, equals, flag, for_each_option, malformed, of_module, set, string};
-use step::steps;
+use read::{at_end_of_option, equals, flag, for_each_option, malformed, set, string};
+use step::{steps, ungroup};
 
 /// The options of a struct or enum.
 #[derive(Default)]
 pub struct Container {
     pub krate: Option<Given<Path>>,
-    pub sequential: Option<Given<()>>,
     pub no_display: Option<Given<()>>,
+    pub named_variants: Option<Given<()>>,
+    pub config: Option<Given<Config>>,
+    pub sequential: Option<Given<()>>,
+    /// With the field that the input takes beside the others, if it is not passed on as it is.
+    pub residual: Option<Given<Option<Member>>>,
+    pub then: Option<Given<Vec<Step>>>,
     /// Not all could be read, so that what is missing may be there in other words.
     pub is_unclear: bool,
+}
+
+/// The options of a variant.
+#[derive(Default)]
+pub struct Variant {
+    pub rename: Option<Given<LitStr>>,
 }
 
 /// The options of a field.
@@ -47,11 +61,14 @@ pub struct Given<T> {
 pub enum Init {
     /// `init`: from the seed alone.
     FromSeed,
+    /// `init = |device, seed| …`: by a closure.
+    Closure(ExprClosure),
     /// `init = expr`: by a builder, or if the field is skipped, a plain value.
     Value(Box<Expr>),
 }
 
-const CONTAINER: &[&str] = &["sequential", "no_display", "crate"];
+const CONTAINER: &[&str] = &["sequential", "residual", "then", "config", "named_variants", "no_display", "crate"];
+const VARIANT: &[&str] = &["rename"];
 const FIELD: &[&str] = &["skip", "rename", "frozen", "init", "before", "then"];
 
 impl Container {
@@ -59,20 +76,33 @@ impl Container {
     pub fn parse(ctxt: &Ctxt, attrs: &[Attribute]) -> Self {
         let mut options = Self::default();
         let all_read = for_each_option(ctxt, attrs, "#[module(sequential)]", |name, input| match &*name.to_string() {
-            "sequential" => set(ctxt, &mut options.sequential, name, flag(name, input)?),
             "no_display" => set(ctxt, &mut options.no_display, name, flag(name, input)?),
+            "named_variants" => set(ctxt, &mut options.named_variants, name, flag(name, input)?),
+            "config" => set(ctxt, &mut options.config, name, Config::parse(ctxt, name, input)?),
+            "sequential" => set(ctxt, &mut options.sequential, name, flag(name, input)?),
+            "residual" => set(ctxt, &mut options.residual, name, residual(name, input)?),
+            "then" => set(ctxt, &mut options.then, name, steps(ctxt, name, input)?),
             "crate" => {
                 let wanted = "a path in quotes: `crate = \"my_crate::meganeura\"`";
                 let path = string(name, input, wanted)?;
                 let parsed = path.parse_with(Path::parse_mod_style);
                 set(ctxt, &mut options.krate, name, parsed.map_err(|_| malformed(&path, name, wanted))?)
             }
-            field if FIELD.contains(&field) => {
-                Err(Error::new_spanned(name, format!("`{field}` is an option of a field; write it on one")))
-            }
-            _ => Err(unknown(name, CONTAINER)),
+            _ => Err(not_here(name, CONTAINER)),
         });
         Self { is_unclear: !all_read, ..options }
+    }
+}
+
+impl Variant {
+    /// Reads the attributes of a variant; mistakes go to `ctxt`.
+    pub fn parse(ctxt: &Ctxt, attrs: &[Attribute]) -> Self {
+        let mut options = Self::default();
+        for_each_option(ctxt, attrs, "#[module(rename = \"project\")]", |name, input| match &*name.to_string() {
+            "rename" => set(ctxt, &mut options.rename, name, key(name, input)?),
+            _ => Err(not_here(name, VARIANT)),
+        });
+        options
     }
 }
 
@@ -83,28 +113,42 @@ impl Field {
         let all_read = for_each_option(ctxt, attrs, "#[module(skip)]", |name, input| match &*name.to_string() {
             "skip" => set(ctxt, &mut options.skip, name, flag(name, input)?),
             "frozen" => set(ctxt, &mut options.frozen, name, flag(name, input)?),
-            "rename" => {
-                let key = string(name, input, "a name in quotes: `rename = \"conv1\"`")?;
-                set(ctxt, &mut options.rename, name, key)
-            }
+            "rename" => set(ctxt, &mut options.rename, name, key(name, input)?),
             "init" => set(ctxt, &mut options.init, name, init(name, input)?),
             "before" => set(ctxt, &mut options.before, name, steps(ctxt, name, input)?),
             "then" => set(ctxt, &mut options.then, name, steps(ctxt, name, input)?),
-            container if CONTAINER.contains(&container) => {
-                let message = format!("`{container}` is an option of the whole struct; write it above `struct`");
-                Err(Error::new_spanned(name, message))
-            }
-            _ => Err(unknown(name, FIELD)),
+            _ => Err(not_here(name, FIELD)),
         });
         Self { is_unclear: !all_read, ..options }
     }
 }
 
-/// Variants have no options, as they have no place in paths.
-pub fn refuse_on_variant(ctxt: &Ctxt, variant: &syn::Variant) {
-    for attr in of_module(&variant.attrs) {
-        ctxt.error(attr, "a variant has no options; write them on a field of the variant, or above `enum`");
+/// What to say of an option that is not one of those that are `known` here: where it belongs, or what was meant.
+fn not_here(name: &Ident, known: &[&str]) -> Error {
+    let given = &*name.to_string();
+    if FIELD.contains(&given) {
+        Error::new_spanned(name, format!("`{given}` is an option of a field; write it on one"))
+    } else if CONTAINER.contains(&given) {
+        let message = format!("`{given}` is an option of the whole type; write it above `struct` or `enum`");
+        Error::new_spanned(name, message)
+    } else {
+        unknown(name, known)
     }
+}
+
+/// `= "name"`, to stand in a path.
+fn key(name: &Ident, input: ParseStream<'_>) -> Result<LitStr> {
+    string(name, input, "a name in quotes: `rename = \"conv1\"`")
+}
+
+/// Nothing, or `= field`.
+fn residual(name: &Ident, input: ParseStream<'_>) -> Result<Option<Member>> {
+    if at_end_of_option(input) {
+        return Ok(None);
+    }
+    let wanted = "nothing, or the field for the shortcut: `residual = shortcut`";
+    equals(name, input, wanted)?;
+    input.parse().map(Some).map_err(|error| Error::new(error.span(), format!("`{name}` takes {wanted}")))
 }
 
 /// Nothing, or `= expr`.
@@ -113,7 +157,10 @@ fn init(name: &Ident, input: ParseStream<'_>) -> Result<Init> {
         return Ok(Init::FromSeed);
     }
     equals(name, input, "an expression: `init = Linear::new(64, 10)`")?;
-    input.parse().map(Box::new).map(Init::Value)
+    Ok(match ungroup(input.parse()?) {
+        Expr::Closure(closure) => Init::Closure(closure),
+        value => Init::Value(Box::new(value)),
+    })
 }
 
 #[cfg(test)]

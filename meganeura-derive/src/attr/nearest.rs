@@ -2,19 +2,29 @@
 
 use syn::{Error, Ident};
 
+/// What to say of an option that there is not.
 pub fn unknown(name: &Ident, known: &[&str]) -> Error {
     let given = name.to_string();
-    let nearest = known.iter().map(|known| (distance(&given, known), known)).min();
-    let message = match nearest {
-        Some((distance, nearest)) if distance <= 1 + nearest.len() / 4 || given.starts_with(nearest) => {
-            format!("unknown option `{given}`; did you mean `{nearest}`?")
-        }
-        _ => format!(
-            "unknown option `{given}`; there are {}",
-            known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ")
-        ),
+    let message = match nearest(&given, known.iter().copied()) {
+        Some(nearest) => format!("unknown option `{given}`; did you mean `{nearest}`?"),
+        None => format!("unknown option `{given}`; {}", there_is(known)),
     };
     Error::new_spanned(name, message)
+}
+
+fn there_is(known: &[&str]) -> String {
+    let verb = if known.len() == 1 { "is" } else { "are" };
+    format!("there {verb} {}", known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", "))
+}
+
+/// The one that was probably meant, if any is near enough.
+pub fn nearest<T: AsRef<str>>(given: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
+    let (distance, nearest) = known
+        .into_iter()
+        .map(|known| (distance(given, known.as_ref()), known))
+        .min_by_key(|&(distance, _)| distance)?;
+    let is_near = distance <= 1 + nearest.as_ref().len() / 4 || given.starts_with(nearest.as_ref());
+    is_near.then_some(nearest)
 }
 
 /// How many letters must be inserted, removed or replaced to get from `a` to `b` (Levenshtein).

@@ -9,7 +9,7 @@ use syn::{Attribute, Error, Ident, LitStr, Meta, Result, Token, token};
 use super::Given;
 use crate::ctxt::Ctxt;
 
-pub fn of_module(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+fn of_module(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attrs.iter().filter(|attr| attr.path().is_ident("module"))
 }
 

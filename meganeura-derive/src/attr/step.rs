@@ -86,7 +86,7 @@ fn one_segment(path: &ExprPath) -> Option<PathSegment> {
 }
 
 /// Without the parentheses and invisible groups around it, which macros leave behind.
-fn ungroup(expr: Expr) -> Expr {
+pub fn ungroup(expr: Expr) -> Expr {
     match expr {
         Expr::Group(group) => ungroup(*group.expr),
         Expr::Paren(paren) => ungroup(*paren.expr),

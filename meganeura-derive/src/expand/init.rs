@@ -1,37 +1,63 @@
-//! `impl FromSeed`, and the `init` that users call.
+//! What builds a struct whose every field has an `init`: `impl FromSeed`, or `impl FromConfig` and the config; and the `init`
+//! that users call.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::{Names, impl_trait};
+use super::{Names, config, impl_trait};
 use crate::ast::{Field, Input};
 use crate::attr::Init;
 use crate::bound;
 
-pub fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
-    let Names { private, device, seed, .. } = names;
-    let values = fields.iter().map(|field| {
-        let (member, value) = (&field.member, init_field(field, names));
-        quote!(#member: #value)
-    });
-    let (device, seed) =
-        if fields.iter().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#device), quote!(#seed)) };
+pub fn expand(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
+    if let Some(given) = &input.options.config {
+        return config::expand(input, given, fields, names);
+    }
+    let mut impls = impl_from_seed(input, fields, names);
+    // A struct without fields is its own constructor.
+    if !fields.is_empty() {
+        impls.extend(inherent_init(input, names));
+    }
+    impls
+}
+
+fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
+    let private = &names.private;
+    let (device, seed) = parameters(fields, names);
+    let built = built(fields, names);
     let body = quote! {
         fn from_seed(#device: &#private::Device, #seed: #private::Seed) -> #private::Result<Self> {
-            #private::core::result::Result::Ok(Self { #(#values,)* })
+            #built
         }
     };
     let generics = bound::with_field_types(input, |field| from_seed_bound(field, names));
     impl_trait(input, &generics, &quote!(#private::FromSeed), &body)
 }
 
-fn from_seed_bound(field: &Field<'_>, names: &Names) -> Vec<TokenStream> {
+/// The parameters for device and seed: `_` if nothing uses them.
+pub fn parameters(fields: &[Field<'_>], names: &Names) -> (TokenStream, TokenStream) {
+    let Names { device, seed, .. } = names;
+    if fields.iter().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#device), quote!(#seed)) }
+}
+
+/// `Ok(Self { … })`, each field as its `init` says.
+pub fn built(fields: &[Field<'_>], names: &Names) -> TokenStream {
+    let private = &names.private;
+    let values = fields.iter().map(|field| {
+        let (member, value) = (&field.member, init_field(field, names));
+        quote!(#member: #value)
+    });
+    quote!(#private::core::result::Result::Ok(Self { #(#values,)* }))
+}
+
+/// What a field's type must be for its `init`.
+pub fn from_seed_bound(field: &Field<'_>, names: &Names) -> Vec<TokenStream> {
     let private = &names.private;
     match field.options.init.as_ref().map(|given| &given.value) {
         Some(Init::FromSeed) => vec![quote!(#private::FromSeed)],
-        Some(Init::Value(_)) | None => vec![],
+        Some(Init::Closure(_) | Init::Value(_)) | None => vec![],
     }
 }
 
@@ -41,10 +67,16 @@ fn init_field(field: &Field<'_>, names: &Names) -> TokenStream {
     let seed = quote!(#private::Seed::field(#seed, #key));
     match &field.options.init.as_ref().expect("`derive` looked").value {
         Init::Value(value) if field.is_skipped() => value.to_token_stream(),
+        Init::Closure(value) if field.is_skipped() => value.to_token_stream(),
         Init::Value(builder) => {
             let span = builder.span();
             let private = names.private_at(span);
             quote_spanned!(span=> #private::init_field(#key, #private::Init::init(#builder, #device, #seed))?)
+        }
+        Init::Closure(closure) => {
+            let span = closure.span();
+            let private = names.private_at(span);
+            quote_spanned!(span=> #private::init_field(#key, #private::init_by(#closure, #device, #seed))?)
         }
         Init::FromSeed => {
             quote!(#private::init_field(#key, <#ty as #private::FromSeed>::from_seed(#device, #seed))?)
@@ -52,7 +84,13 @@ fn init_field(field: &Field<'_>, names: &Names) -> TokenStream {
     }
 }
 
-pub fn inherent_init(input: &Input<'_>, names: &Names) -> TokenStream {
+fn inherent_init(input: &Input<'_>, names: &Names) -> TokenStream {
+    let private = &names.private;
+    method(input, names, &quote!(), &quote!(#private::init_module(device, seed)))
+}
+
+/// `fn init`, with `config` as its last parameter.
+pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &TokenStream) -> TokenStream {
     let private = &names.private;
     let (ident, vis) = (&input.original.ident, &input.original.vis);
     let generics = bound::with_field_types(input, |field| {
@@ -74,8 +112,9 @@ pub fn inherent_init(input: &Input<'_>, names: &Names) -> TokenStream {
             #vis fn init(
                 device: &#private::Device,
                 seed: impl #private::core::convert::Into<#private::Seed>,
+                #config
             ) -> #private::Result<Self> {
-                #private::init_module(device, seed)
+                #body
             }
         }
     }

@@ -1,34 +1,40 @@
 //! `impl Layer` of a sequential struct: the fields, applied in order.
 
-use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::Ident;
 use syn::spanned::Spanned;
 
 use super::visit::visited;
 use super::{Names, impl_trait};
 use crate::ast::{Field, Input};
-use crate::attr::Step;
+use crate::attr::{Given, Step};
 use crate::bound;
 
 pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
-    let Names { private, x, .. } = names;
-    let mut applications: Vec<TokenStream> = Vec::new();
-    for field in visited(fields) {
-        let mut push = |span, apply: &dyn Fn(TokenStream) -> TokenStream| {
-            // Blamed on what is applied, if that takes something else.
-            let x = Ident::new(&x.to_string(), x.span().located_at(span));
-            let is_first = applications.is_empty();
-            applications.push(apply(if is_first { quote!(#x) } else { quote_spanned!(span=> &#x) }));
-        };
-        for step in field.options.before.iter().flat_map(|given| &given.value) {
-            push(step.span(), &|x| apply_step(step, names, &x));
-        }
-        push(field.ty().span(), &|x| apply_field(field, names, &x));
-        for step in field.options.then.iter().flat_map(|given| &given.value) {
-            push(step.span(), &|x| apply_step(step, names, &x));
-        }
+    let Names { private, x, y, .. } = names;
+    let options = &input.options;
+    let shortcut = input.shortcut();
+    let mut chain = Chain { names, applications: Vec::new() };
+    for field in visited(fields).filter(|field| !shortcut.is_some_and(|shortcut| shortcut.member == field.member)) {
+        chain.steps(field.options.before.as_ref());
+        chain.push(field.ty().span(), |x| apply_field(field, names, x));
+        chain.steps(field.options.then.as_ref());
     }
+    if let Some(residual) = &options.residual {
+        let x = match shortcut {
+            Some(field) => {
+                let (ty, member) = (field.ty(), &field.member);
+                let private = names.private_at(ty.span());
+                quote_spanned!(ty.span()=> &<#ty as #private::Shortcut>::shortcut(&self.#member, #x))
+            }
+            None => quote!(#x),
+        };
+        chain.push(residual.name.span(), |y| add(names, residual.name.span(), &x, y));
+    }
+    chain.steps(options.then.as_ref());
+
+    let mut applications = chain.applications;
     let last = applications.pop();
     // `forward` passes its caller's line on to what it calls, a closure does not: what a field records is recorded at the
     // line of the field.
@@ -36,15 +42,52 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
         fn forward(&self, #x: &#private::Var) -> #private::Var {
             #private::apply(
                 |#x: &#private::Var| -> #private::Var {
-                    #(let #x: #private::Var = #applications;)*
+                    #(let #y: #private::Var = #applications;)*
                     #last
                 },
                 #x,
             )
         }
     };
-    let generics = bound::with_field_types(input, |_| vec![quote!(#private::Layer)]);
+    let generics = bound::with_field_types(input, |field| match shortcut {
+        Some(shortcut) if shortcut.member == field.member => vec![quote!(#private::Shortcut)],
+        _ => vec![quote!(#private::Layer)],
+    });
     impl_trait(input, &generics, &quote!(#private::Layer), &body)
+}
+
+/// What is applied, one after the other: to the input first, then to what came before.
+struct Chain<'a> {
+    names: &'a Names,
+    applications: Vec<TokenStream>,
+}
+
+impl Chain<'_> {
+    fn steps(&mut self, steps: Option<&Given<Vec<Step>>>) {
+        for step in steps.iter().flat_map(|given| &given.value) {
+            let names = self.names;
+            self.push(step.span(), |x| apply_step(step, names, x));
+        }
+    }
+
+    /// Adds what `apply` makes of the last result. If that takes something else, `span` is to blame.
+    fn push(&mut self, span: Span, apply: impl FnOnce(&TokenStream) -> TokenStream) {
+        let blamed = |ident: &Ident| Ident::new(&ident.to_string(), ident.span().located_at(span));
+        let last = if self.applications.is_empty() {
+            blamed(&self.names.x).into_token_stream()
+        } else {
+            let y = blamed(&self.names.y);
+            quote_spanned!(span=> &#y)
+        };
+        self.applications.push(apply(&last));
+    }
+}
+
+/// `x + y`, recorded at the line of `span`.
+fn add(names: &Names, span: Span, x: &TokenStream, y: &TokenStream) -> TokenStream {
+    let private = names.private_at(span);
+    let add = quote_spanned!(span=> <&#private::Var as #private::core::ops::Add<&#private::Var>>::add);
+    quote_spanned!(span=> #add(#x, #y))
 }
 
 fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream {

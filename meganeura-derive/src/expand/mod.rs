@@ -1,6 +1,7 @@
 //! Writes the impls. Everything is named by its full path and every variable is hygienic, so that nothing in the user's
 //! scope, and no field, can get in the way.
 
+pub mod config;
 mod init;
 mod layer;
 mod visit;
@@ -30,28 +31,26 @@ pub fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
             impls.extend(layer::impl_layer(&input, fields, &names));
         }
         if fields.iter().all(|field| field.options.init.is_some()) {
-            impls.extend(init::impl_from_seed(&input, fields, &names));
-            // A struct without fields is its own constructor.
-            if !fields.is_empty() {
-                impls.extend(init::inherent_init(&input, &names));
-            }
+            impls.extend(init::expand(&input, fields, &names));
         }
     }
     Ok(impls)
 }
 
 /// What the generated code calls things.
-struct Names {
+pub struct Names {
     private: TokenStream,
     at: Ident,
     f: Ident,
     x: Ident,
+    y: Ident,
     device: Ident,
     seed: Ident,
+    config: Ident,
 }
 
 impl Names {
-    fn new(input: &Input<'_>) -> Self {
+    pub fn new(input: &Input<'_>) -> Self {
         // Of mixed site, so that the user's expressions do not see them, and with underscores, so that no constant of the
         // user's turns the binding into a pattern.
         let local = |name| Ident::new(name, Span::mixed_site());
@@ -60,8 +59,10 @@ impl Names {
             at: local("__at"),
             f: local("__f"),
             x: local("__x"),
+            y: local("__y"),
             device: local("__device"),
             seed: local("__seed"),
+            config: local("__config"),
         }
     }
 
@@ -89,13 +90,18 @@ pub fn private(input: &Input<'_>) -> TokenStream {
 
 /// `impl path for the struct or enum { body }`.
 pub fn impl_trait(input: &Input<'_>, generics: &Generics, path: &TokenStream, body: &TokenStream) -> TokenStream {
-    let ident = &input.original.ident;
-    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let (ident, (_, ty_generics, _)) = (&input.original.ident, generics.split_for_impl());
+    impl_for(&quote!(#ident #ty_generics), generics, path, body)
+}
+
+/// `impl path for ty { body }`.
+pub fn impl_for(ty: &TokenStream, generics: &Generics, path: &TokenStream, body: &TokenStream) -> TokenStream {
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
     // A function in `then` is told from a method by its `self::`, and the compiler must not ask for that to be removed.
     quote! {
         #[automatically_derived]
         #[allow(unused_qualifications, reason = "paths are written out so that nothing can shadow them")]
-        impl #impl_generics #path for #ident #ty_generics #where_clause {
+        impl #impl_generics #path for #ty #where_clause {
             #body
         }
     }
@@ -141,6 +147,11 @@ mod tests {
     #[test]
     fn an_enum() {
         golden("enum");
+    }
+
+    #[test]
+    fn a_residual_struct_with_a_config() {
+        golden("config");
     }
 
     fn mistakes(input: &DeriveInput) -> Vec<String> {

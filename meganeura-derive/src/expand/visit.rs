@@ -1,8 +1,9 @@
 //! `impl Module`, the walk over the fields, and the `impl Display` that prints it.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::Ident;
+use syn::spanned::Spanned;
 
 use super::{Names, impl_trait};
 use crate::ast::{Data, Field, Input};
@@ -36,22 +37,27 @@ pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
 }
 
 fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
-    let arm = |path: TokenStream, fields: &[Field<'_>]| {
+    let Names { private, at, .. } = names;
+    let arm = |path: TokenStream, key: Option<String>, fields: &[Field<'_>]| {
         let (patterns, visits): (Vec<_>, Vec<_>) = visited(fields)
             .map(|field| {
                 let (member, variable) = (&field.member, field.variable());
                 (quote!(#member: #variable), visit_field(field, &variable, names, method))
             })
             .unzip();
-        quote!(#path { #(#patterns,)* .. } => { #(#visits)* })
+        let below = key.filter(|_| !visits.is_empty()).map(|key| quote!(let #at = #private::At::field(&#at, #key);));
+        // Once is enough.
+        let skipped = fields.iter().filter(|field| field.is_skipped() && method == "visit");
+        let checks = skipped.map(|field| check_skipped(field, names));
+        quote!(#path { #(#patterns,)* .. } => { #(#checks)* #below #(#visits)* })
     };
     let arms: TokenStream = match &input.data {
-        Data::Struct(fields) => arm(quote!(Self), fields),
+        Data::Struct(fields) => arm(quote!(Self), None, fields),
         Data::Enum(variants) => variants
             .iter()
             .map(|variant| {
                 let ident = variant.ident;
-                arm(quote!(Self::#ident), &variant.fields)
+                arm(quote!(Self::#ident), variant.key(&input.options), &variant.fields)
             })
             .collect(),
         Data::Union(_) => unreachable!("refused by `check`"),
@@ -72,6 +78,18 @@ fn visit_field(field: &Field<'_>, variable: &Ident, names: &Names, method: &Iden
     }
     // Called through the type, so that the compiler points at the type if it is not a module.
     quote!(<#ty as #private::Module>::#method(#variable, #place, #f);)
+}
+
+/// Asks the type of a skipped field, which may be an alias or another's, whether it holds parameters.
+fn check_skipped(field: &Field<'_>, names: &Names) -> TokenStream {
+    let ty = field.ty();
+    let (private, blamed) = (&names.private, names.private_at(ty.span()));
+    // All of the argument is the type's, for the compiler to point at that.
+    let content = quote_spanned!(ty.span()=> &#blamed::skipped::<#ty>().content());
+    quote!({
+        use #private::Content as _;
+        #private::check_skipped(#content);
+    })
 }
 
 pub fn impl_display(input: &Input<'_>, names: &Names) -> TokenStream {

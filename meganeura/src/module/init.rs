@@ -71,6 +71,27 @@ pub trait FromSeed: Sized {
     fn from_seed(device: &Device, seed: Seed) -> Result<Self>;
 }
 
+/// A module that is built from a config.
+///
+/// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`, whose config also implements [`Init`] and can
+/// stand where a builder can.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be built from a config",
+    label = "not built from a config",
+    note = "if it derives `Module`, put `#[module(config(…))]` above it and give each of its fields an `init`"
+)]
+pub trait FromConfig: Sized {
+    /// What it is told: sizes and options.
+    type Config;
+
+    /// Builds the module on `device`, its initial values drawn from `seed`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Init::init`], from the first part that fails.
+    fn from_config(config: Self::Config, device: &Device, seed: Seed) -> Result<Self>;
+}
+
 impl<I: Init> Init for Vec<I> {
     type Output = Vec<I::Output>;
 
@@ -200,6 +221,20 @@ pub fn init_module<M: Module + FromSeed>(device: &Device, seed: impl Into<Seed>)
     let module = M::from_seed(device, seed.into())?;
     module.name_parameters();
     Ok(module)
+}
+
+/// What the derived `init` of a module with a config does.
+#[doc(hidden)]
+pub fn init_configured<M: Module + FromConfig>(device: &Device, seed: impl Into<Seed>, config: M::Config) -> Result<M> {
+    let module = M::from_config(config, device, seed.into())?;
+    module.name_parameters();
+    Ok(module)
+}
+
+/// Calls the closure of an `init`. Through a function, so that the closure's parameters have types to be inferred from.
+#[doc(hidden)]
+pub fn init_by<M>(build: impl FnOnce(&Device, Seed) -> Result<M>, device: &Device, seed: Seed) -> Result<M> {
+    build(device, seed)
 }
 
 /// Puts the field's name into the error of building it.

@@ -41,6 +41,33 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
     }
 }
 
+/// What the input of a residual struct takes beside the others: a layer, or nothing where it is passed on as it is.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no shortcut: it is neither a layer nor an `Option` of one",
+    label = "not a shortcut",
+    note = "the field that `residual = …` names is applied to the input, whose sum with the rest is the output"
+)]
+pub trait Shortcut: Module {
+    #[track_caller]
+    fn shortcut(&self, x: &Var) -> Var;
+}
+
+impl<L: Layer> Shortcut for L {
+    fn shortcut(&self, x: &Var) -> Var {
+        self.forward(x)
+    }
+}
+
+impl<L: Layer> Shortcut for Option<L> {
+    fn shortcut(&self, x: &Var) -> Var {
+        match self {
+            Some(layer) => layer.forward(x),
+            None => x.clone(),
+        }
+    }
+}
+
 // A loop, not a fold: a closure would hide the caller's line from the layers.
 #[track_caller]
 fn chain<L: Layer>(layers: &[L], x: &Var) -> Var {

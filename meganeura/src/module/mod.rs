@@ -10,7 +10,7 @@
 //! | walk the parameters of a model | [`Module`], derived; its ready-made walks in [`ModuleExt`] |
 //! | know where in the model a walk is | [`At`] |
 //! | chain modules that turn one value into one value | [`Layer`] |
-//! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] for a derived struct, [`Seed`] |
+//! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] and [`FromConfig`] for a derived struct, [`Seed`] |
 //! | print a model | [`Summary`] |
 //!
 //! Nothing here knows a particular layer, an optimizer or a file format.
@@ -21,19 +21,22 @@ mod ext;
 mod init;
 mod layer;
 mod seed;
+mod skip;
 mod summary;
 
 pub use at::At;
 pub use ext::ModuleExt;
-pub use init::{FromSeed, Init};
+pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use seed::Seed;
 pub use summary::Summary;
 
 #[doc(hidden)]
-pub use init::{init_field, init_module};
+pub use init::{init_by, init_configured, init_field, init_module};
 #[doc(hidden)]
-pub use layer::apply;
+pub use layer::{Shortcut, apply};
+#[doc(hidden)]
+pub use skip::{Content, check_skipped, skipped};
 #[doc(hidden)]
 pub use summary::fmt_module;
 

@@ -28,6 +28,10 @@ struct Net<T: Default> {
     boxed: Box<dyn Layer>,
     #[module(init = BTreeMap::from([("key".to_owned(), Scale::new(1.0))]))]
     map: BTreeMap<String, Scale>,
+    #[module(init = |device, seed| Ok(Choice::Scale(Scale::new(f32::from(seed != Seed::new(0))).init(device, seed)?)))]
+    by_hand: Choice,
+    #[module(skip, init = |x| x + 1)]
+    function: fn(u32) -> u32,
     #[module(init)]
     block: Block<3>,
     #[module(init)]
@@ -36,6 +40,12 @@ struct Net<T: Default> {
     marker: PhantomData<T>,
     #[module(skip, init = T::default())]
     value: T,
+}
+
+/// Which variant is built, only a closure can say.
+#[derive(Module)]
+enum Choice {
+    Scale(Scale),
 }
 
 mod inner {
@@ -53,7 +63,7 @@ mod inner {
 fn fields_are_built() -> meganeura::Result<()> {
     let device = device();
     let mut net = Net::<u8>::init(&device, 42)?;
-    assert_eq!(net.value, 0);
+    assert_eq!((net.value, (net.function)(1)), (0, 2));
     let paths = [
         "vec.0.weight",
         "vec.1.weight",
@@ -62,6 +72,7 @@ fn fields_are_built() -> meganeura::Result<()> {
         "option.weight",
         "boxed.weight",
         "map.key.weight",
+        "by_hand.0.weight",
         "block.scale.weight",
         "blocks.0.scale.weight",
         "blocks.1.scale.weight",

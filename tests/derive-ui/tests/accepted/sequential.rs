@@ -33,10 +33,10 @@ struct Net {
 #[derive(Module)]
 #[module(sequential)]
 struct Order {
-    #[module(init = Scale::new(2.0), before = |x| x.clone() + x.param(&self.one))]
+    #[module(init = Scale::new(2.0), before = |x| x + self.one)]
     scale: Scale,
-    #[module(skip, init = Param::new(Tensor::full(&device(), [1], 1.0)?))]
-    one: Param,
+    #[module(skip, init = 1.0)]
+    one: f64,
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! `residual` adds the input to what the fields make of it; `then` above the struct comes last.
+
+use meganeura::Var;
+use meganeura::prelude::*;
+use meganeura_derive_ui::{Scale, Shift, apply, device, leaves};
+
+#[derive(Module)]
+#[module(sequential, residual)]
+struct Plain {
+    #[module(init = Scale::new(3.0), then = |x| x + 1.0)]
+    scale: Scale,
+}
+
+#[derive(Module)]
+#[module(sequential, residual = shortcut, then = [relu, |x| x * self.gain])]
+struct Projected {
+    #[module(init = Shift::new(1.0))]
+    shift: Shift,
+    #[module(init = (Scale::new(-5.0), Scale::new(2.0)))]
+    shortcut: (Scale, Scale),
+    #[module(init = Scale::new(2.0))]
+    scale: Scale,
+    #[module(skip, init = 0.5)]
+    gain: f64,
+}
+
+#[derive(Module)]
+#[module(sequential, residual = 1, then = |x| -x, config(projects: bool))]
+struct Optional(
+    #[module(init = Scale::new(2.0))] Scale,
+    #[module(init = projects.then(|| Shift::new(100.0)))] Option<Shift>,
+);
+
+/// The shortcut's type is generic, and need only be one.
+#[derive(Module)]
+#[module(sequential, residual = around)]
+struct Generic<L, S> {
+    branch: Vec<L>,
+    around: S,
+}
+
+#[test]
+fn the_input_is_added() -> meganeura::Result<()> {
+    let device = device();
+    assert_eq!(apply(&Plain::init(&device, 42)?, 2.0)?, 2.0 + 7.0);
+    let mut projected = Projected::init(&device, 42)?;
+    assert_eq!(apply(&projected, 2.0)?, 0.0, "relu(-20 + 6)");
+    assert_eq!(apply(&projected, -2.0)?, (20.0 - 2.0) / 2.0);
+    assert_eq!(
+        leaves(&mut projected),
+        ["shift.offset (buffer)", "shortcut.0.weight", "shortcut.1.weight", "scale.weight"]
+    );
+    Ok(())
+}
+
+#[test]
+fn a_missing_shortcut_passes_its_input_on() -> meganeura::Result<()> {
+    let device = device();
+    assert_eq!(apply(&Optional::init(&device, 42, OptionalConfig { projects: false })?, 1.0)?, -(1.0 + 2.0));
+    assert_eq!(apply(&Optional::init(&device, 42, OptionalConfig { projects: true })?, 1.0)?, -(101.0 + 2.0));
+    let scale = Scale::new(2.0).init(&device, Seed::new(0))?;
+    assert_eq!(apply(&Generic { branch: vec![scale], around: None::<Scale> }, 1.0)?, 3.0);
+    Ok(())
+}
+
+#[derive(Module)]
+#[module(sequential, residual)]
+struct Grows(#[module(init = Scale::new(1.0), then = |x| Var::concat(&[x, x], 0))] Scale);
+
+#[test]
+fn a_sum_that_does_not_fit_is_at_the_line_of_the_option() {
+    let device = device();
+    let grows = Grows::init(&device, 42).unwrap();
+    let x = Tensor::zeros(&device, [3]).unwrap();
+    let error = grows.forward(&Tape::new(&device).input(&x)).error().expect("3 and 6 do not broadcast");
+    let location = error.location().unwrap();
+    let line = include_str!("residual.rs").lines().position(|line| line.starts_with("struct Grows")).unwrap();
+    assert_eq!(location.line() as usize, line, "{location}: the attribute is one line above the struct");
+}
