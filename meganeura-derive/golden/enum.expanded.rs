@@ -25,7 +25,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 {
                     use ::meganeura::__private::Content as _;
                     ::meganeura::__private::check_skipped(
-                        &::meganeura::__private::skipped::<T>().content(),
+                        &::meganeura::__private::skipped::<T>().__content(),
                     );
                 }
                 let __at = ::meganeura::__private::At::field(&__at, "spectral");
@@ -47,7 +47,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
             Self::Skipped { .. } => {
                 use ::meganeura::__private::Content as _;
                 ::meganeura::__private::check_skipped(
-                    &::meganeura::__private::skipped::<T>().content(),
+                    &::meganeura::__private::skipped::<T>().__content(),
                 );
             }
             Self::None { .. } => {}

@@ -22,7 +22,7 @@ where
                 {
                     use crate::__private::Content as _;
                     crate::__private::check_skipped(
-                        &crate::__private::skipped::<&'a str>().content(),
+                        &crate::__private::skipped::<&'a str>().__content(),
                     );
                 }
                 <L as crate::__private::Module>::visit(

@@ -17,7 +17,7 @@ impl ::meganeura::__private::Module for Digits {
                 {
                     use ::meganeura::__private::Content as _;
                     ::meganeura::__private::check_skipped(
-                        &::meganeura::__private::skipped::<f32>().content(),
+                        &::meganeura::__private::skipped::<f32>().__content(),
                     );
                 }
                 <Conv2d as ::meganeura::__private::Module>::visit(

@@ -85,7 +85,7 @@ fn check_skipped(field: &Field<'_>, names: &Names) -> TokenStream {
     let ty = field.ty();
     let (private, blamed) = (&names.private, names.private_at(ty.span()));
     // All of the argument is the type's, for the compiler to point at that.
-    let content = quote_spanned!(ty.span()=> &#blamed::skipped::<#ty>().content());
+    let content = quote_spanned!(ty.span()=> &#blamed::skipped::<#ty>().__content());
     quote!({
         use #private::Content as _;
         #private::check_skipped(#content);

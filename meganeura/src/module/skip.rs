@@ -34,7 +34,7 @@ where
     fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
 }
 
-/// A skipped field of this type. An expansion asks it for its `content`: a method of its own, where there is one, comes
+/// A skipped field of this type. An expansion asks it for its content: a method of its own, where there is one, comes
 /// before that of [`Content`], which all have.
 #[doc(hidden)]
 #[derive(Debug)]
@@ -62,9 +62,10 @@ pub trait MayBeSkipped {}
 #[diagnostic::do_not_recommend]
 impl MayBeSkipped for Anything {}
 
+/// The method has a name that no trait of the user's has: it is called on every type.
 #[doc(hidden)]
 pub trait Content: Sized {
-    fn content(self) -> Anything {
+    fn __content(self) -> Anything {
         Anything
     }
 }
@@ -81,7 +82,7 @@ pub const fn skipped<T: ?Sized>() -> Skipped<T> {
 macro_rules! leaves {
     ($($Leaf:ty),+) => {
         $(impl Skipped<$Leaf> {
-            pub const fn content(self) -> Leaves {
+            pub const fn __content(self) -> Leaves {
                 Leaves
             }
         })+
