@@ -1,4 +1,4 @@
-//! What `before` and `then` take: methods, functions and closures, one or a list of them.
+//! What `before` and `then` take: methods, layers, functions and closures, one or a list of them.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -18,6 +18,8 @@ pub enum Step {
     Function(ExprPath),
     /// `|x| x * 2.0`.
     Closure(ExprClosure),
+    /// `MaxPool2d::new(3).stride(2)`: a layer that needs no building.
+    Layer(Box<Expr>),
 }
 
 /// `= step` or `= [step, step]`.
@@ -48,16 +50,14 @@ impl Step {
                 Some(method) => Self::Method(method, Punctuated::new()),
                 None => Self::Function(path),
             }),
-            Expr::Call(call) => match ungroup(*call.func) {
-                Expr::Path(path) => match one_segment(&path) {
-                    Some(method) => Ok(Self::Method(method, call.args)),
-                    None => Err(Error::new_spanned(
-                        path,
-                        "a function with arguments of its own goes into a closure: `|x| path::to(x, 0.1)`",
-                    )),
-                },
+            Expr::Call(call) => match ungroup(*call.func.clone()) {
+                Expr::Path(path) => Ok(match one_segment(&path) {
+                    Some(method) => Self::Method(method, call.args),
+                    None => Self::Layer(Box::new(Expr::Call(call))),
+                }),
                 callee => Err(not_a_step(option, callee)),
             },
+            Expr::MethodCall(call) if is_made(&call.receiver) => Ok(Self::Layer(Box::new(Expr::MethodCall(call)))),
             other => Err(not_a_step(option, other)),
         }
     }
@@ -67,13 +67,23 @@ impl Step {
             Self::Method(method, _) => method.span(),
             Self::Function(function) => function.span(),
             Self::Closure(closure) => closure.span(),
+            Self::Layer(layer) => layer.span(),
         }
     }
 }
 
+/// Whether a chain of method calls begins with a call such as `MaxPool2d::new(3)`.
+fn is_made(receiver: &Expr) -> bool {
+    match receiver {
+        Expr::MethodCall(call) => is_made(&call.receiver),
+        Expr::Call(call) => matches!(&*call.func, Expr::Path(path) if one_segment(path).is_none()),
+        _ => false,
+    }
+}
+
 fn not_a_step(option: &Ident, tokens: impl ToTokens) -> Error {
-    let wanted =
-        "a method of `Var` (`relu`, `leaky_relu(0.1)`), a function (`self::swish`) or a closure (`|x| x * 2.0`)";
+    let wanted = "a method of `Var` (`relu`, `leaky_relu(0.1)`), a layer (`MaxPool2d::new(2)`), a function (`self::swish`) or \
+                  a closure (`|x| x * 2.0`)";
     malformed(tokens, option, wanted)
 }
 

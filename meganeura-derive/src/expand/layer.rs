@@ -107,6 +107,10 @@ fn apply_step(step: &Step, names: &Names, x: &TokenStream) -> TokenStream {
             quote_spanned!(span=> #private::Var::#method(#x #(, #arguments)*))
         }
         Step::Function(function) => quote_spanned!(span=> #function(#x)),
+        Step::Layer(layer) => {
+            let private = names.private_at(span);
+            quote_spanned!(span=> #private::apply_layer(&#layer, #x))
+        }
         Step::Closure(closure) => {
             let private = &names.private;
             quote!(#private::apply(#closure, #x))

@@ -103,6 +103,26 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
 
+/// What a call in `then` or `before` must return.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer, to be applied",
+    label = "not a layer",
+    note = "a call stands for the layer that it returns: `MaxPool2d::new(2)`",
+    note = "a function with arguments of its own goes into a closure: `|x| path::to(x, 0.1)`",
+    note = "a layer with parameters is a field of its own"
+)]
+pub trait Applied: Layer {}
+
+impl<L: Layer> Applied for L {}
+
+/// Applies the layer of a `then` or `before`.
+#[doc(hidden)]
+#[track_caller]
+pub fn apply_layer<L: Applied>(layer: &L, x: &Var) -> Var {
+    layer.forward(x)
+}
+
 /// Applies the closure of a `then` or `before`. Through a function, so that the closure's parameter has a type to be
 /// inferred from.
 #[doc(hidden)]
