@@ -35,6 +35,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Every attribute: [`derive(Module)`](derive@Module). From PyTorch: [its parts, and where they are here](guide::from_pytorch).
+//! Models of other kinds: [three of them, declared and written out](guide::models).
 
 // Expansions of the derive name this crate from outside; inside, too.
 extern crate self as meganeura;
@@ -58,6 +61,7 @@ mod tensor;
 
 pub mod check;
 pub mod data;
+pub mod guide;
 pub mod init;
 pub mod io;
 pub mod module;
