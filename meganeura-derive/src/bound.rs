@@ -6,7 +6,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Generics, Ident, WherePredicate, parse_quote_spanned};
+use syn::{GenericParam, Generics, Ident, Type, WherePredicate, parse_quote_spanned};
 
 use crate::ast::{Field, Input};
 
@@ -29,6 +29,39 @@ pub fn with_field_types(input: &Input<'_>, bounds: impl Fn(&Field<'_>) -> Vec<To
         generics.make_where_clause().predicates.extend(predicates);
     }
     generics
+}
+
+/// The generics of `input` that occur in `types`, with the bounds that need no others.
+pub fn mentioned_generics<'a>(input: &Input<'_>, types: impl Iterator<Item = &'a Type>) -> Generics {
+    let all = &input.original.generics;
+    let types: TokenStream = types.map(ToTokens::to_token_stream).collect();
+    let is_mentioned = |parameter: &GenericParam| mentions(&types, &|ident| ident == name(parameter));
+    let needs_others = |tokens: &WherePredicate| {
+        mentions(tokens, &|ident| all.params.iter().any(|other| name(other) == ident && !is_mentioned(other)))
+    };
+    let params = all.params.iter().filter(|parameter| is_mentioned(parameter)).cloned().collect();
+    let mut generics = Generics { params, ..Generics::default() };
+    for parameter in generics.type_params_mut() {
+        parameter.default = None;
+    }
+    for parameter in generics.const_params_mut() {
+        parameter.default = None;
+    }
+    let predicates = all.where_clause.iter().flat_map(|clause| &clause.predicates);
+    let kept: Vec<_> = predicates.filter(|predicate| !needs_others(predicate)).cloned().collect();
+    if !kept.is_empty() && !generics.params.is_empty() {
+        generics.make_where_clause().predicates.extend(kept);
+    }
+    generics
+}
+
+/// What a generic parameter is called; a lifetime without its quote.
+pub fn name(parameter: &GenericParam) -> &Ident {
+    match parameter {
+        GenericParam::Type(parameter) => &parameter.ident,
+        GenericParam::Const(parameter) => &parameter.ident,
+        GenericParam::Lifetime(parameter) => &parameter.lifetime.ident,
+    }
 }
 
 /// Whether a name that `wanted` accepts occurs in `ty`, other than as a later part of a path.

@@ -2,7 +2,6 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
-use syn::GenericParam;
 use syn::ext::IdentExt;
 
 use super::{Names, impl_for, impl_trait, init};
@@ -24,7 +23,12 @@ pub fn expand(input: &Input<'_>, given: &Given<Config>, fields: &[Field<'_>], na
 /// The config's type.
 pub fn type_of(input: &Input<'_>, config: &Config) -> TokenStream {
     match config {
-        Config::Values(_) => name(input).into_token_stream(),
+        Config::Values(values) => {
+            let (name, generics) =
+                (name(input), bound::mentioned_generics(input, values.iter().map(|value| &value.ty)));
+            let (_, ty_generics, _) = generics.split_for_impl();
+            quote!(#name #ty_generics)
+        }
         Config::Type(ty) => ty.to_token_stream(),
     }
 }
@@ -45,10 +49,12 @@ pub fn declaration(input: &Input<'_>, config: &Config) -> TokenStream {
         quote!(#docs #vis #ident: #ty)
     });
     let summary = format!(" What a `{model}` is told when it is built. As an `Init`, it describes one.");
+    let generics = bound::mentioned_generics(input, values.iter().map(|value| &value.ty));
+    let where_clause = &generics.where_clause;
     quote! {
         #[doc = #summary]
         #[derive(#private::core::fmt::Debug, #private::core::clone::Clone)]
-        #vis struct #name {
+        #vis struct #name #generics #where_clause {
             #(#fields,)*
         }
     }
@@ -65,8 +71,8 @@ fn impl_from_config(
     // Called as the user calls it, for the user's expressions to see.
     let pattern = match &given.value {
         Config::Values(values) => {
-            let idents = values.iter().map(|value| &value.ident);
-            quote!(#ty { #(#idents,)* })
+            let (name, idents) = (name(input), values.iter().map(|value| &value.ident));
+            quote!(#name { #(#idents,)* })
         }
         Config::Type(_) => given.name.to_token_stream(),
     };
@@ -93,14 +99,8 @@ fn impl_from_config(
 pub fn impl_init(input: &Input<'_>, ty: &TokenStream) -> Option<TokenStream> {
     let names = &Names::new(input);
     let Names { private, device, seed, .. } = names;
-    let says_all = input.original.generics.params.iter().all(|parameter| {
-        let ident = match parameter {
-            GenericParam::Type(parameter) => &parameter.ident,
-            GenericParam::Const(parameter) => &parameter.ident,
-            GenericParam::Lifetime(parameter) => &parameter.lifetime.ident,
-        };
-        bound::mentions(ty, &|mentioned| mentioned == ident)
-    });
+    let mut parameters = input.original.generics.params.iter().map(bound::name);
+    let says_all = parameters.all(|parameter| bound::mentions(ty, &|mentioned| mentioned == parameter));
     let generics = bound::with_field_types(input, |field| init::from_seed_bound(field, names));
     let (ident, (_, ty_generics, _)) = (&input.original.ident, generics.split_for_impl());
     let body = quote! {

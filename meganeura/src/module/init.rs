@@ -75,6 +75,31 @@ pub trait FromSeed: Sized {
 ///
 /// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`, whose config also implements [`Init`] and can
 /// stand where a builder can.
+///
+/// ```
+/// use meganeura::prelude::*;
+/// use meganeura::{FromConfig, Result};
+///
+/// /// The first model that has as many parameters.
+/// fn first_above<M: Module + FromConfig>(count: usize, configs: Vec<M::Config>, device: &Device) -> Result<Option<M>> {
+///     for config in configs {
+///         let model = M::from_config(config, device, Seed::new(42))?;
+///         if model.parameter_count() >= count {
+///             return Ok(Some(model));
+///         }
+///     }
+///     Ok(None)
+/// }
+///
+/// #[derive(Module)]
+/// #[module(sequential, config(width: usize))]
+/// struct Net(#[module(init = Linear::new(width, 1))] Linear);
+///
+/// let configs = vec![NetConfig { width: 4 }, NetConfig { width: 16 }];
+/// let net: Option<Net> = first_above(10, configs, &Device::cpu())?;
+/// assert_eq!(net.map(|net| net.parameter_count()), Some(17));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be built from a config",
     label = "not built from a config",

@@ -7,7 +7,7 @@ use crate::Var;
 ///
 /// A `Vec`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec` passes its input on.
 /// `Box<dyn Layer>` holds any. `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out
-/// the whole branch" is the model's to say.
+/// the whole branch" is the model's to say; as a shortcut around others it says so, by `#[module(residual = shortcut)]`.
 ///
 /// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order. A module with another
 /// signature, two inputs say, just has a method of its own: nothing asks for this trait but chaining.

@@ -1,8 +1,11 @@
 //! The values of `config` are seen by every `init`, and are given by name.
 
+use std::marker::PhantomData;
+
 use meganeura::prelude::*;
 use meganeura::{Device, FromConfig, Init, Result};
 use meganeura_derive_ui::{Scale, Shift, apply, device, leaves};
+use serde::{Deserialize, Serialize};
 
 #[derive(Module)]
 #[module(sequential, config(width: usize, factor: f32))]
@@ -35,7 +38,7 @@ struct Settings<const N: usize> {
     block: Nested,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Nested {
     offset: f32,
 }
@@ -58,6 +61,49 @@ struct Configured<const N: usize> {
 #[derive(Module)]
 #[module(sequential, config = Nested)]
 struct Inner(#[module(init = Shift::new(config.offset))] Shift);
+
+trait Family {
+    type Factor: Copy + Into<f32>;
+}
+
+struct Bytes;
+
+impl Family for Bytes {
+    type Factor = u8;
+}
+
+/// The config has those generics of the model that it needs.
+#[derive(Module)]
+#[module(config(factors: [F::Factor; N], label: &'a str))]
+struct Generic<'a, L, F, const N: usize = 2>
+where
+    F: Family,
+    L: Clone,
+{
+    #[module(init = factors.map(|factor| Scale::new(factor.into())))]
+    scales: [Scale; N],
+    #[module(init)]
+    layer: PhantomData<L>,
+    #[module(skip, init = PhantomData)]
+    _family: PhantomData<F>,
+    #[module(skip, init = label)]
+    label: &'a str,
+}
+
+/// With all of them, it is a builder.
+#[derive(Module)]
+#[module(sequential, config(factors: [f32; N]))]
+struct Chain<const N: usize>(#[module(init = factors.map(Scale::new))] [Scale; N]);
+
+#[test]
+fn a_config_is_as_generic_as_it_must_be() -> Result<()> {
+    let device = device();
+    let config = GenericConfig::<'_, Bytes, 2> { factors: [3, 4], label: "label" };
+    let mut net = Generic::<'_, u8, Bytes>::init(&device, 42, config)?;
+    assert_eq!((leaves(&mut net).len(), net.label), (2, "label"));
+    assert_eq!(apply(&ChainConfig { factors: [3.0, 4.0] }.init(&device, Seed::new(1))?, 2.0)?, 24.0);
+    Ok(())
+}
 
 /// What `L` is, no config says, so that only `init` builds it.
 #[derive(Module)]
@@ -108,6 +154,21 @@ fn a_type_of_ones_own_is_called_config() -> Result<()> {
     let device = device();
     let config = Settings { factors: [2.0, 3.0], block: Nested::default() };
     assert_eq!(apply(&Configured::init(&device, 42, config)?, 1.0)?, 7.0);
+    Ok(())
+}
+
+/// The framework knows nothing of serde.
+#[test]
+fn a_config_goes_with_the_saved_model() -> Result<()> {
+    let device = device();
+    let mut saved = Inner::init(&device, 42, Nested { offset: 7.0 })?;
+    saved.0 = Shift::new(9.0).init(&device, Seed::new(0))?;
+    let (json, bytes) = (serde_json::to_string(&Nested { offset: 7.0 }).unwrap(), saved.to_safetensors()?);
+
+    let mut loaded = Inner::init(&device, 1, serde_json::from_str(&json).unwrap())?;
+    assert_eq!(apply(&loaded, 1.0)?, 8.0);
+    loaded.load_safetensors(&bytes)?.strict()?;
+    assert_eq!(apply(&loaded, 1.0)?, 10.0);
     Ok(())
 }
 
