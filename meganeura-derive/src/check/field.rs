@@ -2,6 +2,7 @@
 
 use syn::{LitStr, Type};
 
+use super::contents::contents;
 use crate::ast::Field;
 use crate::attr::{Given, Init};
 use crate::ctxt::Ctxt;
@@ -52,19 +53,13 @@ fn check_type(ctxt: &Ctxt, field: &Field<'_>) {
     if field.is_skipped() || field.options.is_unclear {
         return;
     }
-    let message = match ungroup(field.ty()) {
-        Type::Reference(_) => "a module owns what it trains: hold this by value, or add `#[module(skip)]`",
-        Type::Ptr(_) => "a pointer cannot be visited: hold this by value, or add `#[module(skip)]`",
-        Type::FnPtr(_) => "a function has nothing to train: add `#[module(skip)]`",
-        _ => return,
-    };
-    ctxt.error(field.ty(), message);
-}
-
-pub fn ungroup(ty: &Type) -> &Type {
-    match ty {
-        Type::Group(group) => ungroup(&group.elem),
-        Type::Paren(paren) => ungroup(&paren.elem),
-        ty => ty,
+    for ty in contents(field.ty()) {
+        let message = match ty {
+            Type::Reference(_) => "a module owns what it trains: hold this by value, or add `#[module(skip)]`",
+            Type::Ptr(_) => "a pointer cannot be visited: hold this by value, or add `#[module(skip)]`",
+            Type::FnPtr(_) => "a function has nothing to train: add `#[module(skip)]`",
+            _ => continue,
+        };
+        ctxt.error(ty, message);
     }
 }

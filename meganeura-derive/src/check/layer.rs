@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{Ident, Type};
 
-use super::field::ungroup;
+use super::contents::ungroup;
 use crate::ast::{Field, Input};
 use crate::attr::{Given, nearest};
 use crate::ctxt::Ctxt;
