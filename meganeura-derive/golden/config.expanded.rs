@@ -95,9 +95,7 @@ impl ::meganeura::__private::Layer for Block {
                 let __y: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
                     &__y,
                 );
-                let __y: ::meganeura::__private::Var = <&::meganeura::__private::Var as ::meganeura::__private::core::ops::Add<
-                    &::meganeura::__private::Var,
-                >>::add(
+                let __y: ::meganeura::__private::Var = ::meganeura::__private::add_residual(
                     &<Option<
                         Conv2d,
                     > as ::meganeura::__private::Shortcut>::shortcut(

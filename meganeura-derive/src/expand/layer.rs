@@ -30,7 +30,9 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
             }
             None => quote!(#x),
         };
-        chain.push(residual.name.span(), |y| add(names, residual.name.span(), &x, y));
+        let span = residual.name.span();
+        let private = names.private_at(span);
+        chain.push(span, |y| quote_spanned!(span=> #private::add_residual(#x, #y)));
     }
     chain.steps(options.then.as_ref());
 
@@ -81,13 +83,6 @@ impl Chain<'_> {
         };
         self.applications.push(apply(&last));
     }
-}
-
-/// `x + y`, recorded at the line of `span`.
-fn add(names: &Names, span: Span, x: &TokenStream, y: &TokenStream) -> TokenStream {
-    let private = names.private_at(span);
-    let add = quote_spanned!(span=> <&#private::Var as #private::core::ops::Add<&#private::Var>>::add);
-    quote_spanned!(span=> #add(#x, #y))
 }
 
 fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream {

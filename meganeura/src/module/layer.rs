@@ -1,7 +1,9 @@
 //! Layers: modules that turn one value into one value.
 
+use std::panic::Location;
+
 use super::Module;
-use crate::Var;
+use crate::{Error, ErrorKind, Var};
 
 /// A module that turns one value into one value, so that it can be chained.
 ///
@@ -102,6 +104,19 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
+
+/// The sum of a residual struct. One that broadcasts is a shortcut that was forgotten.
+#[doc(hidden)]
+#[track_caller]
+pub fn add_residual(x: &Var, y: &Var) -> Var {
+    if x.shape() == y.shape() {
+        return x + y;
+    }
+    let message = "the input and what the fields make of it differ in shape; to bring the input to the shape of the \
+                   other, put a layer beside the fields: `#[module(sequential, residual = shortcut)]`";
+    let error = Error::new(ErrorKind::Shape, message).in_op("residual").at(Location::caller());
+    y.fail(error.operand(x.ty(), x.path()).operand(y.ty(), y.path()))
+}
 
 /// What a call in `then` or `before` must return.
 #[doc(hidden)]

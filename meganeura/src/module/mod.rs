@@ -34,7 +34,7 @@ pub use summary::Summary;
 #[doc(hidden)]
 pub use init::{init_by, init_configured, init_field, init_module};
 #[doc(hidden)]
-pub use layer::{Shortcut, apply, apply_layer};
+pub use layer::{Shortcut, add_residual, apply, apply_layer};
 #[doc(hidden)]
 pub use skip::{Content, check_skipped, skipped};
 #[doc(hidden)]

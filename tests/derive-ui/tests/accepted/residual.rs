@@ -72,8 +72,22 @@ fn a_sum_that_does_not_fit_is_at_the_line_of_the_option() {
     let device = device();
     let grows = Grows::init(&device, 42).unwrap();
     let x = Tensor::zeros(&device, [3]).unwrap();
-    let error = grows.forward(&Tape::new(&device).input(&x)).error().expect("3 and 6 do not broadcast");
+    let error = grows.forward(&Tape::new(&device).input(&x)).error().expect("3 and 6 differ");
+    assert!(error.to_string().contains("f32[3]") && error.to_string().contains("f32[6]"), "{error}");
+    assert!(error.to_string().contains("residual = shortcut"), "{error}");
     let location = error.location().unwrap();
     let line = include_str!("residual.rs").lines().position(|line| line.starts_with("struct Grows")).unwrap();
     assert_eq!(location.line() as usize, line, "{location}: the attribute is one line above the struct");
 }
+
+#[test]
+fn a_sum_does_not_broadcast() {
+    let device = device();
+    let wide = Wide::init(&device, 42).unwrap();
+    let x = Tape::new(&device).input(&Tensor::zeros(&device, [1]).unwrap());
+    assert!(wide.forward(&x).error().is_some(), "1 and 4 would");
+}
+
+#[derive(Module)]
+#[module(sequential, residual)]
+struct Wide(#[module(init = Scale::new(1.0).wide(4))] Scale);
