@@ -2,7 +2,7 @@
 
 mod build;
 mod contents;
-mod field;
+pub mod field;
 mod generic;
 mod layer;
 

@@ -4,7 +4,7 @@
 pub mod config;
 mod init;
 mod layer;
-mod visit;
+pub mod visit;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;

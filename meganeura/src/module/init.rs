@@ -38,6 +38,7 @@ use crate::{Device, Result};
     label = "`init` takes a builder here",
     note = "a layer's `new` gives one: `#[module(init = Linear::new(64, 10))]`",
     note = "a struct that can build itself needs only the bare `#[module(init)]`",
+    note = "what has no builder, a closure builds: `#[module(init = |device, seed| …)]`",
     note = "a value that is no module goes with `skip`: `#[module(skip, init = 0.5)]`"
 )]
 pub trait Init {
@@ -60,7 +61,8 @@ pub trait Init {
     message = "`{Self}` cannot be built without being told how",
     label = "the bare `init` cannot build this type",
     note = "if it has a builder, give it: `#[module(init = Linear::new(64, 10))]`",
-    note = "if it derives `Module`, give each of its fields an `init`"
+    note = "if it derives `Module`, give each of its fields an `init`",
+    note = "if it has a config, that is its builder: `#[module(init = NetConfig {{ … }})]`"
 )]
 pub trait FromSeed: Sized {
     /// Builds the module on `device`, its initial values drawn from `seed`.
