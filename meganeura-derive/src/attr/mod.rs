@@ -198,6 +198,32 @@ mod tests {
     }
 
     #[test]
+    fn all_options_of_a_struct_are_read() {
+        let attr: Attribute = parse_quote!(#[module(
+            sequential,
+            residual = shortcut,
+            then = [relu, MaxPool2d::new(3).stride(2)],
+            config(
+                /// Documented.
+                width: usize,
+                depth: Vec<(u8, u8)>,
+            ),
+            named_variants,
+            no_display,
+            crate = "::a::b",
+        )]);
+        let ctxt = Ctxt::new();
+        let options = Container::parse(&ctxt, &[attr]);
+        ctxt.check().unwrap();
+        assert!(options.sequential.is_some() && options.named_variants.is_some() && options.no_display.is_some());
+        assert!(matches!(options.residual.unwrap().value, Some(Member::Named(field)) if field == "shortcut"));
+        assert!(matches!(options.then.unwrap().value[..], [Step::Method(..), Step::Layer(_)]));
+        let Config::Values(values) = options.config.unwrap().value else { panic!("values were given") };
+        assert_eq!(values.iter().map(|value| value.docs.len()).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(options.krate.unwrap().value.segments.len(), 2);
+    }
+
+    #[test]
     fn reading_goes_on_after_a_mistake() {
         let (field, mistakes) =
             parse(parse_quote!(#[module(skipp, rename = 3, frozen(yes), "init", init = 1 + 1 2, skip)]));
