@@ -15,6 +15,7 @@
 //!
 //! Nothing here knows a particular layer, an optimizer or a file format.
 
+mod apply;
 mod at;
 mod containers;
 mod ext;
@@ -32,9 +33,9 @@ pub use seed::Seed;
 pub use summary::Summary;
 
 #[doc(hidden)]
-pub use init::{init_by, init_configured, init_field, init_module};
+pub use apply::{Shortcut, add_residual, apply, apply_layer};
 #[doc(hidden)]
-pub use layer::{Shortcut, add_residual, apply, apply_layer};
+pub use init::{init_by, init_configured, init_field, init_module};
 #[doc(hidden)]
 pub use skip::{Content, check_skipped, skipped};
 #[doc(hidden)]
