@@ -14,6 +14,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
     ) {
         match self {
             Self::Group { 0: field_0, .. } => {
+                __f(__at, ::meganeura::__private::Slot::Variant("Group"));
                 let __at = ::meganeura::__private::At::field(&__at, "Group");
                 <GroupNorm as ::meganeura::__private::Module>::visit(
                     field_0,
@@ -28,6 +29,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                         &::meganeura::__private::skipped::<T>().__content(),
                     );
                 }
+                __f(__at, ::meganeura::__private::Slot::Variant("Spectral"));
                 let __at = ::meganeura::__private::At::field(&__at, "spectral");
                 <Param as ::meganeura::__private::Module>::visit(
                     field_weight,
@@ -45,12 +47,17 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Skipped { .. } => {
-                use ::meganeura::__private::Content as _;
-                ::meganeura::__private::check_skipped(
-                    &::meganeura::__private::skipped::<T>().__content(),
-                );
+                {
+                    use ::meganeura::__private::Content as _;
+                    ::meganeura::__private::check_skipped(
+                        &::meganeura::__private::skipped::<T>().__content(),
+                    );
+                }
+                __f(__at, ::meganeura::__private::Slot::Variant("Skipped"));
             }
-            Self::None { .. } => {}
+            Self::None { .. } => {
+                __f(__at, ::meganeura::__private::Slot::Variant("None"));
+            }
         }
     }
     fn visit_mut<'__visit>(

@@ -18,13 +18,14 @@ use std::fmt;
 use crate::error::bail;
 use crate::graph::ValueId;
 use crate::init::Initializer;
-use crate::module::{At, Module, Seed, Slot};
+use crate::module::{Module, ModuleExt, Role, Seed};
 use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
 
 /// Checks the gradients of a function of a module and some inputs; see [`Gradcheck`] for what can be set.
 ///
 /// The module may live on any device and in any precision: its parameters are read once and the check itself runs on the
-/// CPU in double precision, without changing the module. Tensors that `f` captures (labels) must be on a CPU device.
+/// CPU in double precision, without changing the module. Frozen parameters are left out. Tensors that `f` captures (labels)
+/// must be on a CPU device.
 ///
 /// # Errors
 ///
@@ -97,17 +98,13 @@ impl Gradcheck {
         let device = Device::cpu_with(Precision::Double);
         let tape = Tape::with_seed(&device, self.seed);
         let mut subjects = Vec::new();
-        let mut cells = Vec::new();
-        module.visit(At::root(), &mut |at, slot| match slot {
-            Slot::Param(param) => cells.push((at.path(), std::sync::Arc::clone(param.cell()), true)),
-            Slot::Buffer(buffer) => cells.push((at.path(), std::sync::Arc::clone(buffer.cell()), false)),
-        });
-        for (path, cell, trained) in cells {
-            let value = cell.lock().tensor.clone().to_device(&device)?;
-            tape.substitute(&cell, value.clone());
-            let var = tape.cell(&cell);
-            if trained {
-                subjects.push((path, var, value));
+        for leaf in module.leaves() {
+            let cell = leaf.cell();
+            let value = leaf.value().to_device(&device)?;
+            tape.substitute(cell, value.clone());
+            let var = tape.cell(cell);
+            if leaf.role == Role::Trained {
+                subjects.push((leaf.path, var, value));
             }
         }
         let mut x = Vec::with_capacity(inputs.len());
@@ -210,7 +207,7 @@ fn nan_max(a: f64, b: f64) -> f64 {
 /// What a gradient check found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// One entry for each parameter, in the module's order, then one for each input.
+    /// One entry for each parameter that is trained, in the module's order, then one for each input.
     pub entries: Vec<Entry>,
 }
 

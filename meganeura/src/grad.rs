@@ -2,16 +2,20 @@
 //!
 //! Names no operation: rules come from `Op::vjp`. Un-broadcasting is the gradient rule of the broadcasting view.
 //!
+//! The sweep goes only where gradients can be asked for: to parameters that are trained, and to values that the caller holds.
+//! Below a frozen part of a model it stops, unless the caller holds what went in.
+//!
 //! What an operation can make again elementwise, from its operands and small results, the rules of elementwise operations on it
 //! get so: there it is fused into what they compute and costs arithmetic, where keeping it would cost memory. The rules of
 //! others get the value itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::graph::{Source, ValueId};
+use crate::module::{Leaf, Module, ModuleExt};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::tape::{Tape, Var};
@@ -26,12 +30,17 @@ pub struct Grads {
     tape: Tape,
     /// The cotangent of each value that the loss depends on: names, not holds, so that a step computes only what it needs.
     cotangents: HashMap<ValueId, ValueId>,
+    /// The parameters that were frozen, by identity.
+    frozen: HashSet<u64>,
     /// Gradients that took the place of a parameter's own, by identity: clipped ones, for example.
     replaced: HashMap<u64, ValueId>,
 }
 
 impl Tape {
-    /// Appends the gradient of a scalar with respect to everything that it depends on.
+    /// Appends the gradient of a scalar with respect to all parameters that are trained, and to every value that the caller
+    /// holds.
+    ///
+    /// Nothing is appended for what lies below: a frozen part of a model costs nothing unless its input is held in a `Var`.
     ///
     /// Each call sweeps afresh: nothing accumulates from one call to the next, so two losses can be differentiated one
     /// after the other on one tape, or together as their sum. A gradient is a value like any other and may be part of a
@@ -73,18 +82,35 @@ impl Tape {
             let error = error.operand(y.ty(), y.path()).operand(cotangent.ty(), cotangent.path());
             return Err(error.at(Location::caller()));
         }
-        let mut sweep = Sweep { tape: self, cotangents: HashMap::from([(start, seed)]), again: HashMap::new() };
         let last = self.with_graph(|graph| graph.maker_index(start));
+        let wanted = self.wanted(last);
+        let mut sweep = Sweep { tape: self, wanted, cotangents: HashMap::from([(start, seed)]), again: HashMap::new() };
         for node in (0..=last).rev() {
             sweep.node(node)?;
         }
         let cotangents = sweep.cotangents;
-        Ok(Grads { tape: self.clone(), cotangents, replaced: HashMap::new() })
+        let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
+        Ok(Grads { tape: self.clone(), cotangents, frozen, replaced: HashMap::new() })
+    }
+
+    /// For each value up to those of node `last`, whether its cotangent leads to a gradient that can be asked for.
+    fn wanted(&self, last: usize) -> Vec<bool> {
+        let mut wanted = self.differentiated();
+        self.with_graph(|graph| {
+            for node in &graph.nodes()[..=last] {
+                if node.inputs.iter().any(|x| wanted[x.index()]) {
+                    node.outputs().for_each(|y| wanted[y.index()] = true);
+                }
+            }
+        });
+        wanted
     }
 }
 
 struct Sweep<'a> {
     tape: &'a Tape,
+    /// Whether a value's cotangent leads anywhere.
+    wanted: Vec<bool>,
     cotangents: HashMap<ValueId, ValueId>,
     /// What gradient rules get in the place of values that can be made again.
     again: HashMap<ValueId, ValueId>,
@@ -96,7 +122,10 @@ impl Sweep<'_> {
         let step = self.tape.with_graph(|graph| {
             let node = &graph.nodes()[index];
             match &node.source {
-                Source::Op(op) if node.outputs().any(|y| self.cotangents.contains_key(&y)) => {
+                Source::Op(op)
+                    if node.inputs.iter().any(|x| self.wanted[x.index()])
+                        && node.outputs().any(|y| self.cotangents.contains_key(&y)) =>
+                {
                     Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Vec<_>>()))
                 }
                 _ => None,
@@ -124,6 +153,9 @@ impl Sweep<'_> {
             if dx.error().is_none() && dx.ty() != x.ty() {
                 let message = format!("the gradient rule gives a gradient {} for an operand {}", dx.ty(), x.ty());
                 return Err(here(Error::new(ErrorKind::Shape, message)));
+            }
+            if !self.wanted[value.index()] {
+                continue;
             }
             let sum = match self.cotangents.get(&value) {
                 Some(&sum) => self.tape.on_behalf_of(index, || self.tape.var(sum) + dx),
@@ -166,7 +198,7 @@ impl Grads {
         &self.tape
     }
 
-    /// The gradient of a parameter; `None` if the loss does not depend on it.
+    /// The gradient of a parameter; `None` if the loss does not depend on it, or if it was frozen.
     #[must_use]
     pub fn get(&self, param: &Param) -> Option<Var> {
         self.of_cell(param.cell())
@@ -177,7 +209,12 @@ impl Grads {
         self.replaced.get(&cell.id()).or_else(own).map(|&gradient| self.tape.var(gradient))
     }
 
-    /// The gradient of any value of the tape; `None` if the loss does not depend on it.
+    /// Whether the loss may depend on it, and its gradient was left out.
+    pub(crate) fn was_frozen(&self, cell: &Cell) -> bool {
+        self.frozen.contains(&cell.id())
+    }
+
+    /// The gradient of any value of the tape that was held during the backward pass; `None` if the loss does not depend on it.
     #[must_use]
     pub fn of(&self, x: &Var) -> Option<Var> {
         if !self.tape.same(x.tape()) {
@@ -187,11 +224,19 @@ impl Grads {
     }
 
     /// The gradient of the parameter with this path, among those of parameters that were named: a model's `init`, its
-    /// first optimizer step and `name_parameters` do that.
+    /// first optimizer step and `name_parameters` do that. A tied parameter has several, and one gradient: the sum.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<Var> {
-        let named = self.entries().into_iter().find(|(cell, _)| cell.path().as_deref() == Some(path));
+        let named = self.entries().into_iter().find(|(cell, _)| cell.is_called(path));
         named.map(|(_, gradient)| gradient)
+    }
+
+    /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order of a
+    /// visit.
+    #[must_use]
+    pub fn named(&self, module: &dyn Module) -> Vec<(String, Var)> {
+        let gradient = |leaf: Leaf<'_>| Some((self.get(leaf.param()?)?, leaf.path));
+        module.leaves().into_iter().filter_map(gradient).map(|(gradient, path)| (path, gradient)).collect()
     }
 
     /// Every parameter's gradient, in the order in which the tape met the parameters.

@@ -3,7 +3,7 @@
 use libtest_mimic::{Failed, Trial};
 use meganeura::io::Checkpoint;
 use meganeura::nn::Linear;
-use meganeura::{Device, ErrorKind, FromSeed, Init, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor};
+use meganeura::{Device, ErrorKind, FromSeed, Init, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 use crate::Outcome;
@@ -80,9 +80,7 @@ fn round_trip(from: &Device, to: &Device) -> Outcome {
 
 /// Paths in the order of a visit.
 fn names(net: &Nested) -> Vec<String> {
-    let mut names = Vec::new();
-    net.visit(meganeura::module::At::root(), &mut |at, _| names.push(at.path()));
-    names
+    net.leaves().into_iter().map(|leaf| leaf.path).collect()
 }
 
 fn paths() -> Outcome {

@@ -12,11 +12,13 @@ mod adapter;
 mod bad_input;
 mod checkpoint;
 mod devices;
+mod frozen;
 mod golden;
 mod gradients;
 mod large;
 mod layers;
 mod merge;
+mod models;
 mod nets;
 mod norms;
 mod numbers;
@@ -56,12 +58,14 @@ fn main() {
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
     merge::collect(&mut trials);
+    frozen::collect(&mut trials);
     optimizers::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);
     variants::collect(&mut trials);
     checkpoint::collect(&mut trials);
+    models::collect(&mut trials);
     large::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if table {

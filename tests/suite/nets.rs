@@ -1,6 +1,6 @@
 //! Small models, and random numbers to fill them with.
 
-use meganeura::module::{At, SlotMut};
+use meganeura::module::At;
 use meganeura::nn::{Conv2d, GroupNorm, Linear, MaxPool2d};
 use meganeura::{
     Buffer, Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Result, Seed, Shape, Tape, Tensor, Var,
@@ -23,12 +23,9 @@ pub(crate) fn tensor(device: &Device, name: &str, shape: impl Into<Shape>) -> Re
 /// Fills every parameter and buffer with [`normal`] numbers of its path, so that none is a special one (0 or 1).
 pub(crate) fn randomise(module: &mut dyn Module) -> Result<()> {
     let mut result = Ok(());
-    module.visit_mut(At::root(), &mut |at, slot| {
-        let fresh = |old: Tensor| tensor(old.device(), &at.path(), old.shape());
-        let set = match slot {
-            SlotMut::Param(param) => fresh(param.value()).and_then(|value| param.set(value)),
-            SlotMut::Buffer(buffer) => fresh(buffer.value()).and_then(|value| buffer.set(value)),
-        };
+    module.visit_mut(At::root(), &mut |at, mut slot| {
+        let old = slot.value();
+        let set = tensor(old.device(), &at.path(), old.shape()).and_then(|fresh| slot.set(fresh));
         if result.is_ok() {
             result = set;
         }
@@ -37,11 +34,9 @@ pub(crate) fn randomise(module: &mut dyn Module) -> Result<()> {
 }
 
 /// The bits of every parameter and buffer, by path.
-pub(crate) fn bits(module: &dyn Module) -> Result<Vec<(String, Vec<u64>)>> {
-    let parameters = module.named_parameters().into_iter().map(|(path, param)| (path, param.value()));
-    let buffers = module.named_buffers().into_iter().map(|(path, buffer)| (path, buffer.value()));
+pub(crate) fn bits<M: Module + ?Sized>(module: &M) -> Result<Vec<(String, Vec<u64>)>> {
     let bits = |tensor: Tensor| Ok(tensor.to_f64_vec()?.into_iter().map(f64::to_bits).collect());
-    parameters.chain(buffers).map(|(path, tensor)| Ok((path, bits(tensor)?))).collect()
+    module.leaves().into_iter().map(|leaf| Ok((leaf.path.clone(), bits(leaf.value())?))).collect()
 }
 
 /// A classifier of images `[N, 1, 6, 6]` into 3 classes.

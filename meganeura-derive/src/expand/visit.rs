@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::Ident;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
 use super::{Names, impl_trait};
@@ -13,8 +14,10 @@ pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
     let Names { private, at, f, .. } = names;
     let [visit, visit_mut] = ["visit", "visit_mut"].map(|method| visit_body(input, names, &format_ident!("{method}")));
     // A parameter that is not used has no name.
-    let (at, f) =
-        if input.data.fields().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#at), quote!(#f)) };
+    let named = |is_used| if is_used { (quote!(#at), quote!(#f)) } else { (quote!(_), quote!(_)) };
+    let has_fields = !input.data.fields().all(Field::is_skipped);
+    let (at, f) = named(has_fields || matches!(input.data, Data::Enum(_)));
+    let (at_mut, f_mut) = named(has_fields);
     let body = quote! {
         fn visit<'__visit>(
             &'__visit self,
@@ -26,8 +29,8 @@ pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
 
         fn visit_mut<'__visit>(
             &'__visit mut self,
-            #at: #private::At<'_>,
-            #f: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
+            #at_mut: #private::At<'_>,
+            #f_mut: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
         ) {
             #visit_mut
         }
@@ -37,8 +40,8 @@ pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
 }
 
 fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
-    let Names { private, at, .. } = names;
-    let arm = |path: TokenStream, key: Option<String>, fields: &[Field<'_>]| {
+    let Names { private, at, f, .. } = names;
+    let arm = |path: TokenStream, before: TokenStream, key: Option<String>, fields: &[Field<'_>]| {
         let (patterns, visits): (Vec<_>, Vec<_>) = visited(fields)
             .map(|field| {
                 let (member, variable) = (&field.member, field.variable());
@@ -49,15 +52,17 @@ fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
         // Once is enough.
         let skipped = fields.iter().filter(|field| field.is_skipped() && method == "visit");
         let checks = skipped.map(|field| check_skipped(field, names));
-        quote!(#path { #(#patterns,)* .. } => { #(#checks)* #below #(#visits)* })
+        quote!(#path { #(#patterns,)* .. } => { #(#checks)* #before #below #(#visits)* })
     };
     let arms: TokenStream = match &input.data {
-        Data::Struct(fields) => arm(quote!(Self), None, fields),
+        Data::Struct(fields) => arm(quote!(Self), quote!(), None, fields),
         Data::Enum(variants) => variants
             .iter()
             .map(|variant| {
-                let ident = variant.ident;
-                arm(quote!(Self::#ident), variant.key(&input.options), &variant.fields)
+                let (ident, name) = (variant.ident, variant.ident.unraw().to_string());
+                // Which variant is there is told once, in the walk that changes nothing.
+                let tell = (method == "visit").then(|| quote!(#f(#at, #private::Slot::Variant(#name));));
+                arm(quote!(Self::#ident), quote!(#tell), variant.key(&input.options), &variant.fields)
             })
             .collect(),
         Data::Union(_) => unreachable!("refused by `check`"),

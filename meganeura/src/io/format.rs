@@ -11,8 +11,8 @@ use crate::error::bail;
 use crate::host::HostBuffer;
 use crate::{Device, Error, ErrorKind, Result, Shape, Tensor};
 
-/// A file with these tensors.
-pub(super) async fn write(tensors: BTreeMap<String, Tensor>) -> Result<Vec<u8>> {
+/// A file with these tensors, and of tied ones the other names: each alias with the name under which the tensor is.
+pub(super) async fn write(tensors: BTreeMap<String, Tensor>, aliases: BTreeMap<String, String>) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(tensors.len());
     for (name, tensor) in &tensors {
         let (dtype, data) = match Device::download_async(tensor).await? {
@@ -27,7 +27,43 @@ pub(super) async fn write(tensors: BTreeMap<String, Tensor>) -> Result<Vec<u8>> 
         .map(|(name, dtype, shape, data)| Ok((name, TensorView::new(*dtype, shape.dims().to_vec(), data)?)))
         .collect::<Result<_, SafeTensorError>>()
         .map_err(malformed)?;
-    safetensors::serialize(views, None).map_err(malformed)
+    let file = safetensors::serialize(views, None).map_err(malformed)?;
+    Ok(if aliases.is_empty() { file } else { with_metadata(&file, &aliases) })
+}
+
+/// The same file with these words in its header, in their order: the crate would shuffle them, and a model saved twice would
+/// not give the same bytes.
+fn with_metadata(file: &[u8], words: &BTreeMap<String, String>) -> Vec<u8> {
+    let (length, rest) = file.split_first_chunk().expect("a header");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let entries: Vec<_> = words.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+    // `{"name":…}` to `{"__metadata__":{…},"name":…}`.
+    let mut header = [format!("{{\"__metadata__\":{{{}}},", entries.join(",")).as_bytes(), &header[1..]].concat();
+    // Numbers begin at multiples of 8.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    [&(header.len() as u64).to_le_bytes()[..], &header, data].concat()
+}
+
+/// As a string of JSON.
+fn quoted(text: &str) -> String {
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\0'..='\x1f' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The other names of tied tensors, each with the name under which the tensor is in the file.
+pub(super) fn aliases(bytes: &[u8], file: &SafeTensors<'_>) -> Result<BTreeMap<String, String>> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+    let words = header.metadata().clone().unwrap_or_default().into_iter();
+    // Others note other things there.
+    Ok(words.filter(|(alias, name)| file.tensor(alias).is_err() && file.tensor(name).is_ok()).collect())
 }
 
 /// The tensors of a file. The header is checked against the length: offsets neither overlap nor leave gaps.
@@ -107,6 +143,20 @@ mod tests {
         }
         assert!(from_f16(u16::to_le_bytes(0x8000)).is_sign_negative());
         assert!(from_f16(u16::to_le_bytes(0x7e01)).is_nan());
+    }
+
+    #[test]
+    fn words_of_the_header_are_read_as_they_were_written() {
+        let data = [0; 4];
+        let view = TensorView::new(Dtype::F32, vec![1], &data).unwrap();
+        let file = safetensors::serialize([("w", view)], None).unwrap();
+        let odd = ["plain", "a \"quote\"", "back\\slash", "new\nline \u{1}", "Umlaut ä ∞ 🦀", ""];
+        let words: BTreeMap<_, _> = odd.iter().map(|&word| (word.to_owned(), format!("{word}!"))).collect();
+        let written = with_metadata(&file, &words);
+        let (length, header) = SafeTensors::read_metadata(&written).unwrap();
+        assert_eq!(header.metadata().clone().unwrap().into_iter().collect::<BTreeMap<_, _>>(), words);
+        assert_eq!((length + 8) % 8, 0);
+        assert_eq!(SafeTensors::deserialize(&written).unwrap().tensor("w").unwrap().data(), [0; 4]);
     }
 
     #[test]

@@ -1,24 +1,25 @@
 //! Checkpoints: the parameters and buffers of a model in a file.
 //!
 //! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then the
-//! numbers. A name is the path in the model, `blocks.0.conv.weight`. Nothing here knows a layer: a checkpoint is a visit.
+//! numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several places, is stored once; the
+//! header's `__metadata__` has for each of its other paths the name under which it is, as the library of that format writes it.
+//! Nothing here knows a layer: a checkpoint is a visit.
 
 mod format;
+mod load;
 mod report;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use safetensors::SafeTensors;
-
 pub use report::LoadReport;
 
 use crate::error::bail;
-use crate::module::{At, Module, Slot, SlotMut};
-use crate::{Error, ErrorKind, Result, Tensor};
+use crate::module::{Module, ModuleExt, Role};
+use crate::{Error, ErrorKind, Result};
 
 /// Saving a model and loading it. Implemented for every [`Module`].
 ///
@@ -38,7 +39,8 @@ use crate::{Error, ErrorKind, Result, Tensor};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Checkpoint: Module {
-    /// Writes all parameters and buffers to a file, as 32-bit floats (64-bit ones from a device of that precision).
+    /// Writes all parameters and buffers, constants apart, to a file, as 32-bit floats (64-bit ones from a device of that
+    /// precision).
     ///
     /// The file appears under its name only when it is complete, so that a crash leaves the old one as it was.
     ///
@@ -66,13 +68,13 @@ pub trait Checkpoint: Module {
     ///
     /// As [`save`](Self::save).
     fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
-        let mut tensors = BTreeMap::new();
-        let mut twice = None;
-        self.visit(At::root(), &mut |at, slot| {
-            if tensors.insert(at.path(), value(slot)).is_some() {
-                twice = Some(at.path());
-            }
-        });
+        let (mut tensors, mut aliases) = (BTreeMap::new(), BTreeMap::new());
+        let (mut known, mut twice) = (HashSet::new(), None);
+        for leaf in self.leaves().into_iter().filter(|leaf| leaf.role != Role::Constant) {
+            twice = twice.or_else(|| leaf.paths().find(|path| !known.insert((*path).to_owned())).map(str::to_owned));
+            tensors.insert(leaf.path.clone(), leaf.value());
+            aliases.extend(leaf.aliases.into_iter().map(|alias| (alias, leaf.path.clone())));
+        }
         async {
             if let Some(path) = twice {
                 bail!(
@@ -80,12 +82,14 @@ pub trait Checkpoint: Module {
                     "two parameters have the path `{path}`, so one of them would be lost; rename a field"
                 );
             }
-            format::write(tensors).await
+            format::write(tensors, aliases).await
         }
     }
 
     /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read, brain
     /// floats too, and rounded to the device's precision.
+    ///
+    /// What was tied when the file was saved is tied again: parameters that shared a tensor then share one afterwards.
     ///
     /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an error.
     ///
@@ -93,7 +97,8 @@ pub trait Checkpoint: Module {
     ///
     /// Nothing has changed when any of these is returned: [`Io`](ErrorKind::Io) if the file cannot be read;
     /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model, or
-    /// if shapes or element types differ, all of which are listed; and what the device meets.
+    /// if shapes or element types differ, all of which are listed, or if it has several values for what is tied in the
+    /// model; and what the device meets.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
@@ -106,85 +111,11 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load`](Self::load).
     fn load_safetensors(&mut self, bytes: &[u8]) -> Result<LoadReport> {
-        let file = format::parse(bytes)?;
-        let mut plan = LoadPlan::new(&file);
-        self.visit(At::root(), &mut |at, slot| plan.read(at.path(), &value(slot)));
-        let (mut tensors, report) = plan.finish()?;
-        let mut result = Ok(());
-        self.visit_mut(At::root(), &mut |at, slot| {
-            let Some(tensor) = tensors.remove(&at.path()) else { return };
-            let set = match slot {
-                SlotMut::Param(param) => param.set(tensor),
-                SlotMut::Buffer(buffer) => buffer.set(tensor),
-            };
-            if let (Ok(()), Err(error)) = (&result, set) {
-                result = Err(error.context(at.path()));
-            }
-        });
-        result.map(|()| report)
+        load::load(self, bytes)
     }
 }
 
 impl<M: Module + ?Sized> Checkpoint for M {}
-
-fn value(slot: Slot<'_>) -> Tensor {
-    match slot {
-        Slot::Param(param) => param.value(),
-        Slot::Buffer(buffer) => buffer.value(),
-    }
-}
-
-/// What a file gives to a model, all of it read and checked before anything is changed.
-struct LoadPlan<'a> {
-    file: &'a SafeTensors<'a>,
-    tensors: HashMap<String, Tensor>,
-    loaded: Vec<String>,
-    missing: Vec<String>,
-    mismatched: Vec<String>,
-    failed: Option<Error>,
-}
-
-impl<'a> LoadPlan<'a> {
-    fn new(file: &'a SafeTensors<'a>) -> Self {
-        let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
-        Self { file, tensors: HashMap::new(), loaded, missing, mismatched, failed: None }
-    }
-
-    /// Reads what will take the place of `current`.
-    fn read(&mut self, name: String, current: &Tensor) {
-        let Ok(stored) = self.file.tensor(&name) else {
-            self.missing.push(name);
-            return;
-        };
-        match format::read(&stored, current) {
-            Ok(tensor) => {
-                self.tensors.insert(name.clone(), tensor);
-                self.loaded.push(name);
-            }
-            Err(error) if error.kind() == ErrorKind::Checkpoint => {
-                self.mismatched.push(error.context(format_args!("`{name}`")).to_string());
-            }
-            Err(error) => self.failed = Some(error.context(name)),
-        }
-    }
-
-    fn finish(self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        if !self.mismatched.is_empty() {
-            bail!(Checkpoint, "the file is of another model; nothing was loaded:\n  {}", self.mismatched.join("\n  "));
-        }
-        let names = self.file.names().into_iter().map(str::to_owned);
-        let mut unexpected: Vec<_> = names.filter(|name| !self.tensors.contains_key(name)).collect();
-        unexpected.sort_unstable();
-        let report = LoadReport { loaded: self.loaded, missing: self.missing, unexpected };
-        if report.loaded.is_empty() && !report.missing.is_empty() {
-            return Err(report.difference().context("the file has no name in common with the model"));
-        }
-        Ok((self.tensors, report))
-    }
-}
 
 /// Writes a file beside `path`, then gives it that name.
 fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

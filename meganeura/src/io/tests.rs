@@ -1,9 +1,10 @@
 use meganeura_derive::Module;
-use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 
 use super::*;
-use crate::{Buffer, Device, Param, Precision, Shape};
+use crate::module::{At, Slot, SlotMut};
+use crate::{Buffer, Device, Param, Precision, Shape, Tensor};
 
 #[derive(Module)]
 struct Net {
@@ -223,4 +224,70 @@ fn two_leaves_under_one_path_are_not_saved_over_each_other() {
     let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
     let error = Clash(param(), param()).to_safetensors().unwrap_err();
     assert!(error.to_string().contains("`same`"), "{error}");
+}
+
+fn tied(value: f32) -> [Param; 3] {
+    let param = |value| Param::new(Tensor::full(&Device::cpu(), [2], value).unwrap());
+    let first = param(value);
+    [first.tied(), param(value + 1.0), first]
+}
+
+#[test]
+fn tied_tensors_are_stored_once_and_tied_again() {
+    let bytes = tied(1.0).to_safetensors().unwrap();
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().len(), 2);
+    let mut apart = tied(5.0).map(|param| Param::new(param.value()));
+    let report = apart.load_safetensors(&bytes).unwrap();
+    report.strict().unwrap();
+    assert_eq!(report.loaded, ["0", "1", "2"]);
+    assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
+    assert_eq!(apart.each_ref().map(|param| param.value().to_vec().unwrap()[0]), [1.0, 2.0, 1.0]);
+    // Into a model that is tied itself, its tensors are loaded once, and the bytes are the same again.
+    let mut again = tied(7.0);
+    assert_eq!(again.load_safetensors(&bytes).unwrap().loaded, ["0", "1"]);
+    assert_eq!(again.to_safetensors().unwrap(), bytes);
+}
+
+#[test]
+fn a_tie_holds_against_a_file_that_agrees_and_refuses_one_that_does_not() {
+    let mut model = tied(1.0);
+    let apart = |last: f32| {
+        let [a, b, _] = tied(3.0).map(|param| Param::new(param.value()));
+        [a, b, Param::new(Tensor::full(&Device::cpu(), [2], last).unwrap())].to_safetensors().unwrap()
+    };
+    model.load_safetensors(&apart(3.0)).unwrap().strict().unwrap();
+    assert!(model[0].is_tied_to(&model[2]));
+    let error = model.load_safetensors(&apart(4.0)).unwrap_err();
+    assert!(error.to_string().contains("`0` and `2` are tied in the model, but differ in the file"), "{error}");
+    assert_eq!(model[0].value().to_vec().unwrap(), [3.0; 2]);
+}
+
+#[test]
+fn ties_that_the_model_cannot_take_over_are_refused() {
+    let tensor = |value| Tensor::full(&Device::cpu(), [2], value).unwrap();
+    let mut net =
+        (Param::new(tensor(1.0)), Buffer::new(tensor(2.0)), Param::new(Tensor::zeros(&Device::cpu(), [3]).unwrap()));
+    let header = |alias: &str| {
+        let tensor = r#""0":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}"#;
+        with_header(&format!(r#"{{"__metadata__":{{"{alias}":"0","format":"pt","elsewhere":"0"}},{tensor}}}"#), 8)
+    };
+    for (alias, message) in [("1", "one is a parameter, the other a buffer"), ("2", "`2`: [2] in the file, [3]")] {
+        let error = net.load_safetensors(&header(alias)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Checkpoint);
+        assert!(error.to_string().contains(message), "{error}");
+        assert_eq!((net.0.value().to_vec().unwrap(), net.1.value().to_vec().unwrap()), (vec![1.0; 2], vec![2.0; 2]));
+    }
+    // What others note there is not in the way.
+    let report = net.load_safetensors(&header("3")).unwrap();
+    assert_eq!((report.loaded, report.missing.len()), (vec!["0".to_owned()], 2));
+}
+
+#[test]
+fn constants_are_not_saved() {
+    let tensor = || Tensor::full(&Device::cpu(), [2], 1.0).unwrap();
+    let mut net = (Param::new(tensor()), Buffer::constant(tensor()), Buffer::new(tensor()));
+    let bytes = net.to_safetensors().unwrap();
+    let report = net.load_safetensors(&bytes).unwrap();
+    report.strict().unwrap();
+    assert_eq!(report.loaded, ["0", "2"]);
 }

@@ -49,7 +49,7 @@ impl<'p> At<'p> {
         At { parent: Some(self), segment: Segment::Index(index), frozen: self.frozen }
     }
 
-    /// The same place, frozen: parameters from here down are not trained.
+    /// The same place, frozen: parameters from here down are not trained, unless thawed at run time.
     #[must_use]
     pub const fn frozen(self) -> Self {
         Self { frozen: true, ..self }

@@ -1,11 +1,12 @@
 //! Containers are modules if what they hold is one.
 //!
-//! Elements of sequences, arrays and tuples have their index as the path segment, entries of maps their key. `Option` and
-//! `Box` add no segment: a layer keeps its path when it becomes optional. A `HashMap` is visited in the order of its keys,
+//! Elements of sequences, arrays and tuples have their index as the path segment, entries of maps their key. `Option`,
+//! `Box` and `Arc` add no segment: a layer keeps its path when it becomes optional. A `HashMap` is visited in the order of its keys,
 //! so that the order of parameters never depends on the process.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::{At, Module, Slot, SlotMut};
 
@@ -80,6 +81,26 @@ impl<M: Module + ?Sized> Module for Box<M> {
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
         (**self).visit_mut(at, f);
+    }
+}
+
+/// One module in several places, or in several models: one set of parameters under several paths, trained and saved once.
+///
+/// A clone of the `Arc` is the same module. Parameters in it cannot be exchanged for others, as [`Param::tied`] would, but
+/// their values can be set.
+///
+/// [`Param::tied`]: crate::Param::tied
+impl<M: Module + ?Sized> Module for Arc<M> {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        (**self).visit(at, f);
+    }
+
+    fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
+        (**self).visit(at, &mut |at, slot| {
+            if let Some(slot) = slot.shared() {
+                f(at, slot);
+            }
+        });
     }
 }
 
@@ -197,12 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn option_and_box_add_no_segment() {
+    fn option_box_and_arc_add_no_segment() {
         assert_eq!(paths(Some(param())), [""]);
         assert_eq!(paths(None::<Param>), [] as [&str; 0]);
         assert_eq!(paths(Box::new(param())), [""]);
+        assert_eq!(paths(Arc::new(param())), [""]);
         assert_eq!(paths(vec![Some(param()), None, Some(param())]), ["0", "2"]);
         assert_eq!(paths(Box::new([param()]) as Box<dyn Module>), ["0"]);
+        assert_eq!(paths(Arc::new([param()]) as Arc<dyn Module>), ["0"]);
     }
 
     #[test]
@@ -217,6 +240,28 @@ mod tests {
     fn phantom_data_and_unit_hold_nothing() {
         assert_eq!(paths(PhantomData::<str>), [] as [&str; 0]);
         assert_eq!(paths(()), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn containers_nest_as_deep_as_one_likes() {
+        type Deep = HashMap<String, Vec<Option<Box<(Arc<[BTreeMap<String, VecDeque<Param>>; 2]>, Param)>>>>;
+        let map = |key: &str| BTreeMap::from([(key.to_owned(), VecDeque::from([param(), param()]))]);
+        let deep: Deep = HashMap::from([
+            ("b".to_owned(), vec![None, Some(Box::new((Arc::new([map("x"), map("y")]), param())))]),
+            ("a".to_owned(), vec![Some(Box::new((Arc::new([map("z"), BTreeMap::new()]), param())))]),
+        ]);
+        let a = ["a.0.0.0.z.0", "a.0.0.0.z.1", "a.0.1"];
+        let b = ["b.1.0.0.x.0", "b.1.0.0.x.1", "b.1.0.1.y.0", "b.1.0.1.y.1", "b.1.1"];
+        assert_eq!(paths(deep), [&a[..], &b].concat());
+    }
+
+    #[test]
+    fn a_shared_module_is_changed_through_any_of_its_holders() {
+        let shared = Arc::new([param()]);
+        let mut holders = (Arc::clone(&shared), shared);
+        let two = Tensor::full(&Device::cpu(), [1], 2.0).unwrap();
+        holders.1.visit_mut(At::root(), &mut |_, mut slot| slot.set(two.clone()).unwrap());
+        assert_eq!(holders.0[0].value().item().unwrap(), 2.0);
     }
 
     #[test]

@@ -1,75 +1,211 @@
 //! The ready-made walks over a module.
 
-use super::{At, Module, Slot, SlotMut, Summary};
-use crate::{Buffer, Device, Param, Result};
+use super::combine::{update, zip};
+use super::leaves::leaves;
+use super::select::Selection;
+use super::tie::tie;
+use super::{Counts, Leaf, Module, Summary};
+use crate::{Buffer, Device, Param, Result, Var};
 
 /// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
+///
+/// A tied tensor, shared by several places of the model, is one: it has one entry, under the first of its paths, and counts
+/// once.
 pub trait ModuleExt: Module {
+    /// Every parameter and buffer with its path, role and value, in the order of the visit.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let linear = Linear::new(3, 2).init(&Device::cpu(), Seed::new(1))?;
+    /// let state: Vec<(String, Tensor)> = linear.leaves().into_iter().map(|leaf| (leaf.path.clone(), leaf.value())).collect();
+    /// assert_eq!((&*state[0].0, state[0].1.shape()), ("weight", Shape::from([2, 3])));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    fn leaves(&self) -> Vec<Leaf<'_>> {
+        leaves(self)
+    }
+
     /// The parameters and their paths, in the order of the visit.
     fn named_parameters(&self) -> Vec<(String, &Param)> {
-        let mut parameters = Vec::new();
-        self.visit(At::root(), &mut |at, slot| {
-            if let Slot::Param(param) = slot {
-                parameters.push((at.path(), param));
-            }
-        });
-        parameters
+        leaves(self).into_iter().filter_map(|leaf| leaf.param().map(|param| (leaf.path, param))).collect()
     }
 
     /// The buffers and their paths, in the order of the visit.
     fn named_buffers(&self) -> Vec<(String, &Buffer)> {
-        let mut buffers = Vec::new();
-        self.visit(At::root(), &mut |at, slot| {
-            if let Slot::Buffer(buffer) = slot {
-                buffers.push((at.path(), buffer));
-            }
-        });
-        buffers
+        leaves(self).into_iter().filter_map(|leaf| leaf.buffer().map(|buffer| (leaf.path, buffer))).collect()
     }
 
-    /// How many numbers are trained, frozen ones included. Buffers are not parameters.
+    /// How many numbers are parameters, frozen ones included. Buffers are not parameters.
     fn parameter_count(&self) -> usize {
-        let mut count = 0;
-        self.visit(At::root(), &mut |_, slot| {
-            if let Slot::Param(param) = slot {
-                count += param.shape().elements();
-            }
-        });
-        count
+        self.counts().parameters()
     }
 
-    /// Tells every parameter and buffer its path, for messages and saved files to call it by.
+    /// How many numbers are trained, how many are frozen, and how many are in buffers.
+    fn counts(&self) -> Counts {
+        Counts::of(&leaves(self))
+    }
+
+    /// Tells every parameter and buffer its path, for messages and saved files to call it by, and whether the model's struct
+    /// has it frozen, for the backward pass to stop there.
     ///
     /// The generated `init` has done so. Call it on a model that was put together by hand.
     fn name_parameters(&self) {
-        self.visit(At::root(), &mut |at, slot| match slot {
-            Slot::Param(param) => param.set_path(&at.path()),
-            Slot::Buffer(buffer) => buffer.set_path(&at.path()),
-        });
+        leaves(self).iter().for_each(Leaf::name);
+    }
+
+    /// Stops training the parameters whose paths match: no gradient is computed for them, and where nothing below is trained,
+    /// the backward pass ends.
+    ///
+    /// In a pattern `*` stands for any characters of a segment, `**` for any number of segments: `encoder.**`, `**.bias`,
+    /// `blocks.*.conv.weight`. What is said last holds, also against `#[module(frozen)]`.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let mut net = [Linear::new(4, 8), Linear::new(8, 2)].init(&device, Seed::new(1))?;
+    /// net.freeze("**")?;
+    /// net.thaw("1.*")?;
+    /// assert_eq!((net.counts().frozen, net.counts().trained), (40, 18));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the pattern matches no parameter; the message names paths that come near it.
+    fn freeze(&mut self, pattern: &str) -> Result<()> {
+        set_frozen(self, &Selection::Pattern(pattern.to_owned()), true)
+    }
+
+    /// As [`freeze`](Self::freeze), for the parameters that `rule` accepts, given each of their paths.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such parameter.
+    fn freeze_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
+        set_frozen(self, &Selection::Rule(Box::new(rule)), true)
+    }
+
+    /// Trains the parameters whose paths match from the next step on; see [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    ///
+    /// As [`freeze`](Self::freeze).
+    fn thaw(&mut self, pattern: &str) -> Result<()> {
+        set_frozen(self, &Selection::Pattern(pattern.to_owned()), false)
+    }
+
+    /// As [`thaw`](Self::thaw), for the parameters that `rule` accepts, given each of their paths.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such parameter.
+    fn thaw_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
+        set_frozen(self, &Selection::Rule(Box::new(rule)), false)
     }
 
     /// Moves every parameter and buffer to `device`.
     ///
     /// # Errors
     ///
-    /// The first tensor that cannot be moved. Those visited before it have been moved, those after it have not.
+    /// The first tensor that cannot be moved; nothing has been moved then.
     fn to_device(&mut self, device: &Device) -> Result<()> {
-        let mut result = Ok(());
-        self.visit_mut(At::root(), &mut |_, slot| {
-            if result.is_ok() {
-                result = match slot {
-                    SlotMut::Param(param) => param.to_device(device),
-                    SlotMut::Buffer(buffer) => buffer.to_device(device),
-                };
-            }
-        });
-        result
+        let leaves = leaves(self);
+        let moved = leaves.iter().map(|leaf| leaf.value().to_device(device)).collect::<Result<Vec<_>>>()?;
+        leaves.iter().zip(moved).for_each(|(leaf, value)| leaf.cell().set(value));
+        Ok(())
     }
 
-    /// The tree of parameters and buffers, with their shapes, to be printed.
+    /// Replaces every parameter and buffer by what `f` makes of it, all in one run on the device. Constants and buffers of
+    /// integers stay.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let mut linear = Linear::new(3, 2).init(&Device::cpu(), Seed::new(1))?;
+    /// linear.map(|leaf, x| if leaf.path == "bias" { x * 0.0 } else { x.clamp(-0.1, 0.1) })?;
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a new value has another type, or what went wrong while recording it, with the path; nothing has changed then.
+    fn map(&mut self, mut f: impl FnMut(&Leaf<'_>, &Var) -> Var) -> Result<()> {
+        update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x))
+    }
+
+    /// The parameters and buffers of two models, pair by pair: what differs, and by how much.
+    ///
+    /// # Errors
+    ///
+    /// If the models differ in structure: an `Option` that is there in one only, another variant of an enum, another shape or
+    /// role, a tie that `other` does not have. The message names the path.
+    fn zip<'a>(&'a self, other: &'a Self) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
+        zip(self, other)
+    }
+
+    /// Replaces every parameter and buffer by what `f` makes of it and of that of the other model, which stays, all in one
+    /// run on the device: averages of models, moving or not.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let net = Linear::new(3, 2).init(&Device::cpu(), Seed::new(1))?;
+    /// let mut average = net.clone();
+    /// // After each step of training:
+    /// average.zip_with(&net, |_, average, new| average * 0.999 + new * 0.001)?;
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`zip`](Self::zip) and [`map`](Self::map), and if the models are on different devices.
+    fn zip_with(&mut self, other: &Self, mut f: impl FnMut(&Leaf<'_>, &Var, &Var) -> Var) -> Result<()> {
+        let pairs = zip(self, other)?.into_iter().map(|(leaf, partner)| (leaf, Some(partner)));
+        update(pairs, |leaf, x, partner| f(leaf, x, partner.expect("a pair")))
+    }
+
+    /// Takes over the values of another model. Both keep their devices, precisions and ties.
+    ///
+    /// # Errors
+    ///
+    /// As [`zip`](Self::zip), or what the devices meet; nothing has changed then.
+    fn copy_from(&mut self, other: &Self) -> Result<()> {
+        let pairs = zip(self, other)?;
+        let copy = |(leaf, partner): &(Leaf<'_>, Leaf<'_>)| partner.value().to_device(leaf.value().device());
+        let values = pairs.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        pairs.iter().zip(values).for_each(|((leaf, _), value)| leaf.cell().set(value));
+        Ok(())
+    }
+
+    /// Ties what is tied in `other`: parameters that share a tensor there share one here, that of the first path. A clone
+    /// has a copy for each path, so this is for clones.
+    ///
+    /// # Errors
+    ///
+    /// If types differ, or parameters are in different modules shared by `Arc`; nothing has changed then.
+    fn tie_like(&mut self, other: &Self) -> Result<()> {
+        let groups: Vec<_> = leaves(other)
+            .into_iter()
+            .filter(|leaf| !leaf.aliases.is_empty())
+            .map(|leaf| leaf.paths().map(str::to_owned).collect())
+            .collect();
+        tie(self, &groups)
+    }
+
+    /// The tree of parameters and buffers, with their types and sizes, to be printed.
     fn summary(&self) -> Summary {
         Summary::of(self)
     }
+}
+
+fn set_frozen<M: Module + ?Sized>(module: &M, selection: &Selection<'_>, frozen: bool) -> Result<()> {
+    let leaves = leaves(module);
+    for index in selection.among(&leaves)? {
+        leaves[index].cell().set_frozen(frozen);
+    }
+    Ok(())
 }
 
 impl<M: Module + ?Sized> ModuleExt for M {}
@@ -78,6 +214,7 @@ impl<M: Module + ?Sized> ModuleExt for M {}
 mod tests {
     use super::*;
     use crate::Tensor;
+    use crate::module::Role;
 
     type Net = (Param, Vec<(Param, Buffer)>);
 
@@ -114,6 +251,35 @@ mod tests {
         let net: Box<dyn Module> = Box::new(net());
         assert_eq!(net.parameter_count(), 10);
         assert_eq!(paths(net.named_parameters()), ["0", "1.0.0"]);
+    }
+
+    #[test]
+    fn what_is_frozen_is_counted_apart() {
+        let mut net = net();
+        net.freeze("1.**").unwrap();
+        assert_eq!(net.counts(), Counts { trained: 6, frozen: 4, buffers: 25 });
+        net.thaw_where(|_, param| param.shape().rank() == 2).unwrap();
+        net.freeze_where(|path, _| path == "0").unwrap();
+        assert_eq!(net.counts(), Counts { trained: 4, frozen: 6, buffers: 25 });
+        let roles: Vec<_> = net.leaves().into_iter().map(|leaf| (leaf.path, leaf.role)).collect();
+        let expected = [("0", Role::Frozen), ("1.0.0", Role::Trained), ("1.0.1", Role::Buffer)];
+        assert_eq!(roles, expected.map(|(path, role)| (path.to_owned(), role)));
+        assert!(net.freeze("1.0.1").unwrap_err().to_string().contains("near it are `1.0.0`, `0`"));
+        // A copy is frozen where its original is.
+        assert!(net.0.clone().is_frozen() && !net.1[0].0.clone().is_frozen());
+    }
+
+    #[test]
+    fn tied_parameters_are_one() {
+        let (w, b) = net().1.remove(0);
+        let net = [(w.tied(), b.tied()), (w, b)];
+        assert_eq!(net.counts(), Counts { trained: 4, frozen: 0, buffers: 25 });
+        assert_eq!(
+            (paths(net.named_parameters()), paths(net.named_buffers())),
+            (vec!["0.0".into()], vec!["0.1".into()])
+        );
+        let aliases: Vec<_> = net.leaves().into_iter().map(|leaf| leaf.aliases).collect();
+        assert_eq!(aliases, [["1.0"], ["1.1"]]);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::{Module, ModuleExt, Seed};
 use crate::{Device, Result};
 
 /// A module not yet built: the sizes and options of a layer, such as `Conv2d::new(1, 32, 3).padding(1)`.
 ///
-/// What `#[module(init = …)]` takes. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box` or map of builders builds the same
+/// What `#[module(init = …)]` takes. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box`, `Arc` or map of builders builds the same
 /// container of modules; each element gets a seed of its own. Implement it for the settings of your own modules, to be able
 /// to write them there too:
 ///
@@ -56,7 +57,7 @@ pub trait Init {
 /// A module that can be built without being told anything.
 ///
 /// `#[derive(Module)]` implements it where every field has an `init`, and the bare `#[module(init)]` asks for it.
-/// Arrays, tuples and boxes of such modules can be built the same way.
+/// Arrays, tuples, `Box` and `Arc` of such modules can be built the same way.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be built without being told how",
     label = "the bare `init` cannot build this type",
@@ -160,6 +161,14 @@ impl<I: Init> Init for Box<I> {
     }
 }
 
+impl<I: Init + Clone> Init for Arc<I> {
+    type Output = Arc<I::Output>;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        Self::unwrap_or_clone(self).init(device, seed).map(Arc::new)
+    }
+}
+
 impl<I: Init> Init for BTreeMap<String, I> {
     type Output = BTreeMap<String, I::Output>;
 
@@ -198,6 +207,12 @@ impl<M: FromSeed, const N: usize> FromSeed for [M; N] {
 impl<M: FromSeed> FromSeed for Box<M> {
     fn from_seed(device: &Device, seed: Seed) -> Result<Self> {
         M::from_seed(device, seed).map(Box::new)
+    }
+}
+
+impl<M: FromSeed> FromSeed for Arc<M> {
+    fn from_seed(device: &Device, seed: Seed) -> Result<Self> {
+        M::from_seed(device, seed).map(Self::new)
     }
 }
 
@@ -325,10 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn option_and_box_pass_the_seed_on() {
+    fn option_box_and_arc_pass_the_seed_on() {
         assert_eq!(init(Some(Echo)), Some(Seeded(SEED)));
         assert_eq!(init(None::<Echo>), None);
         assert_eq!(init(Box::new(Echo)), Box::new(Seeded(SEED)));
+        assert_eq!(init(Arc::new(Echo)), Arc::new(Seeded(SEED)));
     }
 
     #[test]

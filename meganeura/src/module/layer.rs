@@ -1,13 +1,18 @@
 //! Layers: modules that turn one value into one value.
 
-use super::Module;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Module, fmt_module};
 use crate::Var;
 
 /// A module that turns one value into one value, so that it can be chained.
 ///
-/// A `Vec`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec` passes its input on.
-/// `Box<dyn Layer>` holds any. `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out
-/// the whole branch" is the model's to say.
+/// A `Vec`, `VecDeque`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec` passes its
+/// input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any, so that a `Vec` of them is a chain put together at run time.
+/// `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out the whole branch" is the
+/// model's to say.
 ///
 /// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order; `residual = shortcut` says of an
 /// `Option` that it is beside them. A module with another
@@ -24,7 +29,20 @@ pub trait Layer: Module {
     fn forward(&self, x: &Var) -> Var;
 }
 
+/// What it holds is not known, so that it shows what can be counted: `dyn Layer (20 parameters)`.
+impl fmt::Debug for dyn Layer + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt_module(self, f)
+    }
+}
+
 impl<L: Layer> Layer for Vec<L> {
+    fn forward(&self, x: &Var) -> Var {
+        chain(self, x)
+    }
+}
+
+impl<L: Layer> Layer for VecDeque<L> {
     fn forward(&self, x: &Var) -> Var {
         chain(self, x)
     }
@@ -36,6 +54,12 @@ impl<L: Layer, const N: usize> Layer for [L; N] {
     }
 }
 
+impl<L: Layer + ?Sized> Layer for Arc<L> {
+    fn forward(&self, x: &Var) -> Var {
+        (**self).forward(x)
+    }
+}
+
 impl<L: Layer + ?Sized> Layer for Box<L> {
     fn forward(&self, x: &Var) -> Var {
         (**self).forward(x)
@@ -44,7 +68,7 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
 
 // A loop, not a fold: a closure would hide the caller's line from the layers.
 #[track_caller]
-fn chain<L: Layer>(layers: &[L], x: &Var) -> Var {
+fn chain<'a, L: Layer + 'a>(layers: impl IntoIterator<Item = &'a L>, x: &Var) -> Var {
     let mut x = x.clone();
     for layer in layers {
         x = layer.forward(&x);

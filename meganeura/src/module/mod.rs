@@ -8,29 +8,41 @@
 //! | to | there is |
 //! |---|---|
 //! | walk the parameters of a model | [`Module`], derived; its ready-made walks in [`ModuleExt`] |
+//! | list them, each once, with its role | [`ModuleExt::leaves`], which gives a [`Leaf`] for each |
 //! | know where in the model a walk is | [`At`] |
 //! | chain modules that turn one value into one value | [`Layer`] |
 //! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] and [`FromConfig`] for a derived struct, [`Seed`] |
 //! | print a model | [`Summary`] |
+//! | freeze, tie, average, copy | [`ModuleExt`] |
 //!
 //! Nothing here knows a particular layer, an optimizer or a file format.
 
 mod apply;
 mod at;
+mod combine;
 mod containers;
 mod ext;
 mod init;
 mod layer;
+mod leaves;
 mod seed;
+mod select;
 mod skip;
+mod slot;
 mod summary;
+mod tie;
 
 pub use at::At;
 pub use ext::ModuleExt;
 pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
+pub use leaves::{Counts, Leaf, Role};
 pub use seed::Seed;
+pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
+
+pub(crate) use select::Selection;
+pub(crate) use tie::tie;
 
 #[doc(hidden)]
 pub use apply::{Shortcut, add_residual, apply, apply_layer};
@@ -58,11 +70,11 @@ use crate::{Buffer, Param};
 /// }
 /// ```
 ///
-/// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box` and maps from `String` are
-/// modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`.
+/// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box`, `Arc` and maps from `String`
+/// are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`.
 ///
 /// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two leaves
-/// may share a path.
+/// may share a path. An enum hands out its [variant](Slot::Variant) too, in `visit` alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module: its parameters cannot be visited",
     label = "not a module",
@@ -70,29 +82,11 @@ use crate::{Buffer, Param};
     note = "if it has none, put `#[module(skip)]` on the field"
 )]
 pub trait Module {
-    /// Hands every parameter and buffer to `f`, with its place below `at`.
+    /// Hands every parameter and buffer to `f`, with its place below `at`, and of every enum the variant that is there.
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>));
 
     /// Hands every parameter and buffer to `f` to be changed, with its place below `at`.
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>));
-}
-
-/// A leaf of a module: a tensor and the role it has.
-#[derive(Debug, Clone, Copy)]
-pub enum Slot<'a> {
-    /// Trained by the optimizer.
-    Param(&'a Param),
-    /// Saved with the model, but not trained: running statistics, tables.
-    Buffer(&'a Buffer),
-}
-
-/// A leaf of a module, to be changed: a tensor and the role it has.
-#[derive(Debug)]
-pub enum SlotMut<'a> {
-    /// Trained by the optimizer.
-    Param(&'a mut Param),
-    /// Saved with the model, but not trained: running statistics, tables.
-    Buffer(&'a mut Buffer),
 }
 
 impl Module for Param {
@@ -101,7 +95,7 @@ impl Module for Param {
     }
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
-        f(at, SlotMut::Param(self));
+        f(at, SlotMut::Param(LeafMut::own(self)));
     }
 }
 
@@ -111,6 +105,6 @@ impl Module for Buffer {
     }
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
-        f(at, SlotMut::Buffer(self));
+        f(at, SlotMut::Buffer(LeafMut::own(self)));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::{At, Module, Slot, SlotMut};
 use crate::{Buffer, Param, Tensor};
@@ -89,8 +90,8 @@ macro_rules! leaves {
     };
 }
 
-leaves!(Param, Option<Param>, Box<Param>, Vec<Param>, VecDeque<Param>);
-leaves!(Buffer, Option<Buffer>, Box<Buffer>, Vec<Buffer>, VecDeque<Buffer>);
+leaves!(Param, Option<Param>, Arc<Param>, Box<Param>, Vec<Param>, VecDeque<Param>);
+leaves!(Buffer, Option<Buffer>, Arc<Buffer>, Box<Buffer>, Vec<Buffer>, VecDeque<Buffer>);
 
 /// Compiles if the content may be skipped.
 #[doc(hidden)]

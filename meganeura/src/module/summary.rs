@@ -1,23 +1,30 @@
 //! A model, printed.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use super::{At, Module, Slot};
+use super::leaves::leaves;
+use super::{At, Module, Role, Slot};
+use crate::TensorType;
 
-/// The tree of a module's parameters and buffers. `{}` prints it:
+/// The tree of a module's parameters and buffers. `{}` prints it, with the types, how many numbers are parameters, and the
+/// bytes that all of it takes:
 ///
 /// ```text
-/// Digits (20,874 parameters)
-/// ├─ stem                         320
-/// │  ├─ weight  [32, 1, 3, 3]     288
-/// │  └─ bias    [32]               32
-/// ├─ norm                          64
-/// │  ├─ weight  [32]               32
-/// │  └─ bias    [32]               32
-/// └─ head                      20,490
-///    ├─ weight  [10, 2048]     20,480
-///    └─ bias    [10]               10
+/// Digits (20,874 parameters, 81.5 KiB)
+/// ├─ stem                            320   1,280 B
+/// │  ├─ weight  f32[32, 1, 3, 3]     288   1,152 B
+/// │  └─ bias    f32[32]               32     128 B
+/// ├─ norm                             64     256 B
+/// │  ├─ weight  f32[32]               32     128 B
+/// │  └─ bias    f32[32]               32     128 B
+/// └─ head                         20,490  80.0 KiB
+///    ├─ weight  f32[10, 2048]     20,480  80.0 KiB
+///    └─ bias    f32[10]               10      40 B
 /// ```
+///
+/// Frozen parameters and buffers are marked, an enum is followed by the variant that is there, and where a tied tensor stands
+/// again there is the path under which it counts.
 #[derive(Debug, Clone)]
 pub struct Summary {
     root: Node,
@@ -26,57 +33,65 @@ pub struct Summary {
 #[derive(Debug, Clone)]
 struct Node {
     name: String,
-    leaf: Option<Leaf>,
+    variant: Option<&'static str>,
+    leaf: Option<Printed>,
     children: Vec<Node>,
 }
 
 #[derive(Debug, Clone)]
-struct Leaf {
-    role: Role,
-    shape: String,
-    elements: usize,
+enum Printed {
+    Leaf(TensorType, Role),
+    /// Counted and shown at this path.
+    Tied(TensorType, String),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Trained,
-    Frozen,
-    Buffer,
+/// What a node and all below it come to.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    parameters: usize,
+    frozen: usize,
+    bytes: usize,
 }
 
 impl Summary {
     pub(super) fn of<M: Module + ?Sized>(module: &M) -> Self {
+        let leaves: HashMap<_, _> = leaves(module).into_iter().map(|leaf| (leaf.cell().id(), leaf)).collect();
         let mut root = Node::new(without_paths(std::any::type_name::<M>()));
         module.visit(At::root(), &mut |at, slot| {
-            let (role, shape) = match slot {
-                Slot::Param(param) if at.is_frozen() => (Role::Frozen, param.shape()),
-                Slot::Param(param) => (Role::Trained, param.shape()),
-                Slot::Buffer(buffer) => (Role::Buffer, buffer.shape()),
-            };
-            root.descend(at.segments()).leaf =
-                Some(Leaf { role, shape: shape.to_string(), elements: shape.elements() });
+            let node = root.descend(at.segments());
+            match slot {
+                Slot::Variant(variant) => node.variant = Some(variant),
+                Slot::Param(_) | Slot::Buffer(_) => {
+                    let leaf = slot.cell().map(|cell| &leaves[&cell.id()]).expect("a tensor");
+                    let is_first = leaf.path == at.path();
+                    node.leaf = Some(match is_first {
+                        true => Printed::Leaf(leaf.ty(), leaf.role),
+                        false => Printed::Tied(leaf.ty(), leaf.path.clone()),
+                    });
+                }
+            }
         });
         Self { root }
     }
 
-    /// One line: `Digits (20,874 parameters)`.
-    fn headline(&self) -> String {
-        let parameters = self.root.parameters();
+    /// One line: `Digits (20,874 parameters)`, and what else there is to say.
+    fn headline(&self, more: &str) -> String {
+        let Total { parameters, frozen, .. } = self.root.total();
         let noun = if parameters == 1 { "parameter" } else { "parameters" };
-        let frozen = match self.root.count(|role| role == Role::Frozen) {
+        let frozen = match frozen {
             0 => String::new(),
             frozen => format!(", {} frozen", thousands(frozen)),
         };
-        format!("{} ({} {noun}{frozen})", self.root.name, thousands(parameters))
+        format!("{} ({} {noun}{frozen}{more})", self.root.label(), thousands(parameters))
     }
 
-    /// The lines below the headline, as columns: the branches and the name; the shape; the count; the role.
-    fn rows(&self) -> Vec<[String; 4]> {
-        fn add(node: &Node, indent: &str, rows: &mut Vec<[String; 4]>) {
+    /// The lines below the headline, as columns: the branches and the name; the type; the count; the bytes; the role.
+    fn rows(&self) -> Vec<[String; 5]> {
+        fn add(node: &Node, indent: &str, rows: &mut Vec<[String; 5]>) {
             for (index, child) in node.children.iter().enumerate() {
                 let (branch, below) =
                     if index + 1 < node.children.len() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
-                rows.push(child.row(format!("{indent}{branch}{}", child.name)));
+                rows.push(child.row(format!("{indent}{branch}{}", child.label())));
                 add(child, &format!("{indent}{below}"), rows);
             }
         }
@@ -88,12 +103,12 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.headline())?;
+        f.write_str(&self.headline(&format!(", {}", bytes(self.root.total().bytes))))?;
         let rows = self.rows();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let (names, shapes, counts) = (width(0), width(1), width(2));
-        for [name, shape, count, role] in &rows {
-            let line = format!("{name:names$}  {shape:shapes$}  {count:>counts$}  {role}");
+        let (names, types, counts, sizes) = (width(0), width(1), width(2), width(3));
+        for [name, ty, count, size, role] in &rows {
+            let line = format!("{name:names$}  {ty:types$}  {count:>counts$}  {size:>sizes$}  {role}");
             write!(f, "\n{}", line.trim_end())?;
         }
         Ok(())
@@ -104,12 +119,12 @@ impl fmt::Display for Summary {
 #[doc(hidden)]
 pub fn fmt_module<M: Module + ?Sized>(module: &M, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let summary = Summary::of(module);
-    if f.alternate() { fmt::Display::fmt(&summary, f) } else { f.pad(&summary.headline()) }
+    if f.alternate() { fmt::Display::fmt(&summary, f) } else { f.pad(&summary.headline("")) }
 }
 
 impl Node {
     fn new(name: String) -> Self {
-        Self { name, leaf: None, children: Vec::new() }
+        Self { name, variant: None, leaf: None, children: Vec::new() }
     }
 
     /// The node at the end of `segments`, made if it is not there.
@@ -123,30 +138,47 @@ impl Node {
         })
     }
 
-    fn parameters(&self) -> usize {
-        self.count(|role| role != Role::Buffer)
+    fn label(&self) -> String {
+        self.variant.map_or_else(|| self.name.clone(), |variant| format!("{}: {variant}", self.name))
     }
 
-    fn count(&self, counted: fn(Role) -> bool) -> usize {
-        let here = self.leaf.as_ref().filter(|leaf| counted(leaf.role)).map_or(0, |leaf| leaf.elements);
-        here + self.children.iter().map(|child| child.count(counted)).sum::<usize>()
+    fn total(&self) -> Total {
+        let here = match self.leaf {
+            Some(Printed::Leaf(ty, role)) => {
+                let count_if = |counted: bool| if counted { ty.shape.elements() } else { 0 };
+                Total {
+                    parameters: count_if(matches!(role, Role::Trained | Role::Frozen)),
+                    frozen: count_if(role == Role::Frozen),
+                    bytes: ty.bytes(),
+                }
+            }
+            Some(Printed::Tied(..)) | None => Total::default(),
+        };
+        self.children.iter().map(Self::total).fold(here, |a, b| Total {
+            parameters: a.parameters + b.parameters,
+            frozen: a.frozen + b.frozen,
+            bytes: a.bytes + b.bytes,
+        })
     }
 
-    fn row(&self, name: String) -> [String; 4] {
-        let (shape, role) = match &self.leaf {
-            None => (String::new(), ""),
-            Some(leaf) => {
-                let role = match leaf.role {
+    fn row(&self, name: String) -> [String; 5] {
+        let (ty, role) = match &self.leaf {
+            None => (String::new(), String::new()),
+            Some(Printed::Tied(ty, path)) => (ty.to_string(), format!("= {path}")),
+            Some(Printed::Leaf(ty, role)) => {
+                let role = match role {
                     Role::Trained => "",
                     Role::Frozen => "frozen",
                     Role::Buffer => "buffer",
+                    Role::Constant => "constant",
                 };
-                (leaf.shape.clone(), role)
+                (ty.to_string(), role.to_owned())
             }
         };
         // A buffer's elements are not parameters, and would not add up.
-        let count = Some(self.parameters()).filter(|&count| count > 0).map(thousands).unwrap_or_default();
-        [name, shape, count, role.to_owned()]
+        let Total { parameters, bytes: size, .. } = self.total();
+        let unless_zero = |n: usize, text: fn(usize) -> String| if n == 0 { String::new() } else { text(n) };
+        [name, ty, unless_zero(parameters, thousands), unless_zero(size, bytes), role]
     }
 }
 
@@ -161,6 +193,18 @@ fn thousands(n: usize) -> String {
         out.push(digit);
     }
     out
+}
+
+/// `2048` as `2,048 B`, ten thousand and more as `9.8 KiB`.
+fn bytes(n: usize) -> String {
+    if n < 10_000 {
+        return format!("{} B", thousands(n));
+    }
+    let (mut size, mut unit) = (n as f64 / 1024.0, 0);
+    while size >= 1000.0 && unit < 3 {
+        (size, unit) = (size / 1024.0, unit + 1);
+    }
+    format!("{size:.1} {}", ["KiB", "MiB", "GiB", "TiB"][unit])
 }
 
 /// `alloc::vec::Vec<net::Block>` as `Vec<Block>`.
@@ -223,13 +267,13 @@ mod tests {
     #[test]
     fn a_model_as_a_tree() {
         let expected = "\
-Net (1,049,472 parameters, 896 frozen)
-├─ stem                       896
-│  ├─ 0  [32, 3, 3, 3]        864  frozen
-│  └─ 1  [32]                  32  frozen
-└─ norm                 1,048,576
-   ├─ 0  [4096, 256]    1,048,576
-   └─ 1  [1]                       buffer";
+Net (1,049,472 parameters, 896 frozen, 4.0 MiB)
+├─ stem                          896  3,584 B
+│  ├─ 0  f32[32, 3, 3, 3]        864  3,456 B  frozen
+│  └─ 1  f32[32]                  32    128 B  frozen
+└─ norm                    1,048,576  4.0 MiB
+   ├─ 0  f32[4096, 256]    1,048,576  4.0 MiB
+   └─ 1  f32[1]                           4 B  buffer";
         assert_eq!(format!("{:#}", net()), expected);
         assert_eq!(Summary::of(&net()).to_string(), expected);
     }
@@ -237,8 +281,54 @@ Net (1,049,472 parameters, 896 frozen)
     #[test]
     fn a_leaf_alone_and_nothing_at_all() {
         let bias = Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
-        assert_eq!(Summary::of(&bias).to_string(), "Param (1 parameter)");
-        assert_eq!(Summary::of(&Vec::<Param>::new()).to_string(), "Vec<Param> (0 parameters)");
+        assert_eq!(Summary::of(&bias).to_string(), "Param (1 parameter, 4 B)");
+        assert_eq!(Summary::of(&Vec::<Param>::new()).to_string(), "Vec<Param> (0 parameters, 0 B)");
+    }
+
+    enum Norm {
+        Affine(Param, Param),
+    }
+
+    impl Module for Norm {
+        fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+            f(at, Slot::Variant("Affine"));
+            let Self::Affine(scale, shift) = self;
+            scale.visit(at.index(0), f);
+            shift.visit(at.index(1), f);
+        }
+
+        fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
+    }
+
+    #[test]
+    fn ties_variants_and_constants_show() {
+        let zeros = || Tensor::zeros(&Device::cpu(), [2]).unwrap();
+        let (w, table) = (Param::new(zeros()), Buffer::constant(zeros()));
+        let net = vec![
+            (Norm::Affine(w.tied(), Param::new(zeros())), table),
+            (Norm::Affine(w.tied(), w), Buffer::new(zeros())),
+        ];
+        let expected = "\
+Vec<(Norm, Buffer)> (4 parameters, 32 B)
+├─ 0                     4  24 B
+│  ├─ 0: Affine          4  16 B
+│  │  ├─ 0       f32[2]  2   8 B
+│  │  └─ 1       f32[2]  2   8 B
+│  └─ 1          f32[2]      8 B  constant
+└─ 1                         8 B
+   ├─ 0: Affine
+   │  ├─ 0       f32[2]           = 0.0.0
+   │  └─ 1       f32[2]           = 0.0.0
+   └─ 1          f32[2]      8 B  buffer";
+        let shown = Summary::of(&net).to_string();
+        assert_eq!(shown, expected, "\n{shown}");
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        let cases =
+            [(0, "0 B"), (9_999, "9,999 B"), (10_240, "10.0 KiB"), (1_023_999, "1000.0 KiB"), (5 << 30, "5.0 GiB")];
+        assert_eq!(cases.map(|(n, _)| bytes(n)), cases.map(|(_, text)| text.to_owned()));
     }
 
     #[test]

@@ -44,3 +44,43 @@ pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
 pub use pair::IntoPair;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Device, Init, Layer, ModuleExt, Seed, Tape, Tensor};
+
+    /// As a layer of any type.
+    fn boxed<I: Init<Output: Layer + 'static>>(builder: I) -> Box<dyn Layer> {
+        Box::new(builder.init(&Device::cpu(), Seed::new(1)).unwrap())
+    }
+
+    #[test]
+    fn every_layer_stands_in_a_chain_put_together_at_run_time() {
+        let activations = VecDeque::from([boxed(Relu), boxed(Gelu), boxed(GeluTanh), boxed(Silu), boxed(Sigmoid)]);
+        let shared: Arc<dyn Layer> = Arc::new(Linear::new(4, 4).init(&Device::cpu(), Seed::new(1)).unwrap());
+        let chain: Vec<Box<dyn Layer>> = vec![
+            boxed(Conv2d::new(1, 2, 3).padding(1)),
+            boxed(GroupNorm::new(1, 2)),
+            Box::new(activations),
+            boxed(MaxPool2d::new(2)),
+            boxed(ConvTranspose2d::new(2, 1, 2).stride(2)),
+            boxed((InstanceNorm2d::new(1), [LeakyRelu { slope: 0.1 }, LeakyRelu { slope: 0.2 }])),
+            boxed(AvgPool2d::new(2)),
+            boxed((Flatten, Elu { alpha: 1.0 })),
+            Box::new(Arc::clone(&shared)),
+            boxed((LayerNorm::new([4]), Tanh, Softplus, Dropout::new(0.5))),
+            Box::new(shared),
+        ];
+        let device = Device::cpu();
+        let x = Tape::new(&device).input(&Tensor::full(&device, [3, 1, 4, 4], 1.0).unwrap());
+        assert_eq!(chain.forward(&x).to_tensor().unwrap().shape().dims(), [3, 4]);
+        assert_eq!(format!("{:?}", chain[8]), "dyn Layer (20 parameters)");
+        let paths: Vec<_> = chain.named_parameters().into_iter().map(|(path, _)| path).collect();
+        let expected = ["0.weight", "0.bias", "1.weight", "1.bias", "4.weight", "4.bias", "8.weight", "8.bias"];
+        assert_eq!(paths, [&expected[..], &["9.0.weight", "9.0.bias"]].concat());
+    }
+}

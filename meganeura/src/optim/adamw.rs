@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::Optimizer;
+use super::group::Settings;
 use super::step::{Given, Stepper};
+use super::{Group, Optimizer};
 use crate::error::bail;
 use crate::module::Module;
 use crate::{Grads, Result, Var};
@@ -66,6 +67,13 @@ impl AdamW {
         self
     }
 
+    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last one
+    /// that says something holds.
+    pub fn group(mut self, group: Group) -> Self {
+        self.stepper.groups.push(group);
+        self
+    }
+
     fn check(&self) -> Result<()> {
         let Self { lr, betas, eps, weight_decay, .. } = *self;
         if !lr.is_finite() || lr < 0.0 {
@@ -87,27 +95,30 @@ impl AdamW {
         self.check()?;
         let tape = grads.tape();
         let Self { lr, betas: (beta1, beta2), weight_decay, .. } = *self;
-        let kept = tape.scalar(1.0 - lr * weight_decay);
         let fresh1 = tape.scalar(1.0 - beta1);
         let (old2, fresh2) = (tape.scalar(beta2), tape.scalar(1.0 - beta2));
         let eps = tape.scalar(self.eps);
-        let mut corrected = HashMap::new();
-        self.stepper.step(module, grads, loss, |Given { w, dw, state: [m, v], t }| {
-            let corrected = corrected.entry(t).or_insert_with(|| Corrected {
-                lr: tape.scalar(lr / (1.0 - beta1.powf(t as f64))),
+        let default = Settings { lr, weight_decay };
+        let mut factors = HashMap::new();
+        self.stepper.step(module, grads, loss, default, |Given { w, dw, state: [m, v], t, class, settings }| {
+            let Settings { lr, weight_decay } = settings;
+            let Factors { kept, corrected_lr, root_scale } = factors.entry((class, t)).or_insert_with(|| Factors {
+                kept: tape.scalar(1.0 - lr * weight_decay),
+                corrected_lr: tape.scalar(lr / (1.0 - beta1.powf(t as f64))),
                 root_scale: tape.scalar((1.0 - beta2.powf(t as f64)).sqrt()),
             });
             let m = &m + &fresh1 * (&dw - &m);
             let v = &old2 * v + &fresh2 * dw.square();
-            let denominator = v.sqrt() / &corrected.root_scale + &eps;
-            (w * &kept - &corrected.lr * &m / denominator, [m, v])
+            let denominator = v.sqrt() / &*root_scale + &eps;
+            (w * &*kept - &*corrected_lr * &m / denominator, [m, v])
         })
     }
 }
 
-/// What differs between parameters that were updated a different number of times.
-struct Corrected {
-    lr: Var,
+/// What differs between classes of parameters, and between those that were updated a different number of times.
+struct Factors {
+    kept: Var,
+    corrected_lr: Var,
     root_scale: Var,
 }
 
@@ -127,12 +138,17 @@ impl Optimizer for AdamW {
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
     }
+
+    fn groups_mut(&mut self) -> &mut Vec<Group> {
+        &mut self.stepper.groups
+    }
 }
 
 impl fmt::Debug for AdamW {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lr, betas, eps, weight_decay, stepper: _ } = self;
-        write!(f, "AdamW {{ lr: {lr}, betas: {betas:?}, eps: {eps}, weight_decay: {weight_decay} }}")
+        let Self { lr, betas, eps, weight_decay, stepper } = self;
+        write!(f, "AdamW {{ lr: {lr}, betas: {betas:?}, eps: {eps}, weight_decay: {weight_decay}, ")?;
+        write!(f, "groups: {:?} }}", stepper.groups)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::step::{Trained, trained};
 use crate::error::bail;
-use crate::module::Module;
+use crate::module::{Module, ModuleExt};
 use crate::{Grads, Result, Var};
 
 impl Grads {
@@ -13,7 +13,7 @@ impl Grads {
     #[must_use]
     #[track_caller]
     pub fn norm(&self, module: &dyn Module) -> Var {
-        self.norm_of(&trained(module, self).0)
+        self.norm_of(&trained(&module.leaves(), self).0)
     }
 
     /// The gradients, with those of a model scaled down by one factor so that their [`norm`](Self::norm) is at most
@@ -43,7 +43,7 @@ impl Grads {
         if max_norm.is_nan() || max_norm <= 0.0 {
             bail!(Argument, "gradients cannot be clipped to the norm {max_norm}; it must be above 0");
         }
-        let (trained, _) = trained(module, &self);
+        let (trained, _) = trained(&module.leaves(), &self);
         let tape = self.tape();
         let norm = self.norm_of(&trained) + tape.constant(1e-6);
         let factor = (tape.scalar(max_norm) / norm).minimum(&tape.constant(1.0));

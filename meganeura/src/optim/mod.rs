@@ -5,15 +5,18 @@
 //! decay and bias corrections are numbers that the plan is given, so a schedule never makes a new one.
 //!
 //! Optimizers write their rules with [`Var`]'s operations and know no device or kernel. What they share
-//! (which parameters are trained, where state lives, refusing what is not finite) is in `step.rs`.
+//! (which parameters are trained, where state lives, refusing what is not finite) is in `step.rs`; settings that some of the
+//! parameters have for themselves are in `group.rs`.
 
 mod adamw;
 mod clip;
 mod finite;
+mod group;
 mod sgd;
 mod step;
 
 pub use adamw::AdamW;
+pub use group::Group;
 pub use sgd::Sgd;
 
 use crate::module::Module;
@@ -52,7 +55,8 @@ pub trait Optimizer {
     /// * what went wrong while recording the step;
     /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no gradient;
     /// * [`StaleTape`](crate::ErrorKind::StaleTape) if these gradients were stepped along already;
-    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense;
+    /// * likewise if there are parameters, and all of them are frozen;
+    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
     ///   was told to check.
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()>;
@@ -70,6 +74,9 @@ pub trait Optimizer {
 
     /// Changes the learning rate from the next step on.
     fn set_lr(&mut self, lr: f64);
+
+    /// The groups of parameters with settings of their own, in the order in which they were given.
+    fn groups_mut(&mut self) -> &mut Vec<Group>;
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Stochastic gradient descent.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use super::Optimizer;
+use super::group::Settings;
 use super::step::{Given, Stepper};
+use super::{Group, Optimizer};
 use crate::error::bail;
 use crate::module::Module;
 use crate::{Grads, Result, Var};
@@ -61,6 +63,13 @@ impl Sgd {
         self
     }
 
+    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last one
+    /// that says something holds.
+    pub fn group(mut self, group: Group) -> Self {
+        self.stepper.groups.push(group);
+        self
+    }
+
     fn check(&self) -> Result<()> {
         let Self { lr, momentum, nesterov, weight_decay, .. } = *self;
         if !lr.is_finite() || lr < 0.0 {
@@ -81,20 +90,28 @@ impl Sgd {
     fn advance(&mut self, module: &dyn Module, grads: &Grads, loss: Option<&Var>) -> Result<()> {
         self.check()?;
         let tape = grads.tape();
-        let Self { nesterov, weight_decay, .. } = *self;
-        let (lr, mu, decay) = (tape.scalar(self.lr), tape.scalar(self.momentum), tape.scalar(weight_decay));
-        let decayed = |w: &Var, dw: Var| if weight_decay == 0.0 { dw } else { dw + &decay * w };
-        if self.momentum == 0.0 {
-            return self.stepper.step(module, grads, loss, |Given { w, dw, .. }| {
-                let g = decayed(&w, dw);
-                (w - &lr * g, [])
+        let Self { lr, momentum, nesterov, weight_decay, .. } = *self;
+        let default = Settings { lr, weight_decay };
+        let mu = tape.scalar(momentum);
+        let mut rates = HashMap::new();
+        // The learning rate of a class of parameters, and their gradient with its decay.
+        let mut prepare = |w: &Var, dw: Var, class: usize, settings: Settings| {
+            let number = |value: f64| tape.scalar(value);
+            let (lr, decay) =
+                rates.entry(class).or_insert_with(|| (number(settings.lr), number(settings.weight_decay)));
+            (lr.clone(), if settings.weight_decay == 0.0 { dw } else { dw + &*decay * w })
+        };
+        if momentum == 0.0 {
+            return self.stepper.step(module, grads, loss, default, |Given { w, dw, class, settings, .. }| {
+                let (lr, g) = prepare(&w, dw, class, settings);
+                (w - lr * g, [])
             });
         }
-        self.stepper.step(module, grads, loss, |Given { w, dw, state: [v], .. }| {
-            let g = decayed(&w, dw);
+        self.stepper.step(module, grads, loss, default, |Given { w, dw, state: [v], class, settings, .. }| {
+            let (lr, g) = prepare(&w, dw, class, settings);
             let v = &mu * v + &g;
             let direction = if nesterov { g + &mu * &v } else { v.clone() };
-            (w - &lr * direction, [v])
+            (w - lr * direction, [v])
         })
     }
 }
@@ -115,12 +132,17 @@ impl Optimizer for Sgd {
     fn set_lr(&mut self, lr: f64) {
         self.lr = lr;
     }
+
+    fn groups_mut(&mut self) -> &mut Vec<Group> {
+        &mut self.stepper.groups
+    }
 }
 
 impl fmt::Debug for Sgd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lr, momentum, nesterov, weight_decay, stepper: _ } = self;
-        write!(f, "Sgd {{ lr: {lr}, momentum: {momentum}, nesterov: {nesterov}, weight_decay: {weight_decay} }}")
+        let Self { lr, momentum, nesterov, weight_decay, stepper } = self;
+        write!(f, "Sgd {{ lr: {lr}, momentum: {momentum}, nesterov: {nesterov}, weight_decay: {weight_decay}, ")?;
+        write!(f, "groups: {:?} }}", stepper.groups)
     }
 }
 

@@ -1,14 +1,15 @@
 //! What a step is, whatever the rule: find the trained parameters, their gradients and their state; apply the rule; run.
 
 use std::array;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::finite::FiniteCheck;
+use super::group::{Classes, Group, Settings};
 use crate::error::bail;
-use crate::module::{At, Module, Slot};
-use crate::param::Cell;
-use crate::{Grads, Result, Tensor, Var};
+use crate::module::{Leaf, Module, ModuleExt, Role};
+use crate::param::{Cell, Kind};
+use crate::{Error, ErrorKind, Grads, Result, Tensor, Var};
 
 /// The state that an optimizer keeps for each parameter, and how it steps.
 #[derive(Default)]
@@ -16,6 +17,7 @@ pub(super) struct Stepper {
     /// By the identity of the parameter.
     states: HashMap<u64, State>,
     pub(super) check_finite: bool,
+    pub(super) groups: Vec<Group>,
 }
 
 /// What is kept for one parameter.
@@ -27,13 +29,15 @@ struct State {
     steps: u64,
 }
 
-/// What a rule is given: a parameter, its gradient, `N` tensors of state, zeros at first, and the number of this update,
-/// from 1 on.
+/// What a rule is given: a parameter, its gradient, `N` tensors of state, zeros at first, the number of this update, from 1
+/// on, and the settings of its class of parameters.
 pub(super) struct Given<const N: usize> {
     pub(super) w: Var,
     pub(super) dw: Var,
     pub(super) state: [Var; N],
     pub(super) t: u64,
+    pub(super) class: usize,
+    pub(super) settings: Settings,
 }
 
 /// A parameter to be updated.
@@ -41,6 +45,8 @@ pub(super) struct Trained {
     pub(super) cell: Arc<Cell>,
     pub(super) path: String,
     pub(super) dw: Var,
+    /// Its place among the module's leaves.
+    leaf: usize,
 }
 
 impl Stepper {
@@ -50,16 +56,17 @@ impl Stepper {
         module: &dyn Module,
         grads: &Grads,
         loss: Option<&Var>,
+        default: Settings,
         mut rule: impl FnMut(Given<N>) -> (Var, [Var; N]),
     ) -> Result<()> {
-        let (trained, missing) = trained(module, grads);
+        let leaves = module.leaves();
+        let classes = Classes::new(&self.groups, &leaves, default)?;
+        let (trained, missing) = trained(&leaves, grads);
         if !missing.is_empty() {
-            bail!(
-                NoGradient,
-                "the loss does not depend on {}, so nothing would train there; use what `forward` left out, or mark the \
-                 field `#[module(frozen)]`",
-                listed(&missing)
-            );
+            return Err(no_gradient(&missing, grads));
+        }
+        if trained.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
+            bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
         }
         for parameter in &trained {
             self.states.entry(parameter.cell.id()).or_default().prepare(&parameter.cell, N)?;
@@ -69,11 +76,13 @@ impl Stepper {
         let mut stepped = Vec::with_capacity(trained.len());
         let mut updates = Vec::with_capacity(trained.len() * (N + 1));
         // Takes the gradients: those that nobody holds are not kept by the run.
-        for Trained { cell, dw, .. } in trained {
+        for Trained { cell, dw, leaf, .. } in trained {
             let State { cells, steps } = &self.states[&cell.id()];
             let w = tape.cell(&cell);
             let state: [Var; N] = array::from_fn(|k| tape.cell(&cells[k]));
-            let (new_w, new_state) = rule(Given { w: w.clone(), dw, state: state.clone(), t: steps + 1 });
+            let (class, settings) = classes.of(leaf);
+            let given = Given { w: w.clone(), dw, state: state.clone(), t: steps + 1, class, settings };
+            let (new_w, new_state) = rule(given);
             let gate = |new: Var, old: &Var| check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
             let new_state = new_state.into_iter().zip(&state).map(|(new, old)| gate(new, old));
             stepped.push(cell.id());
@@ -96,7 +105,7 @@ impl State {
     fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
         let tensor = parameter.lock().tensor.clone();
         while self.cells.len() < count {
-            self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?));
+            self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?, Kind::Buffer));
         }
         for cell in &self.cells {
             let state = cell.lock().tensor.clone();
@@ -108,27 +117,41 @@ impl State {
     }
 }
 
-/// The parameters that are not frozen, each once: those with a gradient, and the paths of those without. Tells all of them
-/// their paths.
-pub(super) fn trained(module: &dyn Module, grads: &Grads) -> (Vec<Trained>, Vec<String>) {
-    let (mut trained, mut seen, mut missing) = (Vec::new(), HashSet::new(), Vec::new());
-    module.visit(At::root(), &mut |at, slot| {
-        let Slot::Param(param) = slot else { return };
-        let is_new = !at.is_frozen() && seen.insert(param.cell().id());
-        if !is_new {
-            return;
-        }
-        let path = at.path();
+/// The parameters that are not frozen: those with a gradient, and those without. Tells all that have no path theirs.
+pub(super) fn trained<'a>(leaves: &'a [Leaf<'a>], grads: &Grads) -> (Vec<Trained>, Vec<&'a Leaf<'a>>) {
+    let (mut trained, mut missing) = (Vec::new(), Vec::new());
+    for (index, leaf) in leaves.iter().enumerate() {
         // A part that is stepped by itself keeps the names that it has in the whole.
-        if param.path().is_none() {
-            param.set_path(&path);
+        if leaf.cell().path().is_none() {
+            leaf.name();
         }
+        let Some(param) = leaf.param().filter(|_| leaf.role == Role::Trained) else { continue };
         match grads.get(param) {
-            Some(dw) => trained.push(Trained { cell: Arc::clone(param.cell()), path, dw }),
-            None => missing.push(path),
+            Some(dw) => {
+                trained.push(Trained { cell: Arc::clone(leaf.cell()), path: leaf.path.clone(), dw, leaf: index });
+            }
+            None => missing.push(leaf),
         }
-    });
+    }
     (trained, missing)
+}
+
+fn no_gradient(missing: &[&Leaf<'_>], grads: &Grads) -> Error {
+    let paths = |leaves: &[&Leaf<'_>]| listed(&leaves.iter().map(|leaf| &leaf.path).collect::<Vec<_>>());
+    let (frozen, unused): (Vec<&Leaf<'_>>, Vec<_>) = missing.iter().partition(|leaf| grads.was_frozen(leaf.cell()));
+    let message = match &unused[..] {
+        [] => format!(
+            "the backward pass found {} frozen; record the step again (a model made of parts of another that has them frozen \
+             needs `name_parameters` before)",
+            paths(&frozen)
+        ),
+        unused => format!(
+            "the loss does not depend on {}, so nothing would train there; use what `forward` left out, or freeze it: \
+             `#[module(frozen)]` on the field, or `freeze`",
+            paths(unused)
+        ),
+    };
+    Error::new(ErrorKind::NoGradient, message)
 }
 
 /// Paths for a message, the first few if there are many.
@@ -146,9 +169,9 @@ mod tests {
     use meganeura_derive::Module;
 
     use super::*;
-    use crate::module::ModuleExt;
+    use crate::module::{At, Slot};
     use crate::optim::{AdamW, Optimizer, Sgd};
-    use crate::{Device, ErrorKind, Param, Tape};
+    use crate::{Device, Param, Tape};
 
     #[derive(Module)]
     struct Net {
@@ -187,6 +210,41 @@ mod tests {
         Sgd::new(0.5).step(&mut net, &grads).unwrap();
         assert_eq!((value(&net.used), value(&net.fixed)), (0.0, 2.0));
         assert_eq!(net.used.path().as_deref(), Some("used"));
+    }
+
+    #[test]
+    fn what_is_thawed_is_trained_from_the_next_backward_pass_on() {
+        let mut net = net(None);
+        net.name_parameters();
+        let (_, grads) = loss(&net);
+        assert!(grads.get(&net.fixed).is_none());
+        net.thaw("fixed").unwrap();
+        let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
+        assert!(error.to_string().contains("backward pass found `fixed` frozen"), "{error}");
+        net.freeze("used").unwrap();
+        let (_, grads) = loss(&net);
+        Sgd::new(0.5).step(&mut net, &grads).unwrap();
+        assert_eq!((value(&net.used), value(&net.fixed)), (1.0, 1.5));
+        net.freeze("**").unwrap();
+        let (_, grads) = loss(&net);
+        let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
+        assert!(error.to_string().contains("every parameter is frozen"), "{error}");
+    }
+
+    #[test]
+    fn what_another_model_had_frozen_is_not_silently_left_alone() {
+        let net = net(None);
+        net.name_parameters();
+        let mut other = (net.used.tied(), net.fixed.tied());
+        let error = Sgd::new(0.5).step(&mut other, &loss(&net).1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient);
+        assert!(
+            error.to_string().contains("found `1` frozen") && error.to_string().contains("name_parameters"),
+            "{error}"
+        );
+        other.name_parameters();
+        Sgd::new(0.5).step(&mut other, &loss(&net).1).unwrap();
+        assert_eq!(value(&net.fixed), 1.5);
     }
 
     #[test]

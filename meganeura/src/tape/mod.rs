@@ -202,6 +202,18 @@ impl Tape {
         recording.leaves.iter().filter_map(cell).collect()
     }
 
+    /// For each value, whether its gradient can be asked for: parameters that are trained, and what somebody holds.
+    pub(crate) fn differentiated(&self) -> Vec<bool> {
+        let recording = self.recording.borrow();
+        let mut wanted: Vec<_> = recording.handles.iter().map(|handle| handle.strong_count() > 0).collect();
+        for leaf in &recording.leaves {
+            if let Leaf::Cell { cell, value, .. } = leaf {
+                wanted[value.index()] |= cell.is_trained();
+            }
+        }
+        wanted
+    }
+
     pub(crate) fn substitute(&self, cell: &Cell, tensor: Tensor) {
         self.recording.borrow_mut().substitutes.insert(cell.id(), tensor);
     }

@@ -103,7 +103,9 @@ pub fn leaves(module: &mut (impl Module + ?Sized)) -> Vec<String> {
     let line = |at: At<'_>, role: &str| format!("{at}{role}{}", if at.is_frozen() { " (frozen)" } else { "" });
     let (mut shared, mut exclusive) = (Vec::new(), Vec::new());
     module.visit(At::root(), &mut |at, slot| {
-        shared.push(line(at, if matches!(slot, Slot::Buffer(_)) { " (buffer)" } else { "" }));
+        if !matches!(slot, Slot::Variant(_)) {
+            shared.push(line(at, if matches!(slot, Slot::Buffer(_)) { " (buffer)" } else { "" }));
+        }
     });
     module.visit_mut(At::root(), &mut |at, slot| {
         exclusive.push(line(at, if matches!(slot, SlotMut::Buffer(_)) { " (buffer)" } else { "" }));

@@ -31,15 +31,15 @@ fn models_are_printed() -> meganeura::Result<()> {
     let net = Net::<Own>::init(&device(), 42)?;
     assert_eq!(net.to_string(), "Net<Own> (1,001 parameters, 1 frozen)");
     let tree = "\
-Net<Own> (1,001 parameters, 1 frozen)
-├─ pair                  1,000
-│  ├─ 0                  1,000
-│  │  └─ weight  [1000]  1,000
-│  └─ 1
-│     └─ offset  [1]            buffer
-└─ last                      1
-   └─ scale                  1
-      └─ weight  [1]         1  frozen";
+Net<Own> (1,001 parameters, 1 frozen, 4,008 B)
+├─ pair                     1,000  4,004 B
+│  ├─ 0                     1,000  4,000 B
+│  │  └─ weight  f32[1000]  1,000  4,000 B
+│  └─ 1                                4 B
+│     └─ offset  f32[1]                4 B  buffer
+└─ last                         1      4 B
+   └─ scale                     1      4 B
+      └─ weight  f32[1]         1      4 B  frozen";
     assert_eq!(format!("{net:#}"), tree);
     assert_eq!(net.summary().to_string(), tree);
     assert_eq!(net.last.to_string(), "my own");

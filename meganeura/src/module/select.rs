@@ -1,0 +1,186 @@
+//! Which parameters of a model are meant: by a pattern of paths, or by a rule.
+
+use std::fmt;
+
+use super::Leaf;
+use crate::error::bail;
+use crate::{Param, Result};
+
+/// What a path, or a parameter, is held to.
+pub(crate) enum Selection<'r> {
+    /// Segments between dots: `**` stands for any number of them, `*` in a segment for any characters.
+    Pattern(String),
+    Rule(Rule<'r>),
+}
+
+/// Given one of its paths, whether a parameter is meant.
+type Rule<'r> = Box<dyn Fn(&str, &Param) -> bool + Send + Sync + 'r>;
+
+impl Selection<'_> {
+    /// The parameters among `leaves` that are meant, by index.
+    ///
+    /// A tied parameter is meant if any of its paths is.
+    ///
+    /// # Errors
+    ///
+    /// If there is none. A pattern's error names the paths that come near it.
+    pub(crate) fn among(&self, leaves: &[Leaf<'_>]) -> Result<Vec<usize>> {
+        let is_meant = |leaf: &Leaf<'_>| leaf.param().is_some_and(|param| self.selects(leaf, param));
+        let meant: Vec<_> = (0..leaves.len()).filter(|&index| is_meant(&leaves[index])).collect();
+        if meant.is_empty() {
+            self.fail(leaves)?;
+        }
+        Ok(meant)
+    }
+
+    fn selects(&self, leaf: &Leaf<'_>, param: &Param) -> bool {
+        leaf.paths().any(|path| match self {
+            Self::Pattern(pattern) => distance(pattern, path) == 0,
+            Self::Rule(rule) => rule(path, param),
+        })
+    }
+
+    fn fail(&self, leaves: &[Leaf<'_>]) -> Result<()> {
+        const SHOWN: usize = 4;
+        let Self::Pattern(pattern) = self else { bail!(Argument, "the rule selects none of the model's parameters") };
+        let parameters = leaves.iter().filter(|leaf| leaf.param().is_some());
+        let mut paths: Vec<_> = parameters.flat_map(Leaf::paths).map(|path| (distance(pattern, path), path)).collect();
+        if paths.is_empty() {
+            bail!(Argument, "the pattern `{pattern}` selects nothing: there are no parameters");
+        }
+        paths.sort_by_key(|&(distance, _)| distance);
+        let near: Vec<_> = paths.iter().take(SHOWN).map(|(_, path)| format!("`{path}`")).collect();
+        // A place in the model, where its parameters were meant.
+        let below = format!("{pattern}.**");
+        let hint = match paths.iter().any(|(_, path)| distance(&below, path) == 0) {
+            true => format!("; for all below a field, write `{below}`"),
+            false => String::new(),
+        };
+        bail!(Argument, "the pattern `{pattern}` selects no parameter{hint}; near it are {}", near.join(", "))
+    }
+}
+
+impl fmt::Debug for Selection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pattern(pattern) => write!(f, "{pattern:?}"),
+            Self::Rule(_) => f.write_str("a rule"),
+        }
+    }
+}
+
+/// How many characters must change until the pattern matches: 0 if it does.
+fn distance(pattern: &str, path: &str) -> usize {
+    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), path.split('.').collect());
+    let length = |segment: &&str| segment.chars().count().max(1);
+    edits(
+        &pattern,
+        &path,
+        |segment| *segment == "**",
+        length,
+        |wanted, found| {
+            let (wanted, found): (Vec<char>, Vec<char>) = (wanted.chars().collect(), found.chars().collect());
+            edits(&wanted, &found, |c| *c == '*', |_| 1, |a, b| usize::from(a != b))
+        },
+    )
+}
+
+/// Levenshtein's distance, where some parts of the pattern stand for anything.
+fn edits<T>(
+    pattern: &[T],
+    found: &[T],
+    is_anything: impl Fn(&T) -> bool,
+    cost: impl Fn(&T) -> usize,
+    exchange: impl Fn(&T, &T) -> usize,
+) -> usize {
+    // From no pattern to the first parts of what was found.
+    let mut row: Vec<usize> = vec![0];
+    row.extend(found.iter().scan(0, |sum, part| {
+        *sum += cost(part);
+        Some(*sum)
+    }));
+    for wanted in pattern {
+        let above = row.clone();
+        let anything = is_anything(wanted);
+        row[0] += if anything { 0 } else { cost(wanted) };
+        for (j, part) in found.iter().enumerate() {
+            row[j + 1] = match anything {
+                true => above[j + 1].min(row[j]),
+                false => {
+                    let (removed, added) = (above[j + 1] + cost(wanted), row[j] + cost(part));
+                    removed.min(added).min(above[j] + exchange(wanted, part))
+                }
+            };
+        }
+    }
+    row[found.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::leaves::leaves;
+    use crate::{Device, ErrorKind, Tensor};
+
+    #[test]
+    fn patterns_match_paths() {
+        for (pattern, path) in [
+            ("stem.weight", "stem.weight"),
+            ("*.weight", "stem.weight"),
+            ("st*.w*t", "stem.weight"),
+            ("encoder.**", "encoder.0.conv.weight"),
+            ("encoder.**", "encoder"),
+            ("**.bias", "bias"),
+            ("**.bias", "a.b.bias"),
+            ("a.**.bias", "a.bias"),
+            ("a.**.b.**.c", "a.x.b.y.z.c"),
+            ("**", ""),
+            ("**", "a.b"),
+            ("*", "weight"),
+            ("blocks.*.conv.*", "blocks.12.conv.bias"),
+        ] {
+            assert_eq!(distance(pattern, path), 0, "{pattern} {path}");
+        }
+        for (pattern, path) in [
+            ("stem", "stem.weight"),
+            ("*", "stem.weight"),
+            ("**.bias", "a.biases"),
+            ("encoder.**", "encoders.0"),
+            ("*.*", "weight"),
+            ("", "weight"),
+            ("weight", ""),
+        ] {
+            assert!(distance(pattern, path) > 0, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_near_is_counted_in_characters() {
+        assert_eq!(distance("head.wieght", "head.weight"), 2);
+        assert_eq!(distance("**.baias", "stem.bias"), 1);
+        assert_eq!(distance("stem", "stem.bias"), 4);
+    }
+
+    #[test]
+    fn nothing_selected_is_an_error_with_what_is_near() {
+        let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
+        let maps = ["encoder", "head"].map(|key| (key.to_owned(), (param(), vec![param(), param()])));
+        let net = std::collections::BTreeMap::from(maps);
+        let leaves = leaves(&net);
+        let fail = |pattern: &str| Selection::Pattern(pattern.into()).among(&leaves).unwrap_err();
+        assert_eq!(fail("hed.0").kind(), ErrorKind::Argument);
+        assert_eq!(
+            fail("hed.0").to_string(),
+            "the pattern `hed.0` selects no parameter; near it are `head.0`, `head.1.0`, `head.1.1`, `encoder.0`"
+        );
+        assert!(
+            fail("encoder").to_string().contains("for all below a field, write `encoder.**`"),
+            "{}",
+            fail("encoder")
+        );
+        assert!(Selection::Pattern("**".into()).among(&[]).unwrap_err().to_string().contains("no parameters"));
+        let rule = |rule: fn(&str, &Param) -> bool| Selection::Rule(Box::new(rule)).among(&leaves);
+        assert_eq!(rule(|path, _| path.starts_with("head")).unwrap(), [3, 4, 5]);
+        assert!(rule(|_, param| param.shape().rank() == 4).unwrap_err().to_string().contains("the rule selects none"));
+    }
+}

@@ -1,0 +1,137 @@
+//! What a visit hands out.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::param::Cell;
+use crate::{Buffer, Device, Param, Result, Tensor, TensorType};
+
+/// What a visit meets: a tensor of the model and the role it has, or which variant of an enum is there.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Slot<'a> {
+    /// Trained by the optimizer.
+    Param(&'a Param),
+    /// Saved with the model, but not trained: running statistics, tables.
+    Buffer(&'a Buffer),
+    /// No tensor: here is an enum, and this variant of it. What the variant holds is visited next.
+    Variant(&'static str),
+}
+
+/// A tensor of the model, to be changed, and the role it has.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SlotMut<'a> {
+    /// Trained by the optimizer.
+    Param(LeafMut<'a, Param>),
+    /// Saved with the model, but not trained: running statistics, tables.
+    Buffer(LeafMut<'a, Buffer>),
+}
+
+/// A [`Param`] or [`Buffer`] that [`SlotMut`] can change: held alone, or in a module that several share by `Arc`, where its value
+/// is theirs in common. It reads as what it is.
+pub struct LeafMut<'a, L>(Hold<'a, L>);
+
+enum Hold<'a, L> {
+    Own(&'a mut L),
+    /// Values are behind a lock, so they may change here too; which cell it is may not.
+    Shared(&'a L),
+}
+
+impl<'a> Slot<'a> {
+    pub(crate) fn cell(self) -> Option<&'a Arc<Cell>> {
+        match self {
+            Self::Param(param) => Some(param.cell()),
+            Self::Buffer(buffer) => Some(buffer.cell()),
+            Self::Variant(_) => None,
+        }
+    }
+
+    /// The same tensor, to be changed without being held alone.
+    pub(super) fn shared(self) -> Option<SlotMut<'a>> {
+        match self {
+            Self::Param(param) => Some(SlotMut::Param(LeafMut(Hold::Shared(param)))),
+            Self::Buffer(buffer) => Some(SlotMut::Buffer(LeafMut(Hold::Shared(buffer)))),
+            Self::Variant(_) => None,
+        }
+    }
+}
+
+impl SlotMut<'_> {
+    pub(crate) fn cell(&self) -> &Arc<Cell> {
+        match self {
+            Self::Param(param) => param.cell(),
+            Self::Buffer(buffer) => buffer.cell(),
+        }
+    }
+
+    /// The value now.
+    #[must_use]
+    pub fn value(&self) -> Tensor {
+        self.cell().value()
+    }
+
+    /// Element type and shape.
+    #[must_use]
+    pub fn ty(&self) -> TensorType {
+        self.cell().ty()
+    }
+
+    /// Replaces the value by one of the same shape, as [`Param::set`].
+    ///
+    /// # Errors
+    ///
+    /// If the shape, element type or device differs; the old value stays then.
+    pub fn set(&mut self, value: Tensor) -> Result<()> {
+        self.cell().replace(value)
+    }
+
+    /// Moves the value to another device.
+    ///
+    /// # Errors
+    ///
+    /// If either device fails; the value stays where it was then.
+    pub fn to_device(&mut self, device: &Device) -> Result<()> {
+        self.cell().to_device(device)
+    }
+}
+
+impl<'a, L> LeafMut<'a, L> {
+    pub(super) fn own(leaf: &'a mut L) -> Self {
+        Self(Hold::Own(leaf))
+    }
+
+    /// Puts another in its place, if it is held alone; whether it was.
+    pub(super) fn put(&mut self, other: L) -> bool {
+        match &mut self.0 {
+            Hold::Own(leaf) => {
+                **leaf = other;
+                true
+            }
+            Hold::Shared(_) => false,
+        }
+    }
+
+    /// Whether another could be put in its place.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.0, Hold::Own(_))
+    }
+}
+
+impl<L> Deref for LeafMut<'_, L> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        match &self.0 {
+            Hold::Own(leaf) => leaf,
+            Hold::Shared(leaf) => leaf,
+        }
+    }
+}
+
+impl<L: fmt::Debug> fmt::Debug for LeafMut<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

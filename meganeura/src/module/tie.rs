@@ -1,0 +1,177 @@
+//! Tying: making the parameters of several places one.
+
+use std::collections::HashMap;
+
+use super::{At, Module, SlotMut};
+use crate::error::bail;
+use crate::{Buffer, Param, Result, TensorType};
+
+/// One more handle on a tensor of a model.
+enum Handle {
+    Param(Param),
+    Buffer(Buffer),
+}
+
+/// A tensor of a model, before anything is tied, where it stands first.
+struct Place {
+    handle: Handle,
+    ty: TensorType,
+    path: String,
+    /// Whether another could be put wherever it stands.
+    is_own: bool,
+}
+
+/// What becomes what, by identity.
+#[derive(Default)]
+struct Ties(HashMap<u64, u64>);
+
+/// Makes the tensors at the paths of each group one: that of the first path, or one that cannot be exchanged. What was one stays
+/// one. Paths that the module does not have are passed over.
+///
+/// # Errors
+///
+/// If types or roles differ within a group, or if tensors of different modules that are shared by `Arc` would have to be
+/// exchanged; nothing has changed then.
+pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) -> Result<()> {
+    let (mut ids, mut places) = (HashMap::new(), HashMap::new());
+    module.visit_mut(At::root(), &mut |at, slot| {
+        let id = slot.cell().id();
+        ids.insert(at.path(), id);
+        let found = Place::new(at.path(), &slot);
+        places.entry(id).and_modify(|place: &mut Place| place.is_own &= found.is_own).or_insert(found);
+    });
+    let mut ties = Ties::default();
+    for group in groups {
+        let members: Vec<u64> = group.iter().filter_map(|path| ids.get(path)).map(|&id| ties.root(id)).collect();
+        let Some(&first) = members.first() else { continue };
+        let keeper = members.iter().copied().find(|id| !places[id].is_own).unwrap_or(first);
+        for id in members.into_iter().filter(|&id| id != keeper) {
+            places[&id].check_can_become(&places[&keeper])?;
+            ties.0.insert(id, keeper);
+        }
+    }
+    module.visit_mut(At::root(), &mut |at, slot| {
+        let id = slot.cell().id();
+        let keeper = ties.root(id);
+        if keeper != id {
+            let fits = places[&keeper].take_place_of(slot);
+            assert!(fits, "{at} was seen to be exchangeable");
+        }
+    });
+    Ok(())
+}
+
+impl Ties {
+    /// What `id` becomes in the end.
+    fn root(&self, mut id: u64) -> u64 {
+        while let Some(&keeper) = self.0.get(&id) {
+            id = keeper;
+        }
+        id
+    }
+}
+
+impl Place {
+    fn new(path: String, slot: &SlotMut<'_>) -> Self {
+        let (handle, is_own) = match slot {
+            SlotMut::Param(param) => (Handle::Param(param.tied()), param.is_own()),
+            SlotMut::Buffer(buffer) => (Handle::Buffer(buffer.tied()), buffer.is_own()),
+        };
+        Self { handle, ty: slot.ty(), path, is_own }
+    }
+
+    fn check_can_become(&self, keeper: &Self) -> Result<()> {
+        let (path, kept) = (&self.path, &keeper.path);
+        if self.ty != keeper.ty {
+            bail!(Shape, "`{path}` {} cannot be tied to `{kept}` {}", self.ty, keeper.ty);
+        }
+        if std::mem::discriminant(&self.handle) != std::mem::discriminant(&keeper.handle) {
+            bail!(Argument, "`{path}` cannot be tied to `{kept}`: one is a parameter, the other a buffer");
+        }
+        if !self.is_own {
+            bail!(Argument, "`{path}` cannot be tied to `{kept}`: both are in modules shared by `Arc`, but not in one");
+        }
+        Ok(())
+    }
+
+    fn take_place_of(&self, slot: SlotMut<'_>) -> bool {
+        match (&self.handle, slot) {
+            (Handle::Param(keeper), SlotMut::Param(mut param)) => {
+                keeper.cell().adopt_names(param.cell());
+                param.put(keeper.tied())
+            }
+            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => {
+                keeper.cell().adopt_names(buffer.cell());
+                buffer.put(keeper.tied())
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Device, ErrorKind, ModuleExt, Shape, Tape, Tensor};
+
+    fn param(shape: &[usize], value: f32) -> Param {
+        Param::new(Tensor::full(&Device::cpu(), Shape::new(shape), value).unwrap())
+    }
+
+    fn group(paths: &[&str]) -> Vec<Vec<String>> {
+        vec![paths.iter().map(|&path| path.to_owned()).collect()]
+    }
+
+    #[test]
+    fn a_clone_is_tied_like_its_original() {
+        let w = param(&[2], 1.0);
+        let net = (w.tied(), (param(&[2], 2.0), w));
+        let mut copy = net.clone();
+        copy.name_parameters();
+        assert!(!copy.0.is_tied_to(&copy.1.1));
+        copy.tie_like(&net).unwrap();
+        assert!(copy.0.is_tied_to(&copy.1.1) && !copy.0.is_tied_to(&net.0) && !copy.0.is_tied_to(&copy.1.0));
+        assert_eq!((net.parameter_count(), copy.parameter_count()), (4, 4));
+        // Its names are those of both places.
+        let tape = Tape::new(&Device::cpu());
+        let grads = tape.backward(&tape.param(&copy.0).sum()).unwrap();
+        assert!(grads.by_path("0").is_some() && grads.by_path("1.1").is_some() && grads.by_path("1.0").is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_tied_is_an_error_and_stays() {
+        let buffer = Buffer::new(param(&[2], 0.0).value());
+        let mut net = (param(&[2], 1.0), param(&[3], 2.0), buffer, param(&[2], 3.0));
+        for (paths, kind) in [(["0", "1"], ErrorKind::Shape), (["0", "2"], ErrorKind::Argument)] {
+            let groups = [group(&["0", "3"]), group(&paths)].concat();
+            let error = tie(&mut net, &groups).unwrap_err();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(&format!("`{}` ", paths[1])), "{error}");
+            assert!(!net.0.is_tied_to(&net.3));
+        }
+        tie(&mut net, &group(&["absent", "3", "0"])).unwrap();
+        assert_eq!(net.0.value().to_vec().unwrap(), [3.0; 2]);
+    }
+
+    #[test]
+    fn what_was_tied_stays_tied() {
+        let [a, b] = [1.0, 2.0].map(|value| param(&[2], value));
+        // Both groups reach the pair in the middle, from places that are named first.
+        let mut net = (param(&[2], 3.0), [a.tied(), a], param(&[2], 4.0), b);
+        tie(&mut net, &[group(&["0", "1.0"]), group(&["2", "1.1"])].concat()).unwrap();
+        let (first, [a, b], second, other) = &net;
+        assert!(a.is_tied_to(b) && a.is_tied_to(first) && a.is_tied_to(second) && !a.is_tied_to(other));
+    }
+
+    #[test]
+    fn what_is_shared_stays_and_others_are_tied_to_it() {
+        let shared = Arc::new(param(&[2], 1.0));
+        let mut net = (param(&[2], 2.0), Arc::clone(&shared), Arc::new(param(&[2], 3.0)));
+        tie(&mut net, &group(&["0", "1"])).unwrap();
+        assert!(net.0.is_tied_to(&shared));
+        let error = tie(&mut net, &group(&["2", "1"])).unwrap_err();
+        assert!(error.to_string().contains("shared by `Arc`"), "{error}");
+    }
+}
