@@ -116,21 +116,22 @@ fn built(input: &Input<'_>) -> TokenStream {
             (built, Some(quote!(_: #ty,)))
         }
     };
-    quote! {
-        #declaration
-        #built
-        impl #impl_generics #ident #ty_generics #where_clause {
-            #[doc(hidden)]
-            #[allow(dead_code, reason = "stands in for the real one")]
-            #vis fn init(
-                _: &#private::Device,
-                _: impl #private::core::convert::Into<#private::Seed>,
-                #parameter
-            ) -> #private::Result<Self> {
-                #private::core::unreachable!()
+    let method = input.options.no_init.is_none().then(|| {
+        quote! {
+            impl #impl_generics #ident #ty_generics #where_clause {
+                #[doc(hidden)]
+                #[allow(dead_code, reason = "stands in for the real one")]
+                #vis fn init(
+                    _: &#private::Device,
+                    _: impl #private::core::convert::Into<#private::Seed>,
+                    #parameter
+                ) -> #private::Result<Self> {
+                    #private::core::unreachable!()
+                }
             }
         }
-    }
+    });
+    quote!(#declaration #built #method)
 }
 
 #[cfg(test)]

@@ -20,11 +20,12 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_gemm"
     "conv2d_grad_input"
     "conv2d_grad_input_gemm"
-    "conv2d_grad_input_half"
+    "conv2d_grad_input_lines"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
-    "conv2d_grad_weight_half"
-    "conv2d_half"
+    "conv2d_grad_weight_lines"
+    "conv2d_grad_weight_window"
+    "conv2d_lines"
     "conv2d_pack"
     "copy"
     "cross_entropy"
@@ -37,8 +38,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad_apply"
     "group_norm_grad_rows"
     "group_norm_grad_sums"
-    "half_images"
-    "half_weights"
     "matmul_dot"
     "matrix_probe"
     "max_pool2d"
@@ -48,24 +47,29 @@ const SOURCES: &[(&str, &str)] = embed! {
     "pointwise"
     "random_uniform"
     "reduce"
-    "scales"
+    "shared/blocks"
     "shared/conv2d"
     "shared/conv2d_gather"
     "shared/conv2d_gemm"
     "shared/conv2d_packed"
+    "shared/conv2d_packed_lines"
+    "shared/conv2d_window"
     "shared/epilogue"
     "shared/float"
     "shared/gemm"
-    "shared/gemm_half"
+    "shared/gemm_lines"
     "shared/gemm_matrix"
     "shared/gemm_scalar"
+    "shared/gemm_window"
     "shared/grid"
+    "shared/line"
     "shared/math"
     "shared/matrix_sums"
     "shared/matrix_tile"
     "shared/matrix_units"
     "shared/prologue"
     "shared/reduce"
+    "shared/scales"
     "shared/segments"
     "shared/totals"
     "shared/window"
@@ -89,11 +93,12 @@ const TRUSTED: &[&str] = &[
     "conv2d_gemm",
     "conv2d_grad_input",
     "conv2d_grad_input_gemm",
-    "conv2d_grad_input_half",
+    "conv2d_grad_input_lines",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
-    "conv2d_grad_weight_half",
-    "conv2d_half",
+    "conv2d_grad_weight_lines",
+    "conv2d_grad_weight_window",
+    "conv2d_lines",
     "conv2d_pack",
     "copy",
     "cross_entropy",
@@ -105,8 +110,6 @@ const TRUSTED: &[&str] = &[
     "group_norm_grad_apply",
     "group_norm_grad_rows",
     "group_norm_grad_sums",
-    "half_images",
-    "half_weights",
     "matmul_dot",
     "matrix_probe",
     "max_pool2d",
@@ -116,7 +119,6 @@ const TRUSTED: &[&str] = &[
     "pointwise",
     "random_uniform",
     "reduce",
-    "scales",
     "softmax",
     "softmax_parts",
     "sum_parts",

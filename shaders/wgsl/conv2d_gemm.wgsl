@@ -1,7 +1,7 @@
 // `conv2d` as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction runs over
 // the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
 //
-// Bindings: x[N,C,H,W], w[O,C/G,KH,KW], on matrix units scales → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
+// Bindings: x[N,C,H,W], w[O,C/G,KH,KW], on matrix units peaks → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts
@@ -92,12 +92,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 }
 #endif
 
-fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
-#for R in 4
-    if is_column(j + ${R}u) {
-        let pixel_${R} = j + ${R}u;
-        let plane_${R} = pixel_${R} / (P * Q) * O + group * GROUP_O + i;
-        put_sum(part, plane_${R} * P * Q + pixel_${R} % (P * Q), sums[${R}]);
-    }
-#endfor
+fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+    let plane = pixel / (P * Q) * O + group * GROUP_O + i;
+    put_sum(part, plane * P * Q + pixel % (P * Q), sum);
 }

@@ -2,7 +2,7 @@
 // over the weights that an input meets, o, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are
 // needed.
 //
-// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW], on matrix units scales → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
+// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW], on matrix units peaks → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts
@@ -105,12 +105,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 }
 #endif
 
-fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
-#for R in 4
-    if is_column(j + ${R}u) {
-        let pixel_${R} = j + ${R}u;
-        let plane_${R} = pixel_${R} / (H * W) * CHANNELS + group * GROUP_C + i;
-        put_sum(part, plane_${R} * H * W + pixel_${R} % (H * W), sums[${R}]);
-    }
-#endfor
+fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+    let plane = pixel / (H * W) * CHANNELS + group * GROUP_C + i;
+    put_sum(part, plane * H * W + pixel % (H * W), sum);
 }

@@ -2,7 +2,7 @@
 // reduction runs over the pixels of all outputs, in parts, since results are few; see shared/gemm. The columns are never in memory:
 // blocks are gathered as they are needed.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q], on matrix units scales → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q], on matrix units peaks → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts
@@ -114,10 +114,6 @@ fn place_of(column: u32) -> u32 {
 }
 #endif
 
-fn finish(group: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
-#for R in 4
-    if is_column(j + ${R}u) {
-        put_sum(part, (group * GROUP_O + i) * COLUMNS + place_of(j + ${R}u), sums[${R}]);
-    }
-#endfor
+fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
+    put_sum(part, (group * GROUP_O + i) * COLUMNS + place_of(j), sum);
 }

@@ -1,6 +1,6 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
 //
-// Bindings: lhs, rhs, on matrix units scales → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
+// Bindings: lhs, rhs, on matrix units peaks → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
 // (SUMS parts).
 //
 // Defines: those of shared/gemm
@@ -140,15 +140,11 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 }
 #endif
 
-fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>) {
+fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32) {
     let at = ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
-#for C in 4
-    if is_column(j + ${C}u) {
 #if SUMS == whole
-        store(at + ${C}u, sums[${C}]);
+    store(at, sum);
 #else
-        parts[at + ${C}u] = sums[${C}];
+    parts[at] = sum;
 #endif
-    }
-#endfor
 }

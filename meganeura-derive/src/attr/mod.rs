@@ -22,6 +22,7 @@ use step::{steps, ungroup};
 pub struct Container {
     pub krate: Option<Given<Path>>,
     pub no_display: Option<Given<()>>,
+    pub no_init: Option<Given<()>>,
     pub named_variants: Option<Given<()>>,
     pub config: Option<Given<Config>>,
     pub sequential: Option<Given<()>>,
@@ -67,7 +68,8 @@ pub enum Init {
     Value(Box<Expr>),
 }
 
-const CONTAINER: &[&str] = &["sequential", "residual", "then", "config", "named_variants", "no_display", "crate"];
+const CONTAINER: &[&str] =
+    &["sequential", "residual", "then", "config", "named_variants", "no_display", "no_init", "crate"];
 const VARIANT: &[&str] = &["rename"];
 const FIELD: &[&str] = &["skip", "rename", "frozen", "init", "before", "then"];
 
@@ -77,6 +79,7 @@ impl Container {
         let mut options = Self::default();
         let all_read = for_each_option(ctxt, attrs, "#[module(sequential)]", |name, input| match &*name.to_string() {
             "no_display" => set(ctxt, &mut options.no_display, name, flag(name, input)?),
+            "no_init" => set(ctxt, &mut options.no_init, name, flag(name, input)?),
             "named_variants" => set(ctxt, &mut options.named_variants, name, flag(name, input)?),
             "config" => set(ctxt, &mut options.config, name, Config::parse(ctxt, name, input)?),
             "sequential" => set(ctxt, &mut options.sequential, name, flag(name, input)?),

@@ -35,3 +35,11 @@ pub fn check_config(ctxt: &Ctxt, input: &Input<'_>) {
         ctxt.error(&config.name, "nothing is built from the config; remove it, or give every field an `init`");
     }
 }
+
+/// What is not generated cannot be left out.
+pub fn check_no_init(ctxt: &Ctxt, input: &Input<'_>) {
+    let Some(no_init) = &input.options.no_init else { return };
+    if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
+        ctxt.error(&no_init.name, "no `init` is generated unless every field has one; remove `no_init`");
+    }
+}

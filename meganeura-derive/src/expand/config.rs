@@ -15,8 +15,10 @@ pub fn expand(input: &Input<'_>, given: &Given<Config>, fields: &[Field<'_>], na
     let mut items = declaration(input, &given.value);
     items.extend(impl_from_config(input, given, &ty, fields, names));
     items.extend(impl_init(input, &ty));
-    let body = quote!(#private::init_configured(device, seed, config));
-    items.extend(init::method(input, names, &quote!(config: #ty,), &body));
+    if input.options.no_init.is_none() {
+        let body = quote!(#private::init_configured(device, seed, config));
+        items.extend(init::method(input, names, &quote!(config: #ty,), &body));
+    }
     items
 }
 

@@ -17,7 +17,7 @@ pub fn expand(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenSt
     }
     let mut impls = impl_from_seed(input, fields, names);
     // A struct without fields is its own constructor.
-    if !fields.is_empty() {
+    if !fields.is_empty() && input.options.no_init.is_none() {
         impls.extend(inherent_init(input, names));
     }
     impls

@@ -6,7 +6,7 @@
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>   column c of the result is row k + c of columns j.. of b
 //       both with zeros where `is_row`, `is_column` and `is_term` say no; i, j and k are multiples of 4. A load that depends on a
 //       condition waits for it, and the next for that: better to read element 0 and select
-//   fn finish(b: u32, part: u32, i: u32, j: u32, sums: vec4<f32>)  takes the elements j.. of row i < ROWS; j + 3 may be past COLUMNS
+//   fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32)         takes the element j < COLUMNS of row i < ROWS
 //   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
 // It includes this first, since what it enables must come first.
 //
@@ -14,10 +14,9 @@
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Defines: UNITS    scalar, matrix or half; the further defines are those of shared/gemm_scalar, shared/gemm_matrix or
-//                   shared/gemm_half, which reads its operands in another way
-//          A_ALONG  k or row: where neighbours in a lie in memory
-//          B_ALONG  k or column
+// Defines: UNITS    scalar, matrix, lines or window; the further defines are those of shared/gemm_scalar, shared/gemm_matrix, or
+//                   shared/gemm_lines and shared/gemm_window, which read their operands in another way
+//          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column (not with UNITS window)
 //          PARTS    parts of the reduction
 
 #if UNITS == scalar
@@ -28,8 +27,12 @@ enable wgpu_cooperative_matrix;
 
 #if UNITS == matrix
 #include "shared/gemm_matrix"
-#else
-#include "shared/gemm_half"
+#endif
+#if UNITS == lines
+#include "shared/gemm_lines"
+#endif
+#if UNITS == window
+#include "shared/gemm_window"
 #endif
 #endif
 
@@ -38,6 +41,7 @@ const TILES_M: u32 = (ROWS + BM - 1u) / BM;
 const TILES_N: u32 = (COLUMNS + BN - 1u) / BN;
 /// Depth of a part, whole rounds of the loop.
 const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + ROUND - 1u) / ROUND * ROUND;
+const ROUNDS: u32 = PART_K / ROUND;
 // Where the extents are multiples of the tile's, nothing needs to be asked.
 const WHOLE_ROWS: bool = ROWS % BM == 0u;
 const WHOLE_COLUMNS: bool = COLUMNS % BN == 0u;
@@ -54,38 +58,3 @@ fn is_column(j: u32) -> bool {
 fn is_term(k: u32, end: u32) -> bool {
     return WHOLE_DEPTH || k < end;
 }
-
-#if UNITS == half
-#else
-// Groups of four rows (columns) of a step.
-const LINES_A: u32 = BM / 4u;
-const LINES_B: u32 = BN / 4u;
-const BLOCKS_A: u32 = LINES_A * BK / 4u;
-
-/// Place of block number `at` in a step: its group of rows, and its group of k.
-fn place_a(at: u32) -> vec2<u32> {
-#if A_ALONG == k
-    return vec2(at / (BK / 4u), at % (BK / 4u));
-#else
-    return vec2(at % LINES_A, at / LINES_A);
-#endif
-}
-
-fn place_b(at: u32) -> vec2<u32> {
-#if B_ALONG == k
-    return vec2(at / (BK / 4u), at % (BK / 4u));
-#else
-    return vec2(at % LINES_B, at / LINES_B);
-#endif
-}
-
-/// Block number `at` of the step at k0, first those of a.
-fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, at: u32) -> mat4x4<f32> {
-    if at < BLOCKS_A {
-        let place = place_a(at);
-        return load_a(b, row0 + 4u * place.x, k0 + 4u * place.y, end);
-    }
-    let place = place_b(at - BLOCKS_A);
-    return load_b(b, k0 + 4u * place.y, column0 + 4u * place.x, end);
-}
-#endif

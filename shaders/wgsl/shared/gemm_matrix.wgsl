@@ -2,12 +2,11 @@
 // two, and the sums are scaled back.
 //
 // Defines: those of shared/matrix_units
-//          A_IS   which of the operands of `scales` a is, 0 or 1; b is the other
 //          LOADS  blocks that an invocation loads, (BM + BN)·BK/(16·SUBGROUP·SM·SN)
 
 #include "shared/matrix_units"
+#include "shared/blocks"
 
-const A_IS: u32 = ${A_IS};
 // The distance of one k from the next: 16 bytes more than the tile, so that neighbours along k lie in different banks.
 const PITCH_A: u32 = LINES_A + 2u;
 const PITCH_B: u32 = LINES_B + 2u;
@@ -35,10 +34,9 @@ fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) {
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) invocation: u32,
 ) {
 #include "shared/matrix_tile"
-    let scale = vec2(scales[A_IS], scales[1u - A_IS]);
 #for L in LOADS
     put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG), scale);
 #endfor

@@ -10,6 +10,7 @@
 //          LOADS          blocks that an invocation loads, (BM + BN)·BK/(16·TM·TN)
 
 #include "shared/grid"
+#include "shared/blocks"
 
 const TM: u32 = ${TM};
 const TN: u32 = ${TN};
@@ -123,7 +124,11 @@ fn main(
     let row_${I}_${R} = row0 + (${I}u * TM + y) * 4u + ${R}u;
     if is_row(row_${I}_${R}) {
 #for J in FN
-        finish(batch, part, row_${I}_${R}, column0 + (${J}u * TN + x) * 4u, sum_${I}_${J}_${R});
+#for C in 4
+        if is_column(column0 + (${J}u * TN + x) * 4u + ${C}u) {
+            finish(batch, part, row_${I}_${R}, column0 + (${J}u * TN + x) * 4u + ${C}u, sum_${I}_${J}_${R}[${C}]);
+        }
+#endfor
 #endfor
     }
 #endfor

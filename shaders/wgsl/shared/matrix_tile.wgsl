@@ -1,5 +1,7 @@
     // The workgroup's tile and part of the reduction, and where in the tile its subgroups' fragments begin, whose sums are zero.
     // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
+    // The remainder says how large it can be: whose line, or which operand's, is then known while compiling.
+    let lane = invocation % WG;
     let tile = workgroup.x + workgroup.y * workgroups.x;
     if tile >= BATCH * PARTS * TILES_M * TILES_N {
         return;
@@ -17,6 +19,9 @@
     var sum_${I}_${J}: coop_mat16x16<f32, C>;
 #endfor
 #endfor
+    let exponents = scale_exponents(lane);
+    // Of a and b.
+    let scale = powers(select(exponents, exponents.yx, A_IS == 1u));
     let begin = part * PART_K;
     let end = min(begin + PART_K, DEPTH);
 

@@ -6,6 +6,8 @@
 //          STEPS          BK/16
 //          HALVES         1 or 2: steps that workgroup memory holds; with 2 one is multiplied while the next is stored
 //          SUBGROUP       invocations of a subgroup
+//          A_IS           which of the operands of `peaks` a is, 0 or 1; b is the other
+//          PEAKS          how many maxima of each operand there are
 
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};
@@ -15,14 +17,14 @@ const BK: u32 = 16u * ${STEPS};
 const HALVES: u32 = ${HALVES};
 const ROUND: u32 = HALVES * BK;
 const SUBGROUP: u32 = ${SUBGROUP};
+const A_IS: u32 = ${A_IS};
 const WG: u32 = SUBGROUP * SM * SN;
 const BM: u32 = 16u * FM * SM;
 const BN: u32 = 16u * FN * SN;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 
-/// What the operands are multiplied by, and the inverses.
-@group(0) @binding(2) var<storage, read> scales: array<f32>;
+#include "shared/scales"
 
 /// The sums of a fragment of each subgroup.
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;

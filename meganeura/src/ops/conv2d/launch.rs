@@ -3,8 +3,7 @@
 //! * One invocation an output (`direct`, `gather`), or for the weights one workgroup (`tree`): any shape, best for tiny ones and
 //!   for channels that are convolved one by one.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
-//!   parts, which are added up in their order. On matrix units the operands may be rounded to `f16` beforehand, which takes half
-//!   of their memory once more.
+//!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in lines.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels.
 
@@ -18,6 +17,9 @@ const FREQUENCIES: usize = 36;
 
 /// Bytes that Winograd's transformed operands may take together: a bound that does not grow with the batch.
 const WINOGRAD_BYTES: usize = 1 << 29;
+
+/// Invocations of a workgroup that moves data: enough that starting workgroups is not what takes the time.
+const TRANSFORM: usize = 256;
 
 /// Multiplications from which Winograd's further launches pay.
 const WINOGRAD_WORK: usize = 100_000_000;
@@ -39,11 +41,10 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
         choices.truncate(1);
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)).collect();
-    // Rounding the operands beforehand pays where each is read often: in long sums over few pixels or many.
-    let rounded = half(pass, g, x, product, caps);
-    let pays = product.m > 64 && (pass == Pass::GradWeight || product.n <= 4096);
-    let at = if pays { 0 } else { variants.len() };
-    variants.splice(at..at, rounded);
+    variants.splice(0..0, lines(pass, g, x, product, caps));
+    if pass == Pass::GradWeight {
+        variants.splice(0..0, windows(g, x, caps));
+    }
     let plain = plain(pass, g);
     let few = pass == Pass::GradWeight && product.m * product.n <= 256;
     let lone_channels = product.m < 4 || product.k < 4;
@@ -107,67 +108,69 @@ fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Prod
     let mut variant =
         choice.variant(product, x, |sums| choice.launch(kernel, defines, product, operands, across, sums));
     if packed {
-        let len = g.o * g.patch();
-        let defines = define![LEN: len, TAPS: g.kernel[0] * g.kernel[1], GROUP_O: o, GROUP_C: c, FORM: form];
-        let pack = Launch { bindings: vec![Binding::Input(1), weights], ..transform("conv2d_pack", defines, len) };
-        variant.launches.insert(0, pack);
-        variant.scratch.push(len);
+        pack(&mut variant, g, form, 1);
     }
     variant
 }
 
-/// Matrix units on operands that are rounded to `f16` beforehand, eight channels of a pixel side by side.
-fn half(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps) -> Vec<Variant> {
+/// Matrix units that read eight channels of a pixel at a time.
+fn lines(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps) -> Vec<Variant> {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     if !o.is_multiple_of(8) || !c.is_multiple_of(8) {
         return Vec::new();
     }
-    let (inputs, outputs) = ((g.n, g.c, g.h * g.w), (g.n, g.o, g.p * g.q));
-    let weights = g.o * g.patch();
-    let scales = Binding::Scratch(0);
-    let images = |(n, c, s): (usize, usize, usize), operand: usize, to| Launch {
-        bindings: vec![Binding::Input(operand), scales, to],
-        ..transform("half_images", define![N: n, C: c, S: s, OPERAND: operand], n * s * c.div_ceil(32) * 4)
-    };
-    let taps = g.kernel[0] * g.kernel[1];
-    let turned = |form: &'static str, to| {
-        let defines = define![LEN: weights, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form];
-        Launch { bindings: vec![Binding::Input(1), scales, to], ..transform("half_weights", defines, weights / 8) }
+    let (kernel, form) = match pass {
+        Pass::Forward => ("conv2d_lines", Some("forward")),
+        Pass::GradInput => ("conv2d_grad_input_lines", Some("grad_input")),
+        Pass::GradWeight => ("conv2d_grad_weight_lines", None),
     };
     let variant = |choice: Choice| {
-        let [a, b] = [0, 1].map(|at| Binding::Scratch(choice.scratch() + at));
-        let extent = |(n, c, s)| n * c * s / 2;
-        let (kernel, across, launches, scratch) = match pass {
-            Pass::Forward => {
-                ("conv2d_half", false, [images(inputs, 0, a), turned("forward", b)], [extent(inputs), weights / 2])
-            }
-            Pass::GradInput => (
-                "conv2d_grad_input_half",
-                false,
-                [images(outputs, 0, a), turned("grad_input", b)],
-                [extent(outputs), weights / 2],
-            ),
-            Pass::GradWeight => (
-                "conv2d_grad_weight_half",
-                true,
-                [images(inputs, 0, a), images(outputs, 1, b)],
-                [extent(inputs), extent(outputs)],
-            ),
-        };
-        let launch = |sums| choice.launch(kernel, g.defines(), product, [a, b], [across; 2], sums);
+        let rows = if form.is_some() { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
+        let (operands, across) = ([Binding::Input(0), rows], [form.is_none(); 2]);
+        let launch = |sums| choice.launch(kernel, g.defines(), product, operands, across, sums);
         let mut variant = choice.variant(product, x, launch);
-        // After those that find the scales.
-        variant.launches.splice(2..2, launches);
-        variant.scratch.extend(scratch);
+        if let Some(form) = form {
+            pack(&mut variant, g, form, 8);
+        }
         variant
     };
-    product.half_choices(caps).into_iter().map(variant).collect()
+    product.line_choices(caps, form.is_none()).into_iter().map(variant).collect()
+}
+
+/// The gradient of the weights on matrix units, where it may take a tap for a distance: without stride, for few taps, whose sums are
+/// in registers all at once, and images that padding makes little larger.
+fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+    let (o, c, taps, options) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.options());
+    let [height, width] = [(g.h + options.padding[0]).max(g.p), (g.w + options.padding[1]).max(g.q)];
+    let whole = o.is_multiple_of(8) && c.is_multiple_of(8) && options.stride == [1, 1];
+    if !whole || !(2..=9).contains(&taps) || height * width > 2 * g.p * g.q {
+        return Vec::new();
+    }
+    let span = (g.kernel[0] - 1) * options.dilation[0] * width + (g.kernel[1] - 1) * options.dilation[1];
+    let (n, k) = (c.div_ceil(16) * 16 * taps, g.n * height * width);
+    let product = Product { batch: g.groups, m: o, n, k, operands: Operands::Gathered };
+    let variant = |choice: Choice| {
+        let operands = [Binding::Input(0), Binding::Input(1)];
+        let weights = Product { n: c * taps, ..product };
+        let launch = |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, operands, [true; 2], sums);
+        choice.variant(weights, x, launch)
+    };
+    product.window_choices(caps, taps, span).into_iter().map(variant).collect()
+}
+
+/// Puts the weights into the order in which the product reads them, first of all, in a further scratch buffer.
+fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, line: usize) {
+    let (o, c, taps, len) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.o * g.patch());
+    let defines = define![LEN: len, TAPS: taps, RUN: g.kernel[1], GROUP_O: o, GROUP_C: c, FORM: form, LINE: line];
+    let bindings = vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())];
+    variant.launches.insert(0, Launch { bindings, ..transform("conv2d_pack", defines, len / g.kernel[1] / line) });
+    variant.scratch.push(len);
 }
 
 /// A launch over so many invocations that reads one buffer and writes another.
 fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
-    defines.extend(define![WG: 64]);
-    Launch::new(kernel, defines, (0, 0), invocations.div_ceil(64))
+    defines.extend(define![WG: TRANSFORM]);
+    Launch::new(kernel, defines, (0, 0), invocations.div_ceil(TRANSFORM))
 }
 
 /// Images as Winograd's algorithm sees them: extents, and zeros before them.

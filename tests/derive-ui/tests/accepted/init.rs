@@ -85,3 +85,40 @@ fn fields_are_built() -> meganeura::Result<()> {
     assert_eq!(inner::Visible::init(&device, Seed::new(42))?.scale.parameter_count(), 1);
     Ok(())
 }
+
+/// Functions of one's own called `init`.
+#[derive(Module)]
+#[module(no_init)]
+struct Seeded {
+    #[module(init = Scale::new(1.0))]
+    scale: Scale,
+}
+
+#[derive(Module)]
+#[module(no_init, config(width: usize))]
+struct Told {
+    #[module(init = Scale::new(1.0).wide(width))]
+    scale: Scale,
+    #[module(init)]
+    seeded: Seeded,
+}
+
+impl Seeded {
+    fn init() -> meganeura::Result<Self> {
+        Self::from_seed(&device(), Seed::new(42))
+    }
+}
+
+impl Told {
+    fn init(width: usize) -> meganeura::Result<Self> {
+        ToldConfig { width }.init(&device(), Seed::new(42))
+    }
+}
+
+#[test]
+fn init_may_be_ones_own() -> meganeura::Result<()> {
+    assert_eq!(Seeded::init()?.scale.parameter_count(), 1);
+    let told = Told::init(3)?;
+    assert_eq!((told.scale.parameter_count(), told.seeded.parameter_count()), (3, 1));
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! `residual` adds the input to what the fields make of it; `then` above the struct comes last.
 
 use meganeura::Var;
+use meganeura::check::gradcheck;
 use meganeura::prelude::*;
 use meganeura_derive_ui::{Scale, Shift, apply, device, leaves};
 
@@ -50,6 +51,23 @@ fn the_input_is_added() -> meganeura::Result<()> {
         leaves(&mut projected),
         ["shift.offset (buffer)", "shortcut.0.weight", "shortcut.1.weight", "scale.weight"]
     );
+    Ok(())
+}
+
+#[test]
+fn gradients_go_both_ways() -> meganeura::Result<()> {
+    let device = device();
+    let x = Tensor::from_slice(&device, [3], &[0.7, -1.3, 2.1])?;
+    let x = &[x];
+    gradcheck(&Plain::init(&device, 42)?, x, |net, x| vec![net.forward(&x[0])])?.ok()?;
+    let projected = Projected::init(&device, 42)?;
+    gradcheck(&projected, x, |net, x| vec![net.forward(&x[0])])?.ok()?;
+
+    let tape = Tape::new(&device);
+    let loss = projected.forward(&tape.input(&Tensor::full(&device, [1], -2.0)?)).sum();
+    let grads = tape.backward(&loss)?;
+    let missing = projected.named_parameters().into_iter().find(|(_, param)| grads.get(param).is_none());
+    assert!(missing.is_none(), "{missing:?} got no gradient");
     Ok(())
 }
 

@@ -19,4 +19,10 @@ struct NoVariants {
     a: Scale,
 }
 
+#[derive(Module)]
+#[module(no_init)]
+struct NoInit {
+    a: Scale,
+}
+
 fn main() {}

@@ -1,32 +1,34 @@
-// The product of shared/gemm on matrix units, of operands that are f16 in memory already, scaled; the sums are scaled back. They are
-// read in lines of eight, 16 bytes, along the reduction or across it:
+// The product of shared/gemm on matrix units, of operands that are read in lines of eight, along the reduction or across it, rounded
+// to f16 on their way through workgroup memory, scaled by powers of two; the sums are scaled back. Instead of blocks, the kernel says
 //   fn load_a(b: u32, i: u32, k: u32, end: u32) -> Line   k.. of row i (A_ALONG k), or rows i.. of column k (A_ALONG row)
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> Line   k.. of column j (B_ALONG k), or columns j.. of row k
-// instead of blocks; what they start at is a multiple of 8.
+// What they start at is a multiple of 8. Neighbouring invocations load lines beside each other, of neighbouring rows, columns or k.
 //
 // Defines: those of shared/matrix_units
 //          LOADS  lines that an invocation loads, (BM + BN)·BK/(8·SUBGROUP·SM·SN)
 
 #include "shared/matrix_units"
-
-alias Line = mat2x4<f16>;
+#include "shared/line"
 
 const LOADS_A: u32 = BM * BK / 8u;
-// Groups of four in a row of a tile, and 16 bytes more, so that neighbouring rows lie in different banks.
+// Lines of a tile beside each other, and the distance of the next in groups of four, 16 bytes more than they have elements, so that
+// neighbours lie in different banks.
 #if A_ALONG == k
+const BESIDE_A: u32 = BM;
 const PITCH_A: u32 = BK / 4u + 2u;
-const HALF_A: u32 = BM * PITCH_A;
 #else
+const BESIDE_A: u32 = BK;
 const PITCH_A: u32 = BM / 4u + 2u;
-const HALF_A: u32 = BK * PITCH_A;
 #endif
 #if B_ALONG == k
+const BESIDE_B: u32 = BN;
 const PITCH_B: u32 = BK / 4u + 2u;
-const HALF_B: u32 = BN * PITCH_B;
 #else
+const BESIDE_B: u32 = BK;
 const PITCH_B: u32 = BN / 4u + 2u;
-const HALF_B: u32 = BK * PITCH_B;
 #endif
+const HALF_A: u32 = BESIDE_A * PITCH_A;
+const HALF_B: u32 = BESIDE_B * PITCH_B;
 
 var<workgroup> tile_a: array<vec4<f16>, HALVES * HALF_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALVES * HALF_B>;
@@ -35,62 +37,50 @@ var<workgroup> tile_b: array<vec4<f16>, HALVES * HALF_B>;
 fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, at: u32) -> Line {
     if at < LOADS_A {
 #if A_ALONG == k
-        return load_a(b, row0 + at / (BK / 8u), k0 + at % (BK / 8u) * 8u, end);
+        return load_a(b, row0 + at % BESIDE_A, k0 + at / BESIDE_A * 8u, end);
 #else
-        return load_a(b, row0 + at % (BM / 8u) * 8u, k0 + at / (BM / 8u), end);
+        return load_a(b, row0 + at / BESIDE_A * 8u, k0 + at % BESIDE_A, end);
 #endif
     }
     let of_b = at - LOADS_A;
 #if B_ALONG == k
-    return load_b(b, k0 + of_b % (BK / 8u) * 8u, column0 + of_b / (BK / 8u), end);
+    return load_b(b, k0 + of_b / BESIDE_B * 8u, column0 + of_b % BESIDE_B, end);
 #else
-    return load_b(b, k0 + of_b / (BN / 8u), column0 + of_b % (BN / 8u) * 8u, end);
+    return load_b(b, k0 + of_b % BESIDE_B, column0 + of_b / BESIDE_B * 8u, end);
 #endif
 }
 
-fn put(half: u32, at: u32, line: Line) {
+fn put(half: u32, at: u32, line: Line, scale: vec2<f32>) {
     if at < LOADS_A {
-#if A_ALONG == k
-        let place = half * HALF_A + at / (BK / 8u) * PITCH_A + at % (BK / 8u) * 2u;
-#else
-        let place = half * HALF_A + at / (BM / 8u) * PITCH_A + at % (BM / 8u) * 2u;
-#endif
-        tile_a[place] = line[0];
-        tile_a[place + 1u] = line[1];
+        let place = half * HALF_A + at % BESIDE_A * PITCH_A + at / BESIDE_A * 2u;
+        tile_a[place] = first_half(line, scale.x);
+        tile_a[place + 1u] = second_half(line, scale.x);
         return;
     }
     let of_b = at - LOADS_A;
-#if B_ALONG == k
-    let place = half * HALF_B + of_b / (BK / 8u) * PITCH_B + of_b % (BK / 8u) * 2u;
-#else
-    let place = half * HALF_B + of_b / (BN / 8u) * PITCH_B + of_b % (BN / 8u) * 2u;
-#endif
-    tile_b[place] = line[0];
-    tile_b[place + 1u] = line[1];
+    let place = half * HALF_B + of_b % BESIDE_B * PITCH_B + of_b / BESIDE_B * 2u;
+    tile_b[place] = first_half(line, scale.y);
+    tile_b[place + 1u] = second_half(line, scale.y);
 }
 
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
+    @builtin(local_invocation_index) invocation: u32,
 ) {
 #include "shared/matrix_tile"
 #for L in LOADS
-    put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG));
+    put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG), scale);
 #endfor
     workgroupBarrier();
-    for (var k0 = begin; k0 < end; k0 += HALVES * BK) {
+    for (var round = 0u; round < ROUNDS; round += 1u) {
 #for H in HALVES
-        let more_${H} = k0 + ${H}u * BK + BK < begin + PART_K;
+        // After the last step, the last once more: loads that depend on nothing can be moved to where they cost least.
+        let k_${H} = begin + min(round * HALVES + ${H}u + 1u, ROUNDS * HALVES - 1u) * BK;
 #for L in LOADS
-        var next_${H}_${L}: Line;
+        let next_${H}_${L} = fetch(batch, row0, column0, k_${H}, end, lane + ${L}u * WG);
 #endfor
-        if more_${H} {
-#for L in LOADS
-            next_${H}_${L} = fetch(batch, row0, column0, k0 + ${H}u * BK + BK, end, lane + ${L}u * WG);
-#endfor
-        }
 #for U in STEPS
         // Named, because naga's SPIR-V writer does not take them inside of the calls.
 #for I in FM
@@ -118,11 +108,9 @@ fn main(
 #if HALVES == 1
         workgroupBarrier();
 #endif
-        if more_${H} {
 #for L in LOADS
-            put((${H}u + 1u) % HALVES, lane + ${L}u * WG, next_${H}_${L});
+        put((${H}u + 1u) % HALVES, lane + ${L}u * WG, next_${H}_${L}, scale);
 #endfor
-        }
         workgroupBarrier();
 #endfor
     }

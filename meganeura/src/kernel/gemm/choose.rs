@@ -1,0 +1,195 @@
+//! The tables: which tilings suit which product on which device.
+
+use super::{Choice, Operands, Product, Tiling, Units};
+use crate::kernel::launch::{Caps, Kind};
+
+/// A tiling, and its name with a cut reduction.
+macro_rules! tiling {
+    ($name:literal, $units:expr, $workers:expr, $blocks:expr, $depth:expr) => {
+        Tiling {
+            name: $name,
+            split: concat!($name, ", split"),
+            units: $units,
+            workers: $workers,
+            blocks: $blocks,
+            depth: $depth,
+        }
+    };
+}
+
+/// 128×128: the most products for each element that is read.
+const LARGE: Tiling = tiling!("tile 128", Units::Scalar, [16, 8], [2, 4], 16);
+/// The same in half the workgroup memory, and the better one where neighbours of both operands lie across the reduction.
+const LARGE_SHALLOW: Tiling = tiling!("tile 128 shallow", Units::Scalar, [16, 8], [2, 4], 8);
+/// 64×64: four times as many workgroups.
+const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar, [8, 8], [2, 2], 16);
+const MEDIUM_SHALLOW: Tiling = tiling!("tile 64 shallow", Units::Scalar, [8, 8], [2, 2], 8);
+/// 32×32, for small matrices.
+const SMALL: Tiling = tiling!("tile 32", Units::Scalar, [8, 8], [1, 1], 16);
+
+/// 128×256 on matrix units.
+const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1 }, [2, 4], [4, 4], 32);
+/// 128×128.
+const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
+/// The same by eight subgroups, which leaves registers for operands that are gathered.
+const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
+/// 64×256, where rows are few.
+const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
+/// 64×128.
+const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 2 }, [2, 2], [2, 4], 32);
+/// 64×64.
+const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
+
+/// 128×256 of operands in lines.
+const LINES_WIDE: Tiling = tiling!("lines 128×256", Units::Lines, [2, 4], [4, 4], 32);
+/// 256×128, where rows are many.
+const LINES_TALL: Tiling = tiling!("lines 256×128", Units::Lines, [4, 2], [4, 4], 32);
+/// 128×128.
+const LINES_LARGE: Tiling = tiling!("lines 128", Units::Lines, [2, 4], [4, 2], 32);
+/// 64×128, where rows are few.
+const LINES_MEDIUM: Tiling = tiling!("lines 64×128", Units::Lines, [2, 2], [2, 4], 32);
+/// 64×64.
+const LINES_SMALL: Tiling = tiling!("lines 64", Units::Lines, [2, 2], [2, 2], 32);
+
+/// Workgroups that keep a device busy.
+fn busy(caps: &Caps) -> usize {
+    match caps.kind {
+        Kind::Discrete => 128,
+        Kind::Integrated => 16,
+        Kind::Software => 1,
+    }
+}
+
+impl Product {
+    /// Ways to tile this, best first; never empty. `cut` says whether the reduction may be cut.
+    #[must_use]
+    pub fn choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let mut choices = if caps.matrix { self.matrix_choices(caps, cut) } else { Vec::new() };
+        if choices.is_empty() {
+            choices = self.scalar_choices(caps, cut);
+        }
+        choices
+    }
+
+    /// Tilings in f32. The table, for a device of its own (others are kept busy by fewer workgroups):
+    ///
+    /// | smaller extent | workgroups, parts counted | tiling |
+    /// |---|---|---|
+    /// | above 64 | 96 or more of 128×128, each over 512 terms | 128×128, its reduction cut in two where that makes 160 |
+    /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
+    /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
+    fn scalar_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let (small, busy) = (self.m.min(self.n), busy(caps));
+        let mut larger = [[LARGE, LARGE_SHALLOW], [MEDIUM, MEDIUM_SHALLOW]];
+        if self.operands == Operands::Across {
+            larger.iter_mut().for_each(|depths| depths.reverse());
+        }
+        // What fits stands in for what does not.
+        let [large, medium] = larger.map(|[first, second]| if first.fits(caps) { first } else { second });
+        let parts = |tiling: &Tiling, wanted, least| if cut { tiling.parts(self, wanted, least) } else { 1 };
+        let of_large = parts(&large, busy * 5 / 4, 256);
+        let of_medium = parts(&medium, busy * 9 / 2, 128);
+        let few = of_large <= 2 && self.k / of_large >= 512;
+        let (best, of_best) = if small > 64 && few && large.tiles(self) * of_large >= busy * 3 / 4 {
+            (large, of_large)
+        } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
+            (medium, of_medium)
+        } else {
+            (SMALL, parts(&SMALL, busy * 4, 64))
+        };
+        // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
+        let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
+        let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
+        let mut choices = vec![choice(best, of_best)];
+        if of_best > 1 {
+            choices.push(choice(best, 1));
+        }
+        let rest = [MEDIUM, MEDIUM_SHALLOW, LARGE, LARGE_SHALLOW, SMALL];
+        choices.extend(rest.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
+        choices.retain(|choice| choice.tiling.fits(caps));
+        if caps.kind == Kind::Software {
+            // Nor would more than one other choice be worth it: a tile of another size, whose steps are of another depth.
+            let other = if best == medium { LARGE_SHALLOW } else { medium };
+            choices.retain(|choice| choice.tiling == best || choice.tiling == other);
+        }
+        choices
+    }
+
+    /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or else the
+    /// smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide ones those that must be
+    /// turned on their way.
+    fn matrix_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let (small, busy) = (self.m.min(self.n), busy(caps));
+        // Few rows, and too few columns for many workgroups: the weights of a narrow layer.
+        let long = self.operands == Operands::Gathered && small <= 64 && MATRIX_SMALL.tiles(self) < busy;
+        let mut order = match self.operands {
+            _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
+            Operands::Gathered if small <= 64 && !long => {
+                [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
+            }
+            _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
+            Operands::Gathered => [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, MATRIX_WIDE],
+            Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
+            Operands::Along => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
+        }
+        .to_vec();
+        order.retain(|tiling| tiling.fits(caps));
+        let most = || if long { order.first() } else { order.iter().max_by_key(|tiling| tiling.tiles(self)) };
+        let Some(&best) = order.iter().find(|tiling| tiling.tiles(self) >= busy).or_else(most) else {
+            return Vec::new();
+        };
+        // Small tiles of long sums: a few workgroups for each multiprocessor.
+        let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
+        let of_best = if cut { best.parts(self, wanted, 256) } else { 1 };
+        let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
+        let mut choices = vec![choice(best, of_best)];
+        if of_best > 1 {
+            choices.push(choice(best, 1));
+        }
+        choices.extend(order.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
+        choices
+    }
+
+    /// Ways to tile this on matrix units where both operands can be read in lines of eight, best first; none where the device has
+    /// no such units. Lines that lie across the reduction take more loads than those along it, so their tiles are smaller. A
+    /// multiprocessor takes one workgroup of a large tile, or two of a small one: the reduction is cut into parts of 256 terms or
+    /// more to make as many.
+    #[must_use]
+    pub fn line_choices(self, caps: &Caps, across: bool) -> Vec<Choice> {
+        let mut order = match self.m {
+            _ if self.m.min(self.n) <= 32 => [LINES_SMALL, LINES_MEDIUM, LINES_LARGE, LINES_WIDE, LINES_TALL],
+            0..=64 => [LINES_MEDIUM, LINES_SMALL, LINES_LARGE, LINES_WIDE, LINES_TALL],
+            _ if across => [LINES_LARGE, LINES_WIDE, LINES_TALL, LINES_MEDIUM, LINES_SMALL],
+            65..256 => [LINES_WIDE, LINES_LARGE, LINES_TALL, LINES_MEDIUM, LINES_SMALL],
+            _ => [LINES_TALL, LINES_WIDE, LINES_LARGE, LINES_MEDIUM, LINES_SMALL],
+        }
+        .to_vec();
+        order.retain(|tiling| caps.matrix && tiling.fits(caps));
+        let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
+        let mut choices = Vec::new();
+        for tiling in order {
+            let each = 8 / (tiling.workers[0] * tiling.workers[1]);
+            let parts = tiling.parts(self, each * busy(caps), 256);
+            choices.push(choice(tiling, parts));
+            if parts > 1 {
+                choices.push(choice(tiling, 1));
+            }
+        }
+        choices
+    }
+
+    /// Ways to tile this on matrix units where its columns are the `taps` of windows that span so many rows more, best first, those
+    /// that fit: 64 rows and 32 channels, as deep as memory allows, cut into parts of 256 terms or more to make a workgroup for
+    /// each multiprocessor.
+    #[must_use]
+    pub fn window_choices(self, caps: &Caps, taps: usize, span: usize) -> Vec<Choice> {
+        let units = Units::Window { span };
+        let tilings =
+            [tiling!("window", units, [4, 2], [1, taps], 128), tiling!("window 64", units, [4, 2], [1, taps], 64)];
+        let choice = |tiling: Tiling| {
+            let parts = tiling.parts(self, busy(caps), 256);
+            Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 }
+        };
+        tilings.into_iter().filter(|tiling| caps.matrix && tiling.fits(caps)).map(choice).collect()
+    }
+}

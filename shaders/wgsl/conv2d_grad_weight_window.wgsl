@@ -1,0 +1,61 @@
+// `conv2d_grad_weight` without stride as a product on matrix units; see shared/gemm_window. The reduction runs over the pixels of
+// all images one after the other, each row followed by PW zeros and each image by PH rows of zeros, which are what comes before the
+// next, so that a tap is a distance. A line is eight channels of a pixel.
+//
+// Bindings: x[N,C,H,W], dy[N,O,P,Q], peaks → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+//
+// Defines: those of shared/gemm with UNITS window, and of `conv2d` without WG; SH = SW = 1, C/G and O/G multiples of 8
+//          SUMS whole or parts
+
+#include "shared/conv2d_gemm"
+
+/// A row and an image with their zeros.
+const PITCH_ROW: u32 = max(W + PW, Q);
+const PITCH_IMAGE: u32 = max(H + PH, P) * PITCH_ROW;
+const SPAN: u32 = (KH - 1u) * DH * PITCH_ROW + (KW - 1u) * DW;
+
+const ROWS: u32 = GROUP_O;
+const COLUMNS: u32 = (GROUP_C + 15u) / 16u * 16u * TAPS;
+const DEPTH: u32 = N * PITCH_IMAGE;
+const RESULT: u32 = O * GROUP_C * TAPS;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> dy: array<f32>;
+
+fn shift(tap: u32) -> u32 {
+    return tap / KW * DH * PITCH_ROW + tap % KW * DW;
+}
+
+fn load_a(group: u32, o: u32, k: u32, end: u32) -> Line {
+    let p = k % PITCH_IMAGE / PITCH_ROW;
+    let q = k % PITCH_ROW;
+    let there = is_row(o) && k < end && p < P && q < Q;
+    let plane = k / PITCH_IMAGE * O + group * GROUP_O + o;
+    let at = select(0u, (plane * P + p) * Q + q, there);
+    return Line(
+        vec4(dy[at], dy[at + P * Q], dy[at + 2u * P * Q], dy[at + 3u * P * Q]),
+        vec4(dy[at + 4u * P * Q], dy[at + 5u * P * Q], dy[at + 6u * P * Q], dy[at + 7u * P * Q]),
+        there,
+    );
+}
+
+fn load_b(group: u32, k: u32, c: u32) -> Line {
+    // Negative numbers are large ones.
+    let row = k % PITCH_IMAGE / PITCH_ROW - PH;
+    let column = k % PITCH_ROW - PW;
+    let there = k < DEPTH && c < GROUP_C && row < H && column < W;
+    let plane = k / PITCH_IMAGE * CHANNELS + group * GROUP_C + c;
+    let at = select(0u, (plane * H + row) * W + column, there);
+    return Line(
+        vec4(x[at], x[at + H * W], x[at + 2u * H * W], x[at + 3u * H * W]),
+        vec4(x[at + 4u * H * W], x[at + 5u * H * W], x[at + 6u * H * W], x[at + 7u * H * W]),
+        there,
+    );
+}
+
+fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
+    let c = j / (16u * TAPS) * 16u + j % 16u;
+    if c < GROUP_C {
+        put_sum(part, ((group * GROUP_O + i) * GROUP_C + c) * TAPS + j / 16u % TAPS, sum);
+    }
+}

@@ -1,0 +1,28 @@
+// `conv2d` as a product on matrix units, tap by tap; see shared/gemm_lines. A line is eight channels of a pixel.
+//
+// Bindings: x[N,C,H,W], w[G,TAPS·C/G/8,O/G,8] from `conv2d_pack`, peaks → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q]
+// (SUMS parts).
+//
+// Defines: those of shared/gemm with UNITS lines, A_ALONG k, B_ALONG k, and of `conv2d` without WG; C/G a multiple of 8
+//          SUMS whole or parts
+
+#include "shared/conv2d_gemm"
+
+const ROWS: u32 = GROUP_O;
+const COLUMNS: u32 = N * P * Q;
+const DEPTH: u32 = GROUP_C * TAPS;
+const RESULT: u32 = N * O * P * Q;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+#include "shared/conv2d_window"
+#include "shared/conv2d_packed_lines"
+
+fn load_b(group: u32, k: u32, pixel: u32, end: u32) -> Line {
+    let tap = k / GROUP_C;
+    return window(group * GROUP_C + k % GROUP_C, tap, pixel, is_term(k, end) && is_column(pixel));
+}
+
+fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+    let plane = pixel / (P * Q) * O + group * GROUP_O + i;
+    put_sum(part, plane * P * Q + pixel % (P * Q), sum);
+}

@@ -1,0 +1,86 @@
+// The product of shared/gemm on matrix units whose columns are windows: the operand b has TAPS columns for each channel, and the one
+// of tap t is the channel's from row `shift(t)` on. So the rows of a step and SPAN more are in workgroup memory once for all taps.
+// Columns are 16 channels for each tap in turn, then the next 16. Operands are read as by shared/gemm_lines, in lines of eight:
+//   fn load_a(b: u32, i: u32, k: u32, end: u32) -> Line   rows i.. of column k
+//   fn load_b(b: u32, k: u32, c: u32) -> Line             channels c.. of row k; there may be no such channel, and k may be past DEPTH
+//   fn shift(tap: u32) -> u32                             at most SPAN; a constant
+//   const TAPS, SPAN
+//
+// Defines: those of shared/matrix_units, FN being TAPS
+//          LOADS_A lines of a that an invocation loads, BM·BK/8/(SUBGROUP·SM·SN)
+//          LOADS_B lines of b that an invocation loads at most, ⌈(BK + SPAN)·2·SN/(SUBGROUP·SM·SN)⌉
+
+#include "shared/matrix_units"
+#include "shared/line"
+
+/// Channels of a tile.
+const CHANNELS_B: u32 = 16u * SN;
+const ROWS_B: u32 = BK + SPAN;
+const LINES_B: u32 = ROWS_B * CHANNELS_B / 8u;
+// The distance of rows in groups of four, 16 bytes more than they have elements, so that neighbours lie in different banks.
+const PITCH_A: u32 = BM / 4u + 2u;
+const PITCH_B: u32 = CHANNELS_B / 4u + 2u;
+
+var<workgroup> tile_a: array<vec4<f16>, BK * PITCH_A>;
+var<workgroup> tile_b: array<vec4<f16>, ROWS_B * PITCH_B>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+#include "shared/matrix_tile"
+    let channel0 = column0 / (16u * TAPS) * 16u;
+    let channel = x / TAPS * 4u;
+#for L in LOADS_A
+    let row_a_${L} = (lane + ${L}u * WG) % BK;
+    let line_a_${L} = (lane + ${L}u * WG) / BK;
+    var a_${L} = load_a(batch, row0 + line_a_${L} * 8u, begin + row_a_${L}, end);
+#endfor
+#for L in LOADS_B
+    let row_b_${L} = (lane + ${L}u * WG) % ROWS_B;
+    let line_b_${L} = (lane + ${L}u * WG) / ROWS_B;
+    var b_${L} = load_b(batch, begin + row_b_${L}, channel0 + line_b_${L} * 8u);
+#endfor
+    for (var round = 0u; round < ROUNDS; round += 1u) {
+#for L in LOADS_A
+        let to_a_${L} = row_a_${L} * PITCH_A + line_a_${L} * 2u;
+        tile_a[to_a_${L}] = first_half(a_${L}, scale.x);
+        tile_a[to_a_${L} + 1u] = second_half(a_${L}, scale.x);
+#endfor
+#for L in LOADS_B
+        if lane + ${L}u * WG < LINES_B {
+            let to_b_${L} = row_b_${L} * PITCH_B + line_b_${L} * 2u;
+            tile_b[to_b_${L}] = first_half(b_${L}, scale.y);
+            tile_b[to_b_${L} + 1u] = second_half(b_${L}, scale.y);
+        }
+#endfor
+        workgroupBarrier();
+        // After the last step one more, which nobody uses: loads that depend on nothing can be moved to where they cost least.
+        let next = begin + (round + 1u) * BK;
+#for L in LOADS_A
+        a_${L} = load_a(batch, row0 + line_a_${L} * 8u, next + row_a_${L}, end);
+#endfor
+#for L in LOADS_B
+        b_${L} = load_b(batch, next + row_b_${L}, channel0 + line_b_${L} * 8u);
+#endfor
+#for U in STEPS
+        // Named, because naga's SPIR-V writer does not take them inside of the calls.
+#for I in FM
+        let at_a_${U}_${I} = ${U}u * 16u * PITCH_A + 4u * (y + ${I}u);
+        let a_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${U}_${I}], PITCH_A);
+#endfor
+#for J in FN
+        let at_b_${U}_${J} = (${U}u * 16u + shift(${J}u)) * PITCH_B + channel;
+        let b_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${U}_${J}], PITCH_B);
+#for I in FM
+        sum_${I}_${J} = coopMultiplyAdd(a_${U}_${I}, b_${U}_${J}, sum_${I}_${J});
+#endfor
+#endfor
+#endfor
+        workgroupBarrier();
+    }
+
+#include "shared/matrix_sums"
+}
