@@ -146,7 +146,8 @@ pub trait ModuleExt: Module {
     }
 
     /// Replaces every parameter and buffer by what `f` makes of it and of that of the other model, which stays, all in one
-    /// run on the device: averages of models, moving or not.
+    /// run on the device: averages of models, moving or not. A model that is saved with its average has that in a
+    /// `#[module(frozen)]` field.
     ///
     /// ```
     /// use meganeura::prelude::*;

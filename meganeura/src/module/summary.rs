@@ -24,10 +24,11 @@ use crate::TensorType;
 /// ```
 ///
 /// Frozen parameters and buffers are marked, an enum is followed by the variant that is there, and where a tied tensor stands
-/// again there is the path under which it counts.
+/// again there is the path under which it counts. [`depth`](Self::depth) cuts the tree of a large model.
 #[derive(Debug, Clone)]
 pub struct Summary {
     root: Node,
+    depth: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -71,7 +72,13 @@ impl Summary {
                 }
             }
         });
-        Self { root }
+        Self { root, depth: usize::MAX }
+    }
+
+    /// The same, of this many levels: what is below is counted in its place, not shown.
+    #[must_use]
+    pub fn depth(self, depth: usize) -> Self {
+        Self { depth, ..self }
     }
 
     /// One line: `Digits (20,874 parameters)`, and what else there is to say.
@@ -87,16 +94,17 @@ impl Summary {
 
     /// The lines below the headline, as columns: the branches and the name; the type; the count; the bytes; the role.
     fn rows(&self) -> Vec<[String; 5]> {
-        fn add(node: &Node, indent: &str, rows: &mut Vec<[String; 5]>) {
+        fn add(node: &Node, depth: usize, indent: &str, rows: &mut Vec<[String; 5]>) {
+            let Some(below_child) = depth.checked_sub(1) else { return };
             for (index, child) in node.children.iter().enumerate() {
                 let (branch, below) =
                     if index + 1 < node.children.len() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
                 rows.push(child.row(format!("{indent}{branch}{}", child.label())));
-                add(child, &format!("{indent}{below}"), rows);
+                add(child, below_child, &format!("{indent}{below}"), rows);
             }
         }
         let mut rows = Vec::new();
-        add(&self.root, "", &mut rows);
+        add(&self.root, self.depth, "", &mut rows);
         rows
     }
 }
@@ -276,6 +284,12 @@ Net (1,049,472 parameters, 896 frozen, 4.0 MiB)
    └─ 1  f32[1]                           4 B  buffer";
         assert_eq!(format!("{:#}", net()), expected);
         assert_eq!(Summary::of(&net()).to_string(), expected);
+        let expected = "\
+Net (1,049,472 parameters, 896 frozen, 4.0 MiB)
+├─ stem          896  3,584 B
+└─ norm    1,048,576  4.0 MiB";
+        assert_eq!(Summary::of(&net()).depth(1).to_string(), expected);
+        assert_eq!(Summary::of(&net()).depth(0).to_string(), "Net (1,049,472 parameters, 896 frozen, 4.0 MiB)");
     }
 
     #[test]
