@@ -56,7 +56,7 @@ impl UNet {
 
 #[derive(Module, Debug)]
 enum Stage {
-    Block(ResidualBlock),
+    Block(Box<ResidualBlock>),
     /// Half as large on the way down, after doubling on the way up.
     Resize(Conv2d),
 }
@@ -71,7 +71,7 @@ impl Init for StageConfig {
 
     fn init(self, device: &Device, seed: Seed) -> meganeura::Result<Stage> {
         Ok(match self {
-            Self::Block(block) => Stage::Block(block.init(device, seed)?),
+            Self::Block(block) => Stage::Block(Box::new(block.init(device, seed)?)),
             Self::Resize(conv) => Stage::Resize(conv.init(device, seed)?),
         })
     }
