@@ -31,6 +31,7 @@ mod table;
 mod tape;
 mod training;
 mod variants;
+mod vision;
 
 use libtest_mimic::Failed;
 
@@ -64,6 +65,7 @@ fn main() {
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);
     variants::collect(&mut trials);
+    vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
     models::collect(&mut trials);
     large::collect(&mut trials);
