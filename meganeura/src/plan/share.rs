@@ -61,7 +61,7 @@ mod tests {
         let tape = Tape::new(&device);
         let input = |_| Ok(tape.input(&Tensor::zeros(&device, [256, 256])?));
         let x = (0..3).map(input).collect::<Result<Vec<_>>>()?;
-        let outputs = f(&x).iter().map(|y| Ok(y.id()?)).collect::<Result<Vec<_>>>()?;
+        let outputs = f(&x).iter().map(Var::id).collect::<Result<Vec<_>>>()?;
         let assigns: Vec<_> = assigned.map(|k| (0, outputs[k])).into_iter().collect();
         let caps = Caps {
             kind: Kind::Discrete,
