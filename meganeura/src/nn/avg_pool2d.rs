@@ -11,8 +11,8 @@ use crate::{Device, Result, Var};
 /// The count is the kernel's area, padding included, or with
 /// [`count_include_pad(false)`](Self::count_include_pad) the part of it that lies in the input.
 ///
-/// Shapes: `x [N, C, H, W]` → `y [N, C, P, Q]` with `P = ⌊(H + 2·pad − KH)/s⌋ + 1`, and `Q` likewise. The mean over the whole
-/// image is `x.mean_over(&[2, 3])`.
+/// Shapes: `x [N, C, H, W]` → `y [N, C, P, Q]` with `P = ⌊(H + 2·pad − KH)/s⌋ + 1`, and `Q` likewise.
+/// The mean over the whole image is [`GlobalAvgPool2d`](super::GlobalAvgPool2d).
 ///
 /// ```
 /// use meganeura::prelude::*;
