@@ -15,6 +15,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(format!("vision::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
     both("nearest_upsampling_is_one_launch_each_way", launches);
+    both("batch_norm_is_few_launches", batch_norm);
     both("a_diffusion_unet_learns", unet);
     both("a_residual_net_with_batch_norm_learns", resnet);
     trials.push(Trial::test("vision::second_derivatives", second_derivatives));
@@ -74,6 +75,22 @@ fn launches(device: &Device) -> Outcome {
     let before = device.stats().launches;
     dx.to_vec()?;
     assert_eq!(device.stats().launches - before, 1, "backward");
+    Ok(())
+}
+
+/// A convolution, batch normalisation and an activation: the launches of inference, and of training forward.
+fn batch_norm(device: &Device) -> Outcome {
+    let net = (Conv2d::new(3, 4, 1), BatchNorm2d::new(4), Relu).init(device, Seed::new(1))?;
+    let x = tensor(device, "x", [2, 3, 4, 5])?;
+    let launches = |tape: Tape| -> meganeura::Result<u64> {
+        let before = device.stats().launches;
+        net.forward(&tape.input(&x)).to_vec()?;
+        Ok(device.stats().launches - before)
+    };
+    let counts = (launches(Tape::inference(device))?, launches(Tape::new(device))?);
+    // On a GPU, inference is one number for each channel, and then all in the convolution's launch; training keeps what the
+    // convolution gave, moved near 0, reads that for the mean and for the variance, and applies both.
+    assert_eq!(counts, if device.is_gpu() { (2, 5) } else { (3, 9) });
     Ok(())
 }
 

@@ -74,26 +74,25 @@ impl BatchNorm2d {
         })
     }
 
-    /// The input less the batch's mean, and the variance `[1, C, 1, 1]`. The running ones are told.
+    /// The input moved near 0, and the batch's mean of that and variance, `[1, C, 1, 1]`. The running ones are told.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-    fn of_batch(&self, x: &Var) -> (Var, Var) {
+    fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
         let [n, c, h, w] = *x.shape().dims() else { unreachable!("`misfit` has seen it") };
         let axes = [0, 2, 3];
         let first = x.slice(0, 0..1).slice(2, 0..1).slice(3, 0..1);
         let moved = near_zero(x, &first);
         let mean = moved.mean_keep(&axes);
-        let centred = moved - &mean;
-        let variance = centred.square().mean_keep(&axes);
+        let variance = (&moved - &mean).square().mean_keep(&axes);
         let tape = x.tape();
         let follow = |running: &Buffer, batch: Var| {
             let (kept, share) = (tape.scalar(1.0 - self.momentum), tape.scalar(self.momentum));
             tape.update_buffer(running, |old| old * kept + batch.reshape([c]) * share);
         };
         let count = (n * h * w) as f64;
-        follow(&self.running_mean, mean + first);
+        follow(&self.running_mean, &mean + first);
         follow(&self.running_var, variance.scale(count / (count - 1.0)));
-        (centred, variance)
+        (moved, mean, variance)
     }
 }
 
@@ -104,19 +103,27 @@ impl Layer for BatchNorm2d {
             return x.fail(error.operand(self.running_mean.ty(), self.running_mean.path()).at(Location::caller()));
         }
         let channels = |x: Var| x.reshape([x.shape().elements(), 1, 1]);
-        let (centred, variance) = match x.tape().is_training() {
-            true => self.of_batch(x),
-            false => (x - channels(x.buffer(&self.running_mean)), channels(x.buffer(&self.running_var))),
+        let (near, mean, variance) = match x.tape().is_training() {
+            true => {
+                let (moved, mean, variance) = self.of_batch(x);
+                (moved, Some(mean), variance)
+            }
+            false => (x - channels(x.buffer(&self.running_mean)), None, channels(x.buffer(&self.running_var))),
         };
-        // One factor for each channel: the gradients of all that it is made of are one sum.
+        // A factor and an offset for each channel: centred numbers are only squared, which the reduction does as it loads.
         let factor = (variance + x.constant(self.eps)).rsqrt();
-        let y = match &self.weight {
-            Some(weight) => centred * (factor * channels(x.param(weight))),
-            None => centred * factor,
+        let factor = match &self.weight {
+            Some(weight) => factor * channels(x.param(weight)),
+            None => factor,
         };
-        match &self.bias {
-            Some(bias) => y + channels(x.param(bias)),
-            None => y,
+        let bias = self.bias.as_ref().map(|bias| channels(x.param(bias)));
+        let below = mean.map(|mean| mean * &factor);
+        let y = near * factor;
+        match (bias, below) {
+            (Some(bias), Some(below)) => y + (bias - below),
+            (Some(bias), None) => y + bias,
+            (None, Some(below)) => y - below,
+            (None, None) => y,
         }
     }
 }
