@@ -38,6 +38,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad_apply"
     "group_norm_grad_rows"
     "group_norm_grad_sums"
+    "label_weights"
     "matmul_dot"
     "matrix_probe"
     "max_pool2d"
@@ -110,6 +111,7 @@ const TRUSTED: &[&str] = &[
     "group_norm_grad_apply",
     "group_norm_grad_rows",
     "group_norm_grad_sums",
+    "label_weights",
     "matmul_dot",
     "matrix_probe",
     "max_pool2d",

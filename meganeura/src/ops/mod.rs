@@ -170,6 +170,7 @@ ops! {
     softmax::Softmax,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
+    cross_entropy::LabelWeights,
     random::RandomUniform,
     custom::Custom,
 }
