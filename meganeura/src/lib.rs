@@ -83,7 +83,7 @@ pub mod prelude {
     pub use crate::io::Checkpoint;
     pub use crate::module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
-    pub use crate::optim::{AdamW, Optimizer, Sgd};
+    pub use crate::optim::{Adam, AdamW, Lion, Optimizer, RmsProp, Sgd};
     pub use crate::{Buffer, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
 }

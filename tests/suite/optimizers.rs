@@ -1,7 +1,7 @@
 //! Optimizers against literal re-implementations on plain numbers.
 
 use libtest_mimic::Trial;
-use meganeura::optim::{AdamW, Optimizer, Sgd};
+use meganeura::optim::{Adam, AdamW, Lion, Optimizer, RmsProp, Sgd};
 use meganeura::{Device, ErrorKind, Layer, ModuleExt, Param, Precision, Result, Tape, Tensor, Var};
 
 use crate::Outcome;
@@ -48,7 +48,41 @@ fn adamw(beta1: f64, beta2: f64, eps: f64, decay: f64) -> Rule {
     })
 }
 
-const SUBJECTS: [Subject; 8] = [
+fn adam(beta1: f64, beta2: f64, eps: f64, decay: f64) -> Rule {
+    let mut moments = [(0.0, 0.0); 2 * N];
+    Box::new(move |i, w, dw, t| {
+        let (m, v) = &mut moments[i];
+        let g = dw + decay * w;
+        *m = beta1 * *m + (1.0 - beta1) * g;
+        *v = beta2 * *v + (1.0 - beta2) * g * g;
+        let (m_hat, v_hat) = (*m / (1.0 - beta1.powi(t as i32)), *v / (1.0 - beta2.powi(t as i32)));
+        w - rates(t - 1) * m_hat / (v_hat.sqrt() + eps)
+    })
+}
+
+fn lion(beta1: f64, beta2: f64, decay: f64) -> Rule {
+    let mut momenta = [0.0; 2 * N];
+    Box::new(move |i, w, dw, t| {
+        let direction = (beta1 * momenta[i] + (1.0 - beta1) * dw).signum();
+        momenta[i] = beta2 * momenta[i] + (1.0 - beta2) * dw;
+        w - rates(t - 1) * (direction + decay * w)
+    })
+}
+
+fn rms_prop(alpha: f64, eps: f64, centered: bool, momentum: f64, decay: f64) -> Rule {
+    let mut kept = [(0.0, 0.0, 0.0); 2 * N];
+    Box::new(move |i, w, dw, t| {
+        let (v, mean, velocity) = &mut kept[i];
+        let g = dw + decay * w;
+        *v = alpha * *v + (1.0 - alpha) * g * g;
+        *mean = alpha * *mean + (1.0 - alpha) * g;
+        let variance = if centered { *v - *mean * *mean } else { *v };
+        *velocity = momentum * *velocity + g / (variance.sqrt() + eps);
+        w - rates(t - 1) * *velocity
+    })
+}
+
+const SUBJECTS: [Subject; 14] = [
     Subject { name: "sgd", optimizer: || Box::new(Sgd::new(0.0)), rule: || sgd(0.0, false, 0.0) },
     Subject {
         name: "sgd with decay",
@@ -80,6 +114,32 @@ const SUBJECTS: [Subject; 8] = [
         name: "adamw otherwise",
         optimizer: || Box::new(AdamW::new(0.0).betas(0.7, 0.9).eps(1e-2).weight_decay(0.3)),
         rule: || adamw(0.7, 0.9, 1e-2, 0.3),
+    },
+    Subject {
+        name: "adam with decay",
+        optimizer: || Box::new(Adam::new(0.0).betas(0.8, 0.99).weight_decay(0.2)),
+        rule: || adam(0.8, 0.99, 1e-8, 0.2),
+    },
+    Subject { name: "lion", optimizer: || Box::new(Lion::new(0.0)), rule: || lion(0.9, 0.99, 0.0) },
+    Subject {
+        name: "lion otherwise",
+        optimizer: || Box::new(Lion::new(0.0).betas(0.6, 0.8).weight_decay(0.3)),
+        rule: || lion(0.6, 0.8, 0.3),
+    },
+    Subject {
+        name: "rms_prop",
+        optimizer: || Box::new(RmsProp::new(0.0).alpha(0.9)),
+        rule: || rms_prop(0.9, 1e-8, false, 0.0, 0.0),
+    },
+    Subject {
+        name: "rms_prop with momentum and decay",
+        optimizer: || Box::new(RmsProp::new(0.0).alpha(0.8).eps(1e-3).momentum(0.5).weight_decay(0.1)),
+        rule: || rms_prop(0.8, 1e-3, false, 0.5, 0.1),
+    },
+    Subject {
+        name: "rms_prop centered",
+        optimizer: || Box::new(RmsProp::new(0.0).alpha(0.9).eps(1e-2).centered(true).momentum(0.3)),
+        rule: || rms_prop(0.9, 1e-2, true, 0.3, 0.0),
     },
 ];
 
