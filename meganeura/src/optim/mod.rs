@@ -12,6 +12,7 @@
 //! | images, much data, time to find a rate | [`Sgd`] with momentum |
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
 //! | what papers had before | [`Adam`], [`RmsProp`] |
+//! | a rate that changes | [`Schedule`] |
 
 mod adam;
 mod clip;
@@ -21,6 +22,7 @@ mod lion;
 mod muon;
 mod rms_prop;
 mod rule;
+pub mod schedule;
 mod sgd;
 mod state;
 mod step;
@@ -31,6 +33,7 @@ pub use lion::Lion;
 pub use muon::Muon;
 pub use rms_prop::RmsProp;
 pub use rule::{Given, Rule};
+pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use state::OptimizerState;
 pub use step::Stepper;
