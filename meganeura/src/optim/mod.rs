@@ -13,7 +13,9 @@
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
 //! | what papers had before | [`Adam`], [`RmsProp`] |
 //! | a rate that changes | [`Schedule`] |
+//! | batches too large for the device | [`Accumulator`] |
 
+mod accumulate;
 mod adam;
 mod clip;
 mod finite;
@@ -27,6 +29,7 @@ mod sgd;
 mod state;
 mod step;
 
+pub use accumulate::Accumulator;
 pub use adam::{Adam, AdamW};
 pub use group::{Group, Settings};
 pub use lion::Lion;
