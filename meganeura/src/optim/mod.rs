@@ -14,10 +14,12 @@
 //! | what papers had before | [`Adam`], [`RmsProp`] |
 //! | a rate that changes | [`Schedule`] |
 //! | batches too large for the device | [`Accumulator`] |
+//! | a steadier model to evaluate | [`Ema`] |
 
 mod accumulate;
 mod adam;
 mod clip;
+mod ema;
 mod finite;
 mod group;
 mod lion;
@@ -31,6 +33,7 @@ mod step;
 
 pub use accumulate::Accumulator;
 pub use adam::{Adam, AdamW};
+pub use ema::Ema;
 pub use group::{Group, Settings};
 pub use lion::Lion;
 pub use muon::Muon;
