@@ -30,28 +30,20 @@ struct Digits {
     stem: Conv2d,
     #[module(init = GroupNorm::new(8, 32), then = relu)]
     norm: GroupNorm,
-    #[module(init)]
+    #[module(init, then = [MaxPool2d::new(2), flatten])]
     block: Residual,
-    #[module(init = MaxPool2d::new(2), then = flatten)]
-    pool: MaxPool2d,
     #[module(init = Linear::new(32 * 4 * 4, 10))]
     head: Linear,
 }
 
-/// What is no chain has a `forward` of its own: this part of the model adds its input to what it computes.
+/// Adds its input to what its layers make of it.
 #[derive(Module, Debug)]
+#[module(sequential, residual, then = relu)]
 struct Residual {
     #[module(init = Conv2d::new(32, 32, 3).padding(1))]
     conv: Conv2d,
     #[module(init = GroupNorm::new(8, 32))]
     norm: GroupNorm,
-}
-
-impl Layer for Residual {
-    fn forward(&self, x: &Var) -> Var {
-        let y = self.norm.forward(&self.conv.forward(x));
-        (y + x).relu()
-    }
 }
 
 /// Learns to read handwritten digits.

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meganeura::{Device, PipelineCache, Precision};
+use meganeura::{Device, PipelineCache, Precision, Profiling};
 use serde_json::Value;
 
 use kernel::{Kernel, Pass};
@@ -50,6 +50,9 @@ struct Options {
     /// Examples in a step; by default as in the table of workloads: 64, 1024, 128, 64
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
+    /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32
+    #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
+    channels: Option<u32>,
     /// Steps, or runs of the kernel, that are timed
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
@@ -58,6 +61,9 @@ struct Options {
     warmup: u32,
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     precision: Accuracy,
+    /// Print the kernels of one more step after those, with the time that each took on the device, to standard error
+    #[arg(long, conflicts_with = "kernel")]
+    profile: bool,
     /// Print a line of JSON
     #[arg(long)]
     json: bool,
@@ -98,7 +104,13 @@ fn json(report: &Report) -> String {
 fn run(options: &Options) -> Result<Report, Failure> {
     let device = choose_device(options)?;
     let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
-    let mut workload = options.workload.make(&device, batch)?;
+    let channels = match (options.channels, options.workload.default_channels()) {
+        (Some(_), None) => {
+            return Err(Failure::NotThere(format!("workload {} has no channels to choose", options.workload)));
+        }
+        (channels, default) => channels.map_or(default.unwrap_or(0), |channels| channels as usize),
+    };
+    let mut workload = options.workload.make(&device, batch, channels)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -113,6 +125,11 @@ fn run(options: &Options) -> Result<Report, Failure> {
     let warm = device.stats();
     let timed = (0..options.steps).map(|_| step()).collect::<meganeura::Result<Vec<_>>>()?;
     let after = device.stats();
+    if options.profile {
+        device.set_profiling(Profiling::Launches)?;
+        step()?;
+        eprint!("{}", device.last_profile()?);
+    }
 
     let mut times: Vec<_> = timed.iter().map(|(_, time)| milliseconds(*time)).collect();
     times.sort_unstable_by(f64::total_cmp);

@@ -54,12 +54,12 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18Gn(nn.Module):
-    def __init__(self):
+    def __init__(self, ch=64):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.GroupNorm(32, 64), nn.ReLU())
-        widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
-        self.blocks = nn.Sequential(*(BasicBlock(*width) for width in widths))
-        self.head = nn.Linear(512, 10)
+        self.stem = nn.Sequential(nn.Conv2d(3, ch, 3, padding=1, bias=False), nn.GroupNorm(32, ch), nn.ReLU())
+        widths = [(1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1), (4, 8, 2), (8, 8, 1)]
+        self.blocks = nn.Sequential(*(BasicBlock(c * ch, o * ch, stride) for c, o, stride in widths))
+        self.head = nn.Linear(8 * ch, 10)
 
     def forward(self, x):
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
@@ -337,6 +337,7 @@ def parse():
     parser.add_argument("--warmup", type=int, default=10)
     parser.add_argument("--threads", type=int, help="threads on the CPU; default: all cores")
     parser.add_argument("--tf32", action="store_true", help="let matrix units round inputs to TF32")
+    parser.add_argument("--channels", type=int, help="channels of the first layer of resnet18gn (64) or unet (128)")
     parser.add_argument("--compile", action="store_true", help="through torch.compile")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser.parse_args()
@@ -364,9 +365,9 @@ def main():
         return time_kernel(options, device)
     model, expected, batch, shape = WORKLOADS[options.workload]
     batch = options.batch or batch
-    net = model().to(device)
+    net = (model(options.channels) if options.channels else model()).to(device)
     params = sum(parameter.numel() for parameter in net.parameters())
-    assert params == expected, f"{params} parameters, not {expected}: this is another model"
+    assert options.channels or params == expected, f"{params} parameters, not {expected}: this is another model"
     optimizer = make_optimizer(options.workload, net.parameters())
 
     x = torch.randn(batch, *shape, device=device)

@@ -6,8 +6,7 @@ use clap::ValueEnum;
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 
-use crate::Failure;
-use crate::models::{Mlp, Tiny};
+use crate::models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
 
 /// The reference workloads.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +38,37 @@ impl Name {
         }
     }
 
-    /// The workload, its data and first weights on the device.
-    pub fn make(self, device: &Device, batch: usize) -> Result<Box<dyn Workload>, Failure> {
+    /// Channels of the first layer of the reference, where they may be chosen.
+    pub fn default_channels(self) -> Option<usize> {
+        match self {
+            Self::Tiny | Self::Mlp => None,
+            Self::Resnet18gn => Some(64),
+            Self::Unet => Some(128),
+        }
+    }
+
+    /// The workload, its data and first weights on the device. So many channels, where they may be chosen.
+    pub fn make(self, device: &Device, batch: usize, channels: usize) -> meganeura::Result<Box<dyn Workload>> {
         let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
         match self {
-            Self::Tiny => Ok(Classify::boxed(Tiny::init(device, SEED)?, adamw(), Shape::from([batch, 1, 8, 8]))?),
-            Self::Mlp => Ok(Classify::boxed(Mlp::init(device, SEED)?, adamw(), Shape::from([batch, 784]))?),
-            Self::Resnet18gn | Self::Unet => Err(Failure::NotThere(format!("workload {self} is not there yet"))),
+            Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), Shape::from([batch, 1, 8, 8])),
+            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), Shape::from([batch, 784])),
+            Self::Resnet18gn => {
+                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels })?;
+                let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
+                Classify::boxed(net, sgd, Shape::from([batch, 3, 32, 32]))
+            }
+            Self::Unet => {
+                let net = UNet::init(device, SEED, UNetConfig { channels })?;
+                Denoise::boxed(net, adamw(), Shape::from([batch, 3, 32, 32]))
+            }
         }
     }
 }
 
 const SEED: u64 = 42;
 const CLASSES: u64 = 10;
+const TIMES: u64 = 1000;
 
 /// Something to train, a step at a time.
 pub trait Workload {
@@ -86,6 +103,43 @@ impl<M: Layer, O: Optimizer> Workload for Classify<M, O> {
     fn step(&mut self) -> meganeura::Result<f32> {
         let tape = Tape::new(&self.device);
         let loss = self.net.forward(&tape.input(&self.x)).cross_entropy(&self.labels);
+        let grads = tape.backward(&loss)?;
+        self.optimizer.step(&mut self.net, &grads)?;
+        loss.item()
+    }
+
+    fn parameter_count(&self) -> usize {
+        self.net.parameter_count()
+    }
+}
+
+/// Learns to predict noise.
+struct Denoise<O> {
+    device: Device,
+    net: UNet,
+    optimizer: O,
+    x: Tensor,
+    t: Tensor,
+    noise: Tensor,
+}
+
+impl<O: Optimizer + 'static> Denoise<O> {
+    fn boxed(net: UNet, optimizer: O, input: Shape) -> meganeura::Result<Box<dyn Workload>> {
+        let device = net.named_parameters()[0].1.value().device().clone();
+        let data = Seed::new(SEED).field("data");
+        let normal = |data| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, input, data);
+        let (x, noise) = (normal(data.field("x"))?, normal(data.field("noise"))?);
+        let times: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % TIMES) as f32).collect();
+        let t = Tensor::from_slice(&device, [input[0]], &times)?;
+        Ok(Box::new(Self { device, net, optimizer, x, t, noise }))
+    }
+}
+
+impl<O: Optimizer> Workload for Denoise<O> {
+    fn step(&mut self) -> meganeura::Result<f32> {
+        let tape = Tape::new(&self.device);
+        let predicted = self.net.forward(&tape.input(&self.x), &tape.input(&self.t));
+        let loss = predicted.mse(&tape.input(&self.noise));
         let grads = tape.backward(&loss)?;
         self.optimizer.step(&mut self.net, &grads)?;
         loss.item()

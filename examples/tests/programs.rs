@@ -87,6 +87,19 @@ fn bench_measures() {
     }
 }
 
+#[test]
+fn bench_measures_models() {
+    for (workload, whole, small) in [("resnet18gn", 11_173_962, 2_797_610), ("unet", 22_944_003, 1_441_347)] {
+        let args = ["--workload", workload, "--steps", "1", "--warmup", "0", "--json", "--batch"];
+        let report = last_line(&run("bench", &[&args[..], &["2", "--channels", "32", "--profile"]].concat()));
+        assert_eq!(report["params"], small, "{report}");
+        assert!(report["loss_last"].as_f64().unwrap().is_finite(), "{report}");
+        assert_eq!(last_line(&run("bench", &[&args[..], &["1"]].concat()))["params"], whole);
+    }
+    let output = run("bench", &["--workload", "mlp", "--channels", "32"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
 const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
                     ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision \
                     submissions_per_step version workload";
@@ -134,9 +147,7 @@ fn bench_refuses_kernels_that_make_no_sense() {
 #[test]
 fn bench_says_what_is_not_there() {
     for args in [
-        &["--workload", "unet"][..],
-        &["--workload", "resnet18gn"],
-        &["--precision", "fast", "--device", "cpu"],
+        &["--precision", "fast", "--device", "cpu"][..],
         &["--precision", "double", "--device", "gpu"],
         &["--kernel", "copy:8", "--pass", "both"],
         &["--kernel", "copy:8", "--check", "--precision", "double", "--device", "cpu"],

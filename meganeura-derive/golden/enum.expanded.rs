@@ -15,6 +15,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
         match self {
             Self::Group { 0: field_0, .. } => {
                 __f(__at, ::meganeura::__private::Slot::Variant("Group"));
+                let __at = ::meganeura::__private::At::field(&__at, "Group");
                 <GroupNorm as ::meganeura::__private::Module>::visit(
                     field_0,
                     ::meganeura::__private::At::field(&__at, "0"),
@@ -22,7 +23,14 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                {
+                    use ::meganeura::__private::Content as _;
+                    ::meganeura::__private::check_skipped(
+                        &::meganeura::__private::skipped::<T>().__content(),
+                    );
+                }
                 __f(__at, ::meganeura::__private::Slot::Variant("Spectral"));
+                let __at = ::meganeura::__private::At::field(&__at, "spectral");
                 <Param as ::meganeura::__private::Module>::visit(
                     field_weight,
                     ::meganeura::__private::At::field(&__at, "weight"),
@@ -39,6 +47,12 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Skipped { .. } => {
+                {
+                    use ::meganeura::__private::Content as _;
+                    ::meganeura::__private::check_skipped(
+                        &::meganeura::__private::skipped::<T>().__content(),
+                    );
+                }
                 __f(__at, ::meganeura::__private::Slot::Variant("Skipped"));
             }
             Self::None { .. } => {
@@ -56,6 +70,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
     ) {
         match self {
             Self::Group { 0: field_0, .. } => {
+                let __at = ::meganeura::__private::At::field(&__at, "Group");
                 <GroupNorm as ::meganeura::__private::Module>::visit_mut(
                     field_0,
                     ::meganeura::__private::At::field(&__at, "0"),
@@ -63,6 +78,7 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
                 );
             }
             Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
+                let __at = ::meganeura::__private::At::field(&__at, "spectral");
                 <Param as ::meganeura::__private::Module>::visit_mut(
                     field_weight,
                     ::meganeura::__private::At::field(&__at, "weight"),

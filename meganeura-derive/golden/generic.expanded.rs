@@ -19,6 +19,12 @@ where
     ) {
         match self {
             Self { 0: field_0, 1: field_1, 2: field_2, .. } => {
+                {
+                    use crate::__private::Content as _;
+                    crate::__private::check_skipped(
+                        &crate::__private::skipped::<&'a str>().__content(),
+                    );
+                }
                 <L as crate::__private::Module>::visit(
                     field_0,
                     crate::__private::At::field(&__at, "0"),

@@ -14,6 +14,12 @@ impl ::meganeura::__private::Module for Digits {
     ) {
         match self {
             Self { stem: field_stem, r#type: field_type, head: field_head, .. } => {
+                {
+                    use ::meganeura::__private::Content as _;
+                    ::meganeura::__private::check_skipped(
+                        &::meganeura::__private::skipped::<f32>().__content(),
+                    );
+                }
                 <Conv2d as ::meganeura::__private::Module>::visit(
                     field_stem,
                     ::meganeura::__private::At::field(&__at, "stem"),
@@ -87,27 +93,27 @@ impl ::meganeura::__private::Layer for Digits {
     fn forward(&self, __x: &::meganeura::__private::Var) -> ::meganeura::__private::Var {
         ::meganeura::__private::apply(
             |__x: &::meganeura::__private::Var| -> ::meganeura::__private::Var {
-                let __x: ::meganeura::__private::Var = <Conv2d as ::meganeura::__private::Layer>::forward(
+                let __y: ::meganeura::__private::Var = <Conv2d as ::meganeura::__private::Layer>::forward(
                     &self.stem,
                     __x,
                 );
-                let __x: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
-                    &__x,
+                let __y: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
+                    &__y,
                 );
-                let __x: ::meganeura::__private::Var = ::meganeura::__private::Var::leaky_relu(
-                    &__x,
+                let __y: ::meganeura::__private::Var = ::meganeura::__private::Var::leaky_relu(
+                    &__y,
                     self.slope,
                 );
-                let __x: ::meganeura::__private::Var = self::scale(&__x);
-                let __x: ::meganeura::__private::Var = <Block as ::meganeura::__private::Layer>::forward(
+                let __y: ::meganeura::__private::Var = self::scale(&__y);
+                let __y: ::meganeura::__private::Var = <Block as ::meganeura::__private::Layer>::forward(
                     &self.r#type,
-                    &__x,
+                    &__y,
                 );
-                let __x: ::meganeura::__private::Var = ::meganeura::__private::apply(
+                let __y: ::meganeura::__private::Var = ::meganeura::__private::apply(
                     |x| x.flatten(),
-                    &__x,
+                    &__y,
                 );
-                <Linear as ::meganeura::__private::Layer>::forward(&self.head, &__x)
+                <Linear as ::meganeura::__private::Layer>::forward(&self.head, &__y)
             },
             __x,
         )

@@ -22,6 +22,7 @@ pub enum Data<'a> {
 
 pub struct Variant<'a> {
     pub ident: &'a Ident,
+    pub options: attr::Variant,
     pub fields: Vec<Field<'a>>,
 }
 
@@ -42,10 +43,16 @@ impl<'a> Input<'a> {
         };
         Self { original, options, data }
     }
+
+    /// The field that a residual struct's input takes beside the others.
+    pub fn shortcut(&self) -> Option<&Field<'a>> {
+        let member = self.options.residual.as_ref()?.value.as_ref()?;
+        self.data.fields().find(|field| field.member == *member)
+    }
 }
 
-impl Data<'_> {
-    pub fn fields(&self) -> impl Iterator<Item = &Field<'_>> {
+impl<'a> Data<'a> {
+    pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
         let (fields, variants) = match self {
             Self::Struct(fields) => (&fields[..], &[][..]),
             Self::Enum(variants) => (&[][..], &variants[..]),
@@ -57,8 +64,17 @@ impl Data<'_> {
 
 impl<'a> Variant<'a> {
     fn new(ctxt: &Ctxt, original: &'a syn::Variant) -> Self {
-        attr::refuse_on_variant(ctxt, original);
-        Self { ident: &original.ident, fields: Field::all(ctxt, &original.fields) }
+        Self {
+            ident: &original.ident,
+            options: attr::Variant::parse(ctxt, &original.attrs),
+            fields: Field::all(ctxt, &original.fields),
+        }
+    }
+
+    /// The segment of the path that the variant adds, if asked for: by a `rename` of its own, or for all variants.
+    pub fn key(&self, container: &attr::Container) -> Option<String> {
+        let renamed = self.options.rename.as_ref().map(|rename| rename.value.value());
+        renamed.or_else(|| container.named_variants.as_ref().map(|_| self.ident.unraw().to_string()))
     }
 }
 

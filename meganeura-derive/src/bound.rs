@@ -6,7 +6,7 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Generics, Ident, Type, WherePredicate, parse_quote_spanned};
+use syn::{GenericParam, Generics, Ident, Type, WherePredicate, parse_quote_spanned};
 
 use crate::ast::{Field, Input};
 
@@ -31,8 +31,41 @@ pub fn with_field_types(input: &Input<'_>, bounds: impl Fn(&Field<'_>) -> Vec<To
     generics
 }
 
+/// The generics of `input` that occur in `types`, with the bounds that need no others.
+pub fn mentioned_generics<'a>(input: &Input<'_>, types: impl Iterator<Item = &'a Type>) -> Generics {
+    let all = &input.original.generics;
+    let types: TokenStream = types.map(ToTokens::to_token_stream).collect();
+    let is_mentioned = |parameter: &GenericParam| mentions(&types, &|ident| ident == name(parameter));
+    let needs_others = |tokens: &WherePredicate| {
+        mentions(tokens, &|ident| all.params.iter().any(|other| name(other) == ident && !is_mentioned(other)))
+    };
+    let params = all.params.iter().filter(|parameter| is_mentioned(parameter)).cloned().collect();
+    let mut generics = Generics { params, ..Generics::default() };
+    for parameter in generics.type_params_mut() {
+        parameter.default = None;
+    }
+    for parameter in generics.const_params_mut() {
+        parameter.default = None;
+    }
+    let predicates = all.where_clause.iter().flat_map(|clause| &clause.predicates);
+    let kept: Vec<_> = predicates.filter(|predicate| !needs_others(predicate)).cloned().collect();
+    if !kept.is_empty() && !generics.params.is_empty() {
+        generics.make_where_clause().predicates.extend(kept);
+    }
+    generics
+}
+
+/// What a generic parameter is called; a lifetime without its quote.
+pub fn name(parameter: &GenericParam) -> &Ident {
+    match parameter {
+        GenericParam::Type(parameter) => &parameter.ident,
+        GenericParam::Const(parameter) => &parameter.ident,
+        GenericParam::Lifetime(parameter) => &parameter.lifetime.ident,
+    }
+}
+
 /// Whether a name that `wanted` accepts occurs in `ty`, other than as a later part of a path.
-fn mentions(ty: &Type, wanted: &dyn Fn(&Ident) -> bool) -> bool {
+pub fn mentions(ty: &impl ToTokens, wanted: &dyn Fn(&Ident) -> bool) -> bool {
     fn search(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {
         let mut after_colon = false;
         for token in tokens {
@@ -50,18 +83,18 @@ fn mentions(ty: &Type, wanted: &dyn Fn(&Ident) -> bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use syn::parse_quote;
+    use quote::quote;
 
     use super::*;
 
     #[test]
     fn a_type_parameter_is_found_where_it_is_one() {
         let is_t = |ident: &Ident| ident == "T";
-        assert!(mentions(&parse_quote!(Vec<Option<T>>), &is_t));
-        assert!(mentions(&parse_quote!([T; 4]), &is_t));
-        assert!(mentions(&parse_quote!(T::Block), &is_t));
-        assert!(mentions(&parse_quote!(<T as Family>::Block), &is_t));
-        assert!(!mentions(&parse_quote!(family::T), &is_t));
-        assert!(!mentions(&parse_quote!(Vec<U>), &is_t));
+        assert!(mentions(&quote!(Vec<Option<T>>), &is_t));
+        assert!(mentions(&quote!([T; 4]), &is_t));
+        assert!(mentions(&quote!(T::Block), &is_t));
+        assert!(mentions(&quote!(<T as Family>::Block), &is_t));
+        assert!(!mentions(&quote!(family::T), &is_t));
+        assert!(!mentions(&quote!(Vec<U>), &is_t));
     }
 }

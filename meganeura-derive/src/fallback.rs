@@ -1,75 +1,122 @@
-//! What an input with mistakes becomes: the mistakes, and impls that do nothing, so that the user does not also read that
-//! the struct is not a module wherever it is used as one.
+//! What an input with mistakes becomes: the mistakes, and impls in place of the real ones, so that the user does not also
+//! read that the struct is not a module wherever it is used as one.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::DeriveInput;
 
-use crate::ast::Input;
+use crate::ast::{Data, Field, Input};
+use crate::check;
 use crate::ctxt::Ctxt;
-use crate::expand;
+use crate::expand::{self, Names};
 
-pub fn expand(input: &DeriveInput, mistakes: &syn::Error) -> TokenStream {
+pub fn expand(original: &DeriveInput, mistakes: &syn::Error) -> TokenStream {
     let compile_errors = mistakes.to_compile_error();
+    let input = read(original);
+    let module = walk(original).unwrap_or_else(|| empty_walk(&input));
+    let display = input.options.no_display.is_none().then(|| display(&input));
+    let layer = input.options.sequential.is_some().then(|| layer(&input));
+    let built = input.data.fields().any(|field| field.options.init.is_some()).then(|| built(&input));
+    quote!(#compile_errors #module #display #layer #built)
+}
 
+/// The input once more, whose mistakes are known.
+fn read(original: &DeriveInput) -> Input<'_> {
     let ctxt = Ctxt::new();
-    let input = Input::new(&ctxt, input);
-    ctxt.check().ok(); // They are among `mistakes`.
+    let input = Input::new(&ctxt, original);
+    ctxt.check().ok();
+    input
+}
 
-    let private = expand::private(&input);
+/// The real walk over the fields without mistakes, so that what only types can tell of them is reported along with the rest.
+/// With type parameters, it would need bounds that the other impls have no use for.
+fn walk(original: &DeriveInput) -> Option<TokenStream> {
+    let mut input = read(original);
+    match &mut input.data {
+        Data::Struct(fields) => fields.retain(is_clear),
+        Data::Enum(variants) if variants.is_empty() => return None,
+        Data::Enum(variants) => variants.iter_mut().for_each(|variant| variant.fields.retain(is_clear)),
+        Data::Union(_) => return None,
+    }
+    let is_generic = original.generics.type_params().next().is_some();
+    (!is_generic).then(|| expand::visit::impl_module(&input, &Names::new(&input)))
+}
+
+fn is_clear(field: &Field<'_>) -> bool {
+    let ctxt = Ctxt::new();
+    check::field::check(&ctxt, field);
+    ctxt.check().is_ok() && !field.options.is_unclear
+}
+
+fn empty_walk(input: &Input<'_>) -> TokenStream {
+    let private = expand::private(input);
+    let body = quote! {
+        fn visit<'__visit>(
+            &'__visit self,
+            _: #private::At<'_>,
+            _: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::Slot<'__visit>),
+        ) {}
+
+        fn visit_mut<'__visit>(
+            &'__visit mut self,
+            _: #private::At<'_>,
+            _: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
+        ) {}
+    };
+    expand::impl_trait(input, &input.original.generics, &quote!(#private::Module), &body)
+}
+
+fn display(input: &Input<'_>) -> TokenStream {
+    let private = expand::private(input);
+    let body = quote! {
+        fn fmt(&self, _: &mut #private::core::fmt::Formatter<'_>) -> #private::core::fmt::Result {
+            #private::core::unreachable!()
+        }
+    };
+    expand::impl_trait(input, &input.original.generics, &quote!(#private::core::fmt::Display), &body)
+}
+
+fn layer(input: &Input<'_>) -> TokenStream {
+    let private = expand::private(input);
+    let body = quote! {
+        fn forward(&self, _: &#private::Var) -> #private::Var {
+            #private::core::unreachable!()
+        }
+    };
+    expand::impl_trait(input, &input.original.generics, &quote!(#private::Layer), &body)
+}
+
+/// What builds the input: from a seed, or from a config as well.
+fn built(input: &Input<'_>) -> TokenStream {
+    let private = expand::private(input);
     let generics = &input.original.generics;
-    let impl_trait = |path: TokenStream, body: TokenStream| expand::impl_trait(&input, generics, &path, &body);
-
-    let module = impl_trait(
-        quote!(#private::Module),
-        quote! {
-            fn visit<'__visit>(
-                &'__visit self,
-                _: #private::At<'_>,
-                _: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::Slot<'__visit>),
-            ) {}
-
-            fn visit_mut<'__visit>(
-                &'__visit mut self,
-                _: #private::At<'_>,
-                _: &mut dyn #private::core::ops::FnMut(#private::At<'_>, #private::SlotMut<'__visit>),
-            ) {}
-        },
-    );
-    let display = input.options.no_display.is_none().then(|| {
-        impl_trait(
-            quote!(#private::core::fmt::Display),
-            quote! {
-                fn fmt(&self, _: &mut #private::core::fmt::Formatter<'_>) -> #private::core::fmt::Result {
-                    #private::core::unreachable!()
-                }
-            },
-        )
-    });
-    let layer = input.options.sequential.is_some().then(|| {
-        impl_trait(
-            quote!(#private::Layer),
-            quote! {
-                fn forward(&self, _: &#private::Var) -> #private::Var {
-                    #private::core::unreachable!()
-                }
-            },
-        )
-    });
-    let is_built = input.data.fields().any(|field| field.options.init.is_some());
-    let from_seed = is_built.then(|| {
-        impl_trait(
-            quote!(#private::FromSeed),
-            quote! {
+    let config = input.options.config.as_ref().map(|given| &given.value);
+    let declaration = config.map(|config| expand::config::declaration(input, config));
+    let (ident, vis) = (&input.original.ident, &input.original.vis);
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let (built, parameter) = match config.map(|config| expand::config::type_of(input, config)) {
+        None => {
+            let body = quote! {
                 fn from_seed(_: &#private::Device, _: #private::Seed) -> #private::Result<Self> {
                     #private::core::unreachable!()
                 }
-            },
-        )
-    });
-    let init = is_built.then(|| {
-        let (ident, vis) = (&input.original.ident, &input.original.vis);
-        let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+            };
+            (expand::impl_trait(input, generics, &quote!(#private::FromSeed), &body), None)
+        }
+        Some(ty) => {
+            let body = quote! {
+                type Config = #ty;
+
+                fn from_config(_: #ty, _: &#private::Device, _: #private::Seed) -> #private::Result<Self> {
+                    #private::core::unreachable!()
+                }
+            };
+            let mut built = expand::impl_trait(input, generics, &quote!(#private::FromConfig), &body);
+            built.extend(expand::config::impl_init(input, &ty));
+            (built, Some(quote!(_: #ty,)))
+        }
+    };
+    let method = input.options.no_init.is_none().then(|| {
         quote! {
             impl #impl_generics #ident #ty_generics #where_clause {
                 #[doc(hidden)]
@@ -77,13 +124,14 @@ pub fn expand(input: &DeriveInput, mistakes: &syn::Error) -> TokenStream {
                 #vis fn init(
                     _: &#private::Device,
                     _: impl #private::core::convert::Into<#private::Seed>,
+                    #parameter
                 ) -> #private::Result<Self> {
                     #private::core::unreachable!()
                 }
             }
         }
     });
-    quote!(#compile_errors #module #display #layer #from_seed #init)
+    quote!(#declaration #built #method)
 }
 
 #[cfg(test)]
@@ -120,5 +168,15 @@ mod tests {
             }
         };
         assert_eq!(impls(&missing), ["Module", "Layer", "FromSeed", "inherent"]);
+
+        let told: DeriveInput = parse_quote! {
+            #[module(no_display, config(width: usize))]
+            struct Net {
+                #[module(init = Linear::new(1, width))]
+                a: Linear,
+                b: Linear,
+            }
+        };
+        assert_eq!(impls(&told), ["Module", "FromConfig", "Init", "inherent"]);
     }
 }

@@ -35,6 +35,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Every attribute: [`derive(Module)`](derive@Module). From PyTorch: [its parts, and where they are here](guide::from_pytorch).
+//! Models of other kinds: [three of them, declared and written out](guide::models).
 
 // Expansions of the derive name this crate from outside; inside, too.
 extern crate self as meganeura;
@@ -57,6 +60,7 @@ mod tensor;
 
 pub mod check;
 pub mod data;
+pub mod guide;
 pub mod init;
 pub mod io;
 pub mod loss;
@@ -70,7 +74,7 @@ pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use grad::Grads;
 pub use meganeura_derive::Module;
-pub use module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
+pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
 pub use plan::{KernelChoice, Profiling};
 pub use shape::{Layout, MAX_RANK, Shape};
@@ -81,9 +85,9 @@ pub use tensor::Tensor;
 pub mod prelude {
     pub use crate::data::Dataset;
     pub use crate::io::Checkpoint;
-    pub use crate::module::{FromSeed, Init, Layer, Module, ModuleExt, Seed};
+    pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
-    pub use crate::optim::{Adam, AdamW, Lion, Optimizer, RmsProp, Sgd};
+    pub use crate::optim::{Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Sgd};
     pub use crate::{Buffer, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
 }
@@ -95,7 +99,8 @@ pub mod __private {
     pub use std;
 
     pub use crate::module::{
-        At, FromSeed, Init, Layer, Module, Seed, Slot, SlotMut, apply, fmt_module, init_field, init_module,
+        At, Content, FromConfig, FromSeed, Init, Layer, Module, Seed, Shortcut, Slot, SlotMut, add_residual, apply,
+        apply_layer, check_skipped, fmt_module, init_by, init_configured, init_field, init_module, skipped,
     };
     pub use crate::{Device, Result, Var};
 }

@@ -4,6 +4,7 @@
 //! be built before it can say anything.
 
 mod chores;
+mod derive_time;
 mod msrv;
 mod process;
 mod test;
@@ -32,6 +33,8 @@ enum Chore {
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
     Msrv,
+    /// Measure what `#[derive(Module)]` adds to a debug build of 200 structs
+    DeriveTime,
     /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package
     Lint,
     /// Everything that CI checks: lint, then test
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Chore::Table => test::table(),
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
+        Chore::DeriveTime => derive_time::run(),
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
             let lint = chores::run(&chores::LINTS);

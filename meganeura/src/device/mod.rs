@@ -278,17 +278,17 @@ impl Device {
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
         let profiling = *lock(&self.0.profiling);
-        let (outputs, times) = match &self.0.engine {
+        let (outputs, times, submissions) = match &self.0.engine {
             Engine::Cpu(cpu) => {
                 let (outputs, times) =
                     cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison, profiling != Profiling::Off)?;
-                (outputs, times.map(Times::Cpu))
+                (outputs, times.map(Times::Cpu), 0)
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
-                let (outputs, times) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
-                (outputs, times.map(Times::Gpu))
+                let (outputs, times, submissions) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
+                (outputs, times.map(Times::Gpu), submissions)
             }
         };
         if let Some(times) = times {
@@ -297,7 +297,7 @@ impl Device {
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;
         stats.launches += program.plan.launches() as u64;
-        stats.submissions += u64::from(self.is_gpu());
+        stats.submissions += submissions;
         Ok(outputs)
     }
 

@@ -1,4 +1,4 @@
-//! Plans as pipelines, and running them: one command buffer, one compute pass.
+//! Plans as pipelines, and running them: a compute pass, and for long plans several, so that the GPU need not wait for the last.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,6 +36,22 @@ struct Compiled {
 pub(super) struct Arena {
     slots: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
+}
+
+/// Launches of the first command buffer of a plan, and the most of any.
+const PORTION: (usize, usize) = (32, 256);
+
+/// The numbers of launches in a plan's command buffers. Writing a launch down takes the host a good part of the time that it takes
+/// the GPU, so the first are few, and those after them, written meanwhile, twice as many each time.
+fn portions(launches: usize) -> Vec<usize> {
+    let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
+    while left > 2 * next {
+        portions.push(next);
+        left -= next;
+        next = (2 * next).min(PORTION.1);
+    }
+    portions.push(left);
+    portions
 }
 
 /// A grid of at least `workgroups`, folded where one dimension does not reach.
@@ -87,7 +103,7 @@ impl Gpu {
         Ok(Executable { launches, bind_groups })
     }
 
-    /// Runs a compiled plan; the storages of its outputs, and how long it takes where that is wanted.
+    /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of submissions.
     pub(crate) fn run(
         &self,
         plan: &Plan,
@@ -95,7 +111,7 @@ impl Gpu {
         bindings: &mut Bindings<'_>,
         poison: bool,
         profiling: Profiling,
-    ) -> Result<(Vec<Storage>, Option<Times>)> {
+    ) -> Result<(Vec<Storage>, Option<Times>, u64)> {
         self.0.check()?;
         let mut arena = lock(&self.0.arena);
         for (rank, &bytes) in plan.slots.iter().enumerate() {
@@ -125,8 +141,6 @@ impl Gpu {
                 Place::Slot(rank) => arena.slots.get(rank).cloned(),
             })
             .collect();
-        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
         let launches = executable.launches.len();
         let timer = match profiling {
             _ if launches == 0 => None,
@@ -134,39 +148,44 @@ impl Gpu {
             Profiling::Runs => Some(Timer::new(&self.0.device, 1)),
             Profiling::Launches => Some(Timer::new(&self.0.device, launches)),
         };
-        let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
-        stamp(&mut pass, 0);
-        let mut last: Option<&Arc<wgpu::ComputePipeline>> = None;
-        let mut bind_groups = lock(&executable.bind_groups);
-        for (at, launch) in executable.launches.iter().enumerate() {
-            let bound: Vec<(&Buffer, u64)> = launch
-                .storages
-                .iter()
-                .map(|&(storage, bytes)| match storage {
-                    StorageId::MAX => {
-                        let host = host.as_deref().expect("kernels read host words only where there are some");
-                        (host, host.raw().size())
-                    }
-                    storage => (buffers[storage].as_deref().expect("every bound storage has memory"), bytes),
-                })
-                .collect();
-            if last.is_none_or(|last| !Arc::ptr_eq(last, &launch.pipeline)) {
-                pass.set_pipeline(&launch.pipeline);
-                last = Some(&launch.pipeline);
+        let memory = Memory { buffers, host: host.as_deref() };
+        let mut groups = lock(&executable.bind_groups);
+        let mut stamps = None;
+        // Times are taken of an uninterrupted run.
+        let portions = if timer.is_some() { vec![launches] } else { portions(launches) };
+        let mut begin = 0;
+        for &portion in &portions {
+            let end = begin + portion;
+            let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
+            stamp(&mut pass, 0);
+            let mut last: Option<&Arc<wgpu::ComputePipeline>> = None;
+            for at in begin..end {
+                let launch = &executable.launches[at];
+                if last.is_none_or(|last| !Arc::ptr_eq(last, &launch.pipeline)) {
+                    pass.set_pipeline(&launch.pipeline);
+                    last = Some(&launch.pipeline);
+                }
+                pass.set_bind_group(0, launch.bind_group(&self.0.device, &mut groups[at], &memory), &[]);
+                pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
+                match profiling {
+                    Profiling::Launches => stamp(&mut pass, at + 1),
+                    Profiling::Runs if at + 1 == launches => stamp(&mut pass, 1),
+                    _ => {}
+                }
             }
-            pass.set_bind_group(0, launch.bind_group(&self.0.device, &mut bind_groups[at], &bound), &[]);
-            pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
-            match profiling {
-                Profiling::Launches => stamp(&mut pass, at + 1),
-                Profiling::Runs if at + 1 == launches => stamp(&mut pass, 1),
-                _ => {}
+            drop(pass);
+            if end < launches {
+                self.0.queue.submit([encoder.finish()]);
+            } else {
+                stamps = timer.as_ref().map(|timer| timer.finish(&self.0.device, &mut encoder));
+                self.0.submit(encoder.finish());
             }
+            begin = end;
         }
-        drop((pass, bind_groups));
-        let stamps = timer.map(|timer| timer.finish(&self.0.device, &mut encoder));
-        self.0.submit(encoder.finish());
         let times = stamps.map(|stamps| Times::new(self, stamps));
-        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times))
+        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, portions.len() as u64))
     }
 
     fn write_host(&self, arena: &mut Arena, words: &[HostWord]) -> Result<Option<Arc<Buffer>>> {
@@ -193,19 +212,35 @@ impl Inner {
     }
 }
 
+/// The memory of a run.
+struct Memory<'a> {
+    /// Of each storage of the plan that has any.
+    buffers: Vec<Option<Arc<Buffer>>>,
+    /// The words of the host.
+    host: Option<&'a Buffer>,
+}
+
 impl Compiled {
     fn bind_group<'a>(
         &self,
         device: &wgpu::Device,
         kept: &'a mut Vec<(Vec<u64>, wgpu::BindGroup)>,
-        bound: &[(&Buffer, u64)],
+        memory: &Memory<'_>,
     ) -> &'a wgpu::BindGroup {
+        let bound = self.storages.iter().map(|&(storage, bytes)| match storage {
+            StorageId::MAX => {
+                let host = memory.host.expect("kernels read host words only where there are some");
+                (host, host.raw().size())
+            }
+            storage => (memory.buffers[storage].as_deref().expect("every bound storage has memory"), bytes),
+        });
+        let bound: Vec<(&Buffer, u64)> = bound.collect();
         let ids = || bound.iter().map(|(buffer, _)| buffer.id());
         if let Some(at) = kept.iter().position(|(known, _)| known.iter().copied().eq(ids())) {
             return &kept[at].1;
         }
         let entries: Vec<_> = (0..)
-            .zip(bound)
+            .zip(&bound)
             .map(|(binding, (buffer, bytes))| wgpu::BindGroupEntry {
                 binding,
                 resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
@@ -228,7 +263,16 @@ impl Compiled {
 
 #[cfg(test)]
 mod tests {
-    use super::fold;
+    use super::{fold, portions};
+
+    #[test]
+    fn portions_grow() {
+        assert_eq!(portions(0), [0]);
+        assert_eq!(portions(64), [64]);
+        assert_eq!(portions(65), [32, 33]);
+        assert_eq!(portions(876), [32, 64, 128, 256, 396]);
+        assert!((0..2000).all(|launches| portions(launches).iter().sum::<usize>() == launches));
+    }
 
     #[test]
     fn grids_fold() {

@@ -39,6 +39,7 @@ use crate::{Device, Result};
     label = "`init` takes a builder here",
     note = "a layer's `new` gives one: `#[module(init = Linear::new(64, 10))]`",
     note = "a struct that can build itself needs only the bare `#[module(init)]`",
+    note = "what has no builder, a closure builds: `#[module(init = |device, seed| …)]`",
     note = "a value that is no module goes with `skip`: `#[module(skip, init = 0.5)]`"
 )]
 pub trait Init {
@@ -61,7 +62,8 @@ pub trait Init {
     message = "`{Self}` cannot be built without being told how",
     label = "the bare `init` cannot build this type",
     note = "if it has a builder, give it: `#[module(init = Linear::new(64, 10))]`",
-    note = "if it derives `Module`, give each of its fields an `init`"
+    note = "if it derives `Module`, give each of its fields an `init`",
+    note = "if it has a config, that is its builder: `#[module(init = NetConfig {{ … }})]`"
 )]
 pub trait FromSeed: Sized {
     /// Builds the module on `device`, its initial values drawn from `seed`.
@@ -70,6 +72,52 @@ pub trait FromSeed: Sized {
     ///
     /// As for [`Init::init`], from the first part that fails.
     fn from_seed(device: &Device, seed: Seed) -> Result<Self>;
+}
+
+/// A module that is built from a config.
+///
+/// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`, whose config also implements [`Init`] and can
+/// stand where a builder can.
+///
+/// ```
+/// use meganeura::prelude::*;
+/// use meganeura::{FromConfig, Result};
+///
+/// /// The first model that has as many parameters.
+/// fn first_above<M: Module + FromConfig>(count: usize, configs: Vec<M::Config>, device: &Device) -> Result<Option<M>> {
+///     for config in configs {
+///         let model = M::from_config(config, device, Seed::new(42))?;
+///         if model.parameter_count() >= count {
+///             return Ok(Some(model));
+///         }
+///     }
+///     Ok(None)
+/// }
+///
+/// #[derive(Module)]
+/// #[module(sequential, config(width: usize))]
+/// struct Net(#[module(init = Linear::new(width, 1))] Linear);
+///
+/// let configs = vec![NetConfig { width: 4 }, NetConfig { width: 16 }];
+/// let net: Option<Net> = first_above(10, configs, &Device::cpu())?;
+/// assert_eq!(net.map(|net| net.parameter_count()), Some(17));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be built from a config",
+    label = "not built from a config",
+    note = "if it derives `Module`, put `#[module(config(…))]` above it and give each of its fields an `init`"
+)]
+pub trait FromConfig: Sized {
+    /// What it is told: sizes and options.
+    type Config;
+
+    /// Builds the module on `device`, its initial values drawn from `seed`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Init::init`], from the first part that fails.
+    fn from_config(config: Self::Config, device: &Device, seed: Seed) -> Result<Self>;
 }
 
 impl<I: Init> Init for Vec<I> {
@@ -215,6 +263,20 @@ pub fn init_module<M: Module + FromSeed>(device: &Device, seed: impl Into<Seed>)
     let module = M::from_seed(device, seed.into())?;
     module.name_parameters();
     Ok(module)
+}
+
+/// What the derived `init` of a module with a config does.
+#[doc(hidden)]
+pub fn init_configured<M: Module + FromConfig>(device: &Device, seed: impl Into<Seed>, config: M::Config) -> Result<M> {
+    let module = M::from_config(config, device, seed.into())?;
+    module.name_parameters();
+    Ok(module)
+}
+
+/// Calls the closure of an `init`. Through a function, so that the closure's parameters have types to be inferred from.
+#[doc(hidden)]
+pub fn init_by<M>(build: impl FnOnce(&Device, Seed) -> Result<M>, device: &Device, seed: Seed) -> Result<M> {
+    build(device, seed)
 }
 
 /// Puts the field's name into the error of building it.

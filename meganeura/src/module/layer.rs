@@ -14,7 +14,8 @@ use crate::Var;
 /// `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out the whole branch" is the
 /// model's to say.
 ///
-/// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order. A module with another
+/// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order; `residual = shortcut` says of an
+/// `Option` that it is beside them. A module with another
 /// signature, two inputs say, just has a method of its own: nothing asks for this trait but chaining.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a layer: it cannot be applied in a chain",
@@ -99,10 +100,3 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
 tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
-
-/// Applies the closure of a `then` or `before`. Through a function, so that the closure's parameter has a type to be
-/// inferred from.
-#[doc(hidden)]
-pub fn apply(f: impl FnOnce(&Var) -> Var, x: &Var) -> Var {
-    f(x)
-}

@@ -11,12 +11,13 @@
 //! | list them, each once, with its role | [`ModuleExt::leaves`], which gives a [`Leaf`] for each |
 //! | know where in the model a walk is | [`At`] |
 //! | chain modules that turn one value into one value | [`Layer`] |
-//! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] for a derived struct, [`Seed`] |
+//! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] and [`FromConfig`] for a derived struct, [`Seed`] |
 //! | print a model | [`Summary`] |
 //! | freeze, tie, average, copy | [`ModuleExt`] |
 //!
 //! Nothing here knows a particular layer, an optimizer or a file format.
 
+mod apply;
 mod at;
 mod combine;
 mod containers;
@@ -26,13 +27,14 @@ mod layer;
 mod leaves;
 mod seed;
 mod select;
+mod skip;
 mod slot;
 mod summary;
 mod tie;
 
 pub use at::At;
 pub use ext::ModuleExt;
-pub use init::{FromSeed, Init};
+pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
 pub use seed::Seed;
@@ -43,9 +45,11 @@ pub(crate) use select::Selection;
 pub(crate) use tie::tie;
 
 #[doc(hidden)]
-pub use init::{init_field, init_module};
+pub use apply::{Shortcut, add_residual, apply, apply_layer};
 #[doc(hidden)]
-pub use layer::apply;
+pub use init::{init_by, init_configured, init_field, init_module};
+#[doc(hidden)]
+pub use skip::{Content, check_skipped, skipped};
 #[doc(hidden)]
 pub use summary::fmt_module;
 

@@ -95,3 +95,43 @@ pub enum Choice {
     /// Without.
     None,
 }
+
+/// Told something, and added to its input.
+#[derive(Module, Debug)]
+#[module(sequential, residual = shortcut, then = relu, config(
+    factor: f32,
+    /// How wide.
+    width: usize,
+))]
+pub struct Told {
+    #[module(init = Scale::new(factor).wide(width))]
+    scale: Scale,
+    #[module(init = |_, _| Ok(None))]
+    shortcut: Option<Scale>,
+}
+
+/// A config that others know.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// By what to multiply.
+    pub factor: f32,
+}
+
+/// Told by a type of its own.
+#[derive(Module, Debug)]
+#[module(config = Settings)]
+pub struct Set {
+    #[module(init = Scale::new(config.factor))]
+    scale: Scale,
+}
+
+/// With variants in the path.
+#[derive(Module, Debug)]
+#[module(named_variants)]
+pub enum Named {
+    /// With a module.
+    #[module(rename = "one")]
+    One(Scale),
+    /// With nothing that is visited.
+    Two(#[module(skip)] usize),
+}

@@ -22,6 +22,23 @@ struct Net {
     none: Option<Scale>,
 }
 
+type Deep = Vec<Option<Box<[(BTreeMap<String, VecDeque<Scale>>, Option<Box<dyn Layer>>); 1]>>>;
+
+#[derive(Module)]
+struct Nested {
+    deep: HashMap<String, Deep>,
+}
+
+#[test]
+fn containers_hold_containers() -> meganeura::Result<()> {
+    let scale = || Scale::new(1.0).init(&device(), Seed::new(0));
+    let map = BTreeMap::from([("b".to_owned(), VecDeque::from([scale()?, scale()?]))]);
+    let deep: Deep = vec![None, Some(Box::new([(map, Some(Box::new(scale()?)))]))];
+    let mut nested = Nested { deep: HashMap::from([("a".to_owned(), deep)]) };
+    assert_eq!(leaves(&mut nested), ["deep.a.1.0.0.b.0.weight", "deep.a.1.0.0.b.1.weight", "deep.a.1.0.1.weight"]);
+    Ok(())
+}
+
 #[test]
 fn containers_are_modules() -> meganeura::Result<()> {
     let device = device();

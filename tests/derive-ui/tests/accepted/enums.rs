@@ -19,6 +19,38 @@ enum Norm {
     None,
 }
 
+#[derive(Module)]
+enum Shortcut {
+    #[module(rename = "project")]
+    Project(Scale),
+    Identity,
+}
+
+#[derive(Module)]
+#[module(named_variants)]
+enum Named {
+    r#Conv {
+        at: Scale,
+        #[module(frozen)]
+        f: Shift,
+    },
+    #[module(rename = "norm")]
+    Norm(Scale, #[module(skip)] ()),
+    None,
+}
+
+#[test]
+fn a_variants_name_is_in_the_path_if_asked_for() -> meganeura::Result<()> {
+    let device = device();
+    let scale = || Scale::new(1.0).init(&device, Seed::new(0));
+    let mut shortcuts = [Shortcut::Project(scale()?), Shortcut::Identity];
+    assert_eq!(leaves(&mut shortcuts), ["0.project.0.weight"]);
+    let conv = Named::Conv { at: scale()?, f: Shift::new(0.0).init(&device, Seed::new(0))? };
+    let mut named = [conv, Named::Norm(scale()?, ()), Named::None];
+    assert_eq!(leaves(&mut named), ["0.Conv.at.weight", "0.Conv.f.offset (buffer) (frozen)", "1.norm.0.weight"]);
+    Ok(())
+}
+
 #[test]
 fn the_active_variant_is_visited() -> meganeura::Result<()> {
     let device = device();

@@ -28,6 +28,10 @@ struct Net<T: Default> {
     boxed: Box<dyn Layer>,
     #[module(init = BTreeMap::from([("key".to_owned(), Scale::new(1.0))]))]
     map: BTreeMap<String, Scale>,
+    #[module(init = |device, seed| Ok(Choice::Scale(Scale::new(f32::from(seed != Seed::new(0))).init(device, seed)?)))]
+    by_hand: Choice,
+    #[module(skip, init = |x| x + 1)]
+    function: fn(u32) -> u32,
     #[module(init)]
     block: Block<3>,
     #[module(init)]
@@ -36,6 +40,12 @@ struct Net<T: Default> {
     marker: PhantomData<T>,
     #[module(skip, init = T::default())]
     value: T,
+}
+
+/// Which variant is built, only a closure can say.
+#[derive(Module)]
+enum Choice {
+    Scale(Scale),
 }
 
 mod inner {
@@ -53,7 +63,7 @@ mod inner {
 fn fields_are_built() -> meganeura::Result<()> {
     let device = device();
     let mut net = Net::<u8>::init(&device, 42)?;
-    assert_eq!(net.value, 0);
+    assert_eq!((net.value, (net.function)(1)), (0, 2));
     let paths = [
         "vec.0.weight",
         "vec.1.weight",
@@ -62,6 +72,7 @@ fn fields_are_built() -> meganeura::Result<()> {
         "option.weight",
         "boxed.weight",
         "map.key.weight",
+        "by_hand.0.weight",
         "block.scale.weight",
         "blocks.0.scale.weight",
         "blocks.1.scale.weight",
@@ -72,5 +83,42 @@ fn fields_are_built() -> meganeura::Result<()> {
     }
     assert_eq!(net.block.scale.parameter_count(), 3);
     assert_eq!(inner::Visible::init(&device, Seed::new(42))?.scale.parameter_count(), 1);
+    Ok(())
+}
+
+/// Functions of one's own called `init`.
+#[derive(Module)]
+#[module(no_init)]
+struct Seeded {
+    #[module(init = Scale::new(1.0))]
+    scale: Scale,
+}
+
+#[derive(Module)]
+#[module(no_init, config(width: usize))]
+struct Told {
+    #[module(init = Scale::new(1.0).wide(width))]
+    scale: Scale,
+    #[module(init)]
+    seeded: Seeded,
+}
+
+impl Seeded {
+    fn init() -> meganeura::Result<Self> {
+        Self::from_seed(&device(), Seed::new(42))
+    }
+}
+
+impl Told {
+    fn init(width: usize) -> meganeura::Result<Self> {
+        ToldConfig { width }.init(&device(), Seed::new(42))
+    }
+}
+
+#[test]
+fn init_may_be_ones_own() -> meganeura::Result<()> {
+    assert_eq!(Seeded::init()?.scale.parameter_count(), 1);
+    let told = Told::init(3)?;
+    assert_eq!((told.scale.parameter_count(), told.seeded.parameter_count()), (3, 1));
     Ok(())
 }

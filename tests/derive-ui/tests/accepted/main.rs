@@ -2,6 +2,7 @@
 #![deny(warnings)]
 
 mod behaviour;
+mod config;
 mod containers;
 mod crate_path;
 mod display;
@@ -14,6 +15,7 @@ mod lifetime;
 mod named;
 mod options;
 mod raw_identifier;
+mod residual;
 mod sequential;
 mod tuple;
 mod unit;

@@ -29,14 +29,54 @@ struct Net {
     third: Shift,
 }
 
+/// A layer that is made where it is applied.
+#[derive(Module)]
+struct Power {
+    #[module(skip)]
+    exponent: usize,
+}
+
+impl Power {
+    fn new(exponent: usize) -> Self {
+        Self { exponent }
+    }
+
+    fn twice(self) -> Self {
+        Self { exponent: 2 * self.exponent }
+    }
+}
+
+impl Layer for Power {
+    fn forward(&self, x: &Var) -> Var {
+        (1..self.exponent).fold(x.clone(), |power, _| power * x)
+    }
+}
+
+#[derive(Module)]
+#[module(sequential, then = Power::new(self.last))]
+struct Made {
+    #[module(init = Scale::new(2.0), then = [relu, self::Power::new(1).twice()], before = Power::new(3))]
+    scale: Scale,
+    #[module(skip, init = 2)]
+    last: usize,
+}
+
+#[test]
+fn layers_without_parameters_need_no_field() -> meganeura::Result<()> {
+    let mut made = Made::init(&device(), 42)?;
+    assert_eq!(apply(&made, 3.0)?, (27.0_f32 * 2.0).powi(4));
+    assert_eq!(meganeura_derive_ui::leaves(&mut made), ["scale.weight"]);
+    Ok(())
+}
+
 /// `before` comes before.
 #[derive(Module)]
 #[module(sequential)]
 struct Order {
-    #[module(init = Scale::new(2.0), before = |x| x.clone() + x.param(&self.one))]
+    #[module(init = Scale::new(2.0), before = |x| x + self.one)]
     scale: Scale,
-    #[module(skip, init = Param::new(Tensor::full(&device(), [1], 1.0)?))]
-    one: Param,
+    #[module(skip, init = 1.0)]
+    one: f64,
 }
 
 #[test]

@@ -7,6 +7,8 @@ struct Net<'a> {
     b: &'a mut Scale,
     c: *const Scale,
     d: fn(&Scale) -> Scale,
+    e: Vec<Option<(Scale, &'a Scale)>>,
+    f: [Box<fn()>; 2],
 }
 
 fn main() {}

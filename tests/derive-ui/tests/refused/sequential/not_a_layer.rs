@@ -6,11 +6,13 @@ struct Block {
     a: Scale,
 }
 
+type Maybe = Option<Scale>;
+
 #[derive(Module)]
 #[module(sequential)]
 struct Net {
     block: Block,
-    skip: Option<Scale>,
+    maybe: Maybe,
 }
 
 fn main() {}

@@ -16,6 +16,8 @@ struct Net {
     b: Scale,
     #[module(then = |x| 2.0)]
     c: Scale,
+    #[module(then = activation::double(1.0), before = Linear::new(1, 1).bias(false))]
+    d: Scale,
 }
 
 fn main() {}

@@ -10,8 +10,6 @@ struct Net {
     b: Scale,
     #[module(then = [relu, "relu"], before = x.relu())]
     c: Scale,
-    #[module(then = activation::swish(1.0))]
-    d: Scale,
 }
 
 fn main() {}

@@ -1,6 +1,12 @@
 //! The models of the reference workloads; `torch_twin.py` has the same in PyTorch.
 
+mod resnet;
+mod unet;
+
 use meganeura::prelude::*;
+
+pub use resnet::{ResNet18Gn, ResNet18GnConfig};
+pub use unet::{UNet, UNetConfig};
 
 /// Two convolutions and a linear layer, on 8×8 images of one channel.
 #[derive(Module, Debug)]

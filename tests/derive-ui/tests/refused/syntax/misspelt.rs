@@ -2,10 +2,9 @@ use meganeura::prelude::*;
 use meganeura_derive_ui::Scale;
 
 #[derive(Module)]
-enum Block {
-    #[module(frozen)]
-    Scale(Scale),
-    None,
+#[modules(sequential)]
+struct Net {
+    a: Scale,
 }
 
 fn main() {}

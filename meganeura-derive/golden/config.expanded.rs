@@ -1,0 +1,201 @@
+#[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
+impl ::meganeura::__private::Module for Block {
+    fn visit<'__visit>(
+        &'__visit self,
+        __at: ::meganeura::__private::At<'_>,
+        __f: &mut dyn ::meganeura::__private::core::ops::FnMut(
+            ::meganeura::__private::At<'_>,
+            ::meganeura::__private::Slot<'__visit>,
+        ),
+    ) {
+        match self {
+            Self {
+                conv: field_conv,
+                norm: field_norm,
+                shortcut: field_shortcut,
+                ..
+            } => {
+                <Conv2d as ::meganeura::__private::Module>::visit(
+                    field_conv,
+                    ::meganeura::__private::At::field(&__at, "conv"),
+                    __f,
+                );
+                <GroupNorm as ::meganeura::__private::Module>::visit(
+                    field_norm,
+                    ::meganeura::__private::At::field(&__at, "norm"),
+                    __f,
+                );
+                <Option<
+                    Conv2d,
+                > as ::meganeura::__private::Module>::visit(
+                    field_shortcut,
+                    ::meganeura::__private::At::field(&__at, "shortcut"),
+                    __f,
+                );
+            }
+        }
+    }
+    fn visit_mut<'__visit>(
+        &'__visit mut self,
+        __at: ::meganeura::__private::At<'_>,
+        __f: &mut dyn ::meganeura::__private::core::ops::FnMut(
+            ::meganeura::__private::At<'_>,
+            ::meganeura::__private::SlotMut<'__visit>,
+        ),
+    ) {
+        match self {
+            Self {
+                conv: field_conv,
+                norm: field_norm,
+                shortcut: field_shortcut,
+                ..
+            } => {
+                <Conv2d as ::meganeura::__private::Module>::visit_mut(
+                    field_conv,
+                    ::meganeura::__private::At::field(&__at, "conv"),
+                    __f,
+                );
+                <GroupNorm as ::meganeura::__private::Module>::visit_mut(
+                    field_norm,
+                    ::meganeura::__private::At::field(&__at, "norm"),
+                    __f,
+                );
+                <Option<
+                    Conv2d,
+                > as ::meganeura::__private::Module>::visit_mut(
+                    field_shortcut,
+                    ::meganeura::__private::At::field(&__at, "shortcut"),
+                    __f,
+                );
+            }
+        }
+    }
+}
+#[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
+impl ::meganeura::__private::Layer for Block {
+    fn forward(&self, __x: &::meganeura::__private::Var) -> ::meganeura::__private::Var {
+        ::meganeura::__private::apply(
+            |__x: &::meganeura::__private::Var| -> ::meganeura::__private::Var {
+                let __y: ::meganeura::__private::Var = <Conv2d as ::meganeura::__private::Layer>::forward(
+                    &self.conv,
+                    __x,
+                );
+                let __y: ::meganeura::__private::Var = <GroupNorm as ::meganeura::__private::Layer>::forward(
+                    &self.norm,
+                    &__y,
+                );
+                let __y: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
+                    &__y,
+                );
+                let __y: ::meganeura::__private::Var = ::meganeura::__private::add_residual(
+                    &<Option<
+                        Conv2d,
+                    > as ::meganeura::__private::Shortcut>::shortcut(
+                        &self.shortcut,
+                        __x,
+                    ),
+                    &__y,
+                );
+                ::meganeura::__private::Var::relu(&__y)
+            },
+            __x,
+        )
+    }
+}
+/// What a `Block` is told when it is built. As an `Init`, it describes one.
+#[derive(
+    ::meganeura::__private::core::fmt::Debug,
+    ::meganeura::__private::core::clone::Clone
+)]
+pub struct BlockConfig {
+    /// Channels of the input.
+    pub inputs: usize,
+    /// The `outputs` of the model.
+    pub outputs: usize,
+}
+#[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
+impl ::meganeura::__private::FromConfig for Block {
+    type Config = BlockConfig;
+    fn from_config(
+        __config: Self::Config,
+        __device: &::meganeura::__private::Device,
+        __seed: ::meganeura::__private::Seed,
+    ) -> ::meganeura::__private::Result<Self> {
+        let BlockConfig { inputs, outputs } = __config;
+        ::meganeura::__private::core::result::Result::Ok(Self {
+            conv: ::meganeura::__private::init_field(
+                "conv",
+                ::meganeura::__private::Init::init(
+                    Conv2d::new(inputs, outputs, 3),
+                    __device,
+                    ::meganeura::__private::Seed::field(__seed, "conv"),
+                ),
+            )?,
+            norm: ::meganeura::__private::init_field(
+                "norm",
+                ::meganeura::__private::init_by(
+                    |device, seed| GroupNorm::new(8, outputs).init(device, seed),
+                    __device,
+                    ::meganeura::__private::Seed::field(__seed, "norm"),
+                ),
+            )?,
+            shortcut: ::meganeura::__private::init_field(
+                "shortcut",
+                ::meganeura::__private::Init::init(
+                    (inputs != outputs).then(|| Conv2d::new(inputs, outputs, 1)),
+                    __device,
+                    ::meganeura::__private::Seed::field(__seed, "shortcut"),
+                ),
+            )?,
+        })
+    }
+}
+#[automatically_derived]
+#[allow(
+    unused_qualifications,
+    reason = "paths are written out so that nothing can shadow them"
+)]
+impl ::meganeura::__private::Init for BlockConfig {
+    type Output = Block;
+    fn init(
+        self,
+        __device: &::meganeura::__private::Device,
+        __seed: ::meganeura::__private::Seed,
+    ) -> ::meganeura::__private::Result<Self::Output> {
+        ::meganeura::__private::FromConfig::from_config(self, __device, __seed)
+    }
+}
+impl Block {
+    /// Builds a `Block` on `device`, its initial values drawn from `seed`.
+    ///
+    /// Each field is built as its `#[module(init)]` says, and every parameter is told its path.
+    ///
+    /// # Errors
+    ///
+    /// That of the first field that cannot be built.
+    #[allow(
+        dead_code,
+        reason = "a part of another module may be built through that alone"
+    )]
+    pub fn init(
+        device: &::meganeura::__private::Device,
+        seed: impl ::meganeura::__private::core::convert::Into<
+            ::meganeura::__private::Seed,
+        >,
+        config: BlockConfig,
+    ) -> ::meganeura::__private::Result<Self> {
+        ::meganeura::__private::init_configured(device, seed, config)
+    }
+}

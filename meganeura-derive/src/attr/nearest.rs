@@ -1,0 +1,71 @@
+//! The option that was meant.
+
+use syn::{Error, Ident};
+
+/// What to say of an option that there is not.
+pub fn unknown(name: &Ident, known: &[&str]) -> Error {
+    let given = name.to_string();
+    let message = match nearest(&given, known.iter().copied()) {
+        Some(nearest) => format!("unknown option `{given}`; did you mean `{nearest}`?"),
+        None => format!("unknown option `{given}`; {}", there_is(known)),
+    };
+    Error::new_spanned(name, message)
+}
+
+fn there_is(known: &[&str]) -> String {
+    let verb = if known.len() == 1 { "is" } else { "are" };
+    format!("there {verb} {}", known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", "))
+}
+
+/// The one that was probably meant, if any is near enough.
+pub fn nearest<T: AsRef<str>>(given: &str, known: impl IntoIterator<Item = T>) -> Option<T> {
+    let (distance, nearest) = known
+        .into_iter()
+        .map(|known| (distance(given, known.as_ref()), known))
+        .min_by_key(|&(distance, _)| distance)?;
+    let is_near = distance <= 1 + nearest.as_ref().len() / 4 || given.starts_with(nearest.as_ref());
+    is_near.then_some(nearest)
+}
+
+/// How many letters must be inserted, removed or replaced to get from `a` to `b` (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::Span;
+
+    use super::*;
+    use crate::attr::FIELD;
+
+    #[test]
+    fn only_what_is_near_is_suggested() {
+        let message = |name: &str| unknown(&Ident::new(name, Span::call_site()), FIELD).to_string();
+        assert_eq!(message("frozn"), "unknown option `frozn`; did you mean `frozen`?");
+        assert_eq!(message("skipped"), "unknown option `skipped`; did you mean `skip`?");
+        assert_eq!(
+            message("ignore"),
+            "unknown option `ignore`; there are `skip`, `rename`, `frozen`, `init`, `before`, `then`"
+        );
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("skip", "skip"), 0);
+        assert_eq!(distance("", "skip"), 4);
+        assert_eq!(distance("skipped", "skip"), 3);
+        assert_eq!(distance("freeze", "frozen"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+}

@@ -1,0 +1,88 @@
+//! What is applied, and in which order: `sequential`, `residual`, `before` and `then`.
+
+use quote::ToTokens;
+use syn::{Ident, Type};
+
+use super::contents::ungroup;
+use crate::ast::{Field, Input};
+use crate::attr::{Given, nearest};
+use crate::ctxt::Ctxt;
+
+/// The options of a struct that has a `forward`, or should have.
+pub fn check(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) {
+    match &input.options.sequential {
+        Some(sequential) => {
+            let shortcut = input.shortcut();
+            let is_shortcut = |field: &Field<'_>| shortcut.is_some_and(|shortcut| shortcut.member == field.member);
+            if fields.iter().all(|field| field.is_skipped() || is_shortcut(field)) {
+                ctxt.error(&sequential.name, "there is no field to apply; remove `sequential`, or add a layer");
+            }
+            if check_residual(ctxt, input, fields) {
+                let chained = fields.iter().filter(|field| !field.is_skipped() && !is_shortcut(field));
+                chained.for_each(|field| check_option(ctxt, field));
+            }
+        }
+        None if input.options.is_unclear => {}
+        None => {
+            for name in options_of_sequential(input).chain(steps(fields)) {
+                let message =
+                    format!("nothing applies `{name}`; to have it done, put `#[module(sequential)]` above `struct`");
+                ctxt.error(name, message);
+            }
+        }
+    }
+}
+
+/// What has a meaning in a sequential struct only.
+pub fn options_of_sequential<'a>(input: &'a Input<'_>) -> impl Iterator<Item = &'a Ident> {
+    let options = &input.options;
+    options.residual.iter().map(|given| &given.name).chain(options.then.iter().map(|given| &given.name))
+}
+
+/// The `before` and `then` of fields that are visited.
+pub fn steps<'a>(fields: impl IntoIterator<Item = &'a Field<'a>>) -> impl Iterator<Item = &'a Ident> {
+    fields.into_iter().filter(|field| !field.is_skipped()).flat_map(|field| {
+        let options = [&field.options.before, &field.options.then];
+        options.into_iter().flatten().map(|given| &given.name)
+    })
+}
+
+/// In a chain, a missing layer may pass its input on, or be a shortcut that was put there by mistake.
+fn check_option(ctxt: &Ctxt, field: &Field<'_>) {
+    let Type::Path(path) = ungroup(field.ty()) else { return };
+    if path.path.segments.last().is_none_or(|last| last.ident != "Option" || last.arguments.is_none()) {
+        return;
+    }
+    let message = format!(
+        "what a chain does where this is missing is not said: if it is a shortcut around the others, write \
+         `#[module(sequential, residual = {})]`; if its input is passed on, hold a `Vec`, which may be empty",
+        field.name()
+    );
+    ctxt.error(field.ty(), message);
+}
+
+/// The field of `residual = field` must be there, and is applied to the input alone. Returns whether it is known which one
+/// that is.
+fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool {
+    let Some(Given { value: Some(member), .. }) = &input.options.residual else { return true };
+    let Some(field) = input.shortcut() else {
+        let given = member.to_token_stream().to_string();
+        let names = fields.iter().filter(|field| field.original.ident.is_some()).map(Field::name);
+        let message = match nearest(&given, names) {
+            Some(nearest) => format!("there is no field `{given}`; did you mean `{nearest}`?"),
+            None => format!("there is no field `{given}`; name the field that the input takes beside the others"),
+        };
+        ctxt.error(member, message);
+        return false;
+    };
+    if let Some(skip) = &field.options.skip {
+        ctxt.error(&skip.name, "a skipped field is not applied; remove `skip`, or name another field in `residual`");
+    }
+    for name in steps([field]) {
+        let message = format!(
+            "whether a missing shortcut has a `{name}` is not said; make it a tuple of layers, such as `(Conv2d, Relu)`"
+        );
+        ctxt.error(name, message);
+    }
+    true
+}

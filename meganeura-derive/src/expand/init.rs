@@ -1,0 +1,121 @@
+//! What builds a struct whose every field has an `init`: `impl FromSeed`, or `impl FromConfig` and the config; and the `init`
+//! that users call.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+
+use super::{Names, config, impl_trait};
+use crate::ast::{Field, Input};
+use crate::attr::Init;
+use crate::bound;
+
+pub fn expand(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
+    if let Some(given) = &input.options.config {
+        return config::expand(input, given, fields, names);
+    }
+    let mut impls = impl_from_seed(input, fields, names);
+    // A struct without fields is its own constructor.
+    if !fields.is_empty() && input.options.no_init.is_none() {
+        impls.extend(inherent_init(input, names));
+    }
+    impls
+}
+
+fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
+    let private = &names.private;
+    let (device, seed) = parameters(fields, names);
+    let built = built(fields, names);
+    let body = quote! {
+        fn from_seed(#device: &#private::Device, #seed: #private::Seed) -> #private::Result<Self> {
+            #built
+        }
+    };
+    let generics = bound::with_field_types(input, |field| from_seed_bound(field, names));
+    impl_trait(input, &generics, &quote!(#private::FromSeed), &body)
+}
+
+/// The parameters for device and seed: `_` if nothing uses them.
+pub fn parameters(fields: &[Field<'_>], names: &Names) -> (TokenStream, TokenStream) {
+    let Names { device, seed, .. } = names;
+    if fields.iter().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#device), quote!(#seed)) }
+}
+
+/// `Ok(Self { … })`, each field as its `init` says.
+pub fn built(fields: &[Field<'_>], names: &Names) -> TokenStream {
+    let private = &names.private;
+    let values = fields.iter().map(|field| {
+        let (member, value) = (&field.member, init_field(field, names));
+        quote!(#member: #value)
+    });
+    quote!(#private::core::result::Result::Ok(Self { #(#values,)* }))
+}
+
+/// What a field's type must be for its `init`.
+pub fn from_seed_bound(field: &Field<'_>, names: &Names) -> Vec<TokenStream> {
+    let private = &names.private;
+    match field.options.init.as_ref().map(|given| &given.value) {
+        Some(Init::FromSeed) => vec![quote!(#private::FromSeed)],
+        Some(Init::Closure(_) | Init::Value(_)) | None => vec![],
+    }
+}
+
+fn init_field(field: &Field<'_>, names: &Names) -> TokenStream {
+    let Names { private, device, seed, .. } = names;
+    let (ty, key) = (field.ty(), field.key());
+    let seed = quote!(#private::Seed::field(#seed, #key));
+    match &field.options.init.as_ref().expect("`derive` looked").value {
+        Init::Value(value) if field.is_skipped() => value.to_token_stream(),
+        Init::Closure(value) if field.is_skipped() => value.to_token_stream(),
+        Init::Value(builder) => {
+            let span = builder.span();
+            let private = names.private_at(span);
+            quote_spanned!(span=> #private::init_field(#key, #private::Init::init(#builder, #device, #seed))?)
+        }
+        Init::Closure(closure) => {
+            let span = closure.span();
+            let private = names.private_at(span);
+            quote_spanned!(span=> #private::init_field(#key, #private::init_by(#closure, #device, #seed))?)
+        }
+        Init::FromSeed => {
+            quote!(#private::init_field(#key, <#ty as #private::FromSeed>::from_seed(#device, #seed))?)
+        }
+    }
+}
+
+fn inherent_init(input: &Input<'_>, names: &Names) -> TokenStream {
+    let private = &names.private;
+    method(input, names, &quote!(), &quote!(#private::init_module(device, seed)))
+}
+
+/// `fn init`, with `config` as its last parameter.
+pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &TokenStream) -> TokenStream {
+    let private = &names.private;
+    let (ident, vis) = (&input.original.ident, &input.original.vis);
+    let generics = bound::with_field_types(input, |field| {
+        [vec![quote!(#private::Module)], from_seed_bound(field, names)].concat()
+    });
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let summary = format!(" Builds a `{}` on `device`, its initial values drawn from `seed`.", ident.unraw());
+    // The parameters have plain names, as they are read in the documentation.
+    quote! {
+        impl #impl_generics #ident #ty_generics #where_clause {
+            #[doc = #summary]
+            ///
+            /// Each field is built as its `#[module(init)]` says, and every parameter is told its path.
+            ///
+            /// # Errors
+            ///
+            /// That of the first field that cannot be built.
+            #[allow(dead_code, reason = "a part of another module may be built through that alone")]
+            #vis fn init(
+                device: &#private::Device,
+                seed: impl #private::core::convert::Into<#private::Seed>,
+                #config
+            ) -> #private::Result<Self> {
+                #body
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `impl Layer` of a sequential struct: the fields, applied in order.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::Ident;
+use syn::spanned::Spanned;
+
+use super::visit::visited;
+use super::{Names, impl_trait};
+use crate::ast::{Field, Input};
+use crate::attr::{Given, Step};
+use crate::bound;
+
+pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
+    let Names { private, x, y, .. } = names;
+    let options = &input.options;
+    let shortcut = input.shortcut();
+    let mut chain = Chain { names, applications: Vec::new() };
+    for field in visited(fields).filter(|field| !shortcut.is_some_and(|shortcut| shortcut.member == field.member)) {
+        chain.steps(field.options.before.as_ref());
+        chain.push(field.ty().span(), |x| apply_field(field, names, x));
+        chain.steps(field.options.then.as_ref());
+    }
+    if let Some(residual) = &options.residual {
+        let x = match shortcut {
+            Some(field) => {
+                let (ty, member) = (field.ty(), &field.member);
+                let private = names.private_at(ty.span());
+                quote_spanned!(ty.span()=> &<#ty as #private::Shortcut>::shortcut(&self.#member, #x))
+            }
+            None => quote!(#x),
+        };
+        let span = residual.name.span();
+        let private = names.private_at(span);
+        chain.push(span, |y| quote_spanned!(span=> #private::add_residual(#x, #y)));
+    }
+    chain.steps(options.then.as_ref());
+
+    let mut applications = chain.applications;
+    let last = applications.pop();
+    // `forward` passes its caller's line on to what it calls, a closure does not: what a field records is recorded at the
+    // line of the field.
+    let body = quote! {
+        fn forward(&self, #x: &#private::Var) -> #private::Var {
+            #private::apply(
+                |#x: &#private::Var| -> #private::Var {
+                    #(let #y: #private::Var = #applications;)*
+                    #last
+                },
+                #x,
+            )
+        }
+    };
+    let generics = bound::with_field_types(input, |field| match shortcut {
+        Some(shortcut) if shortcut.member == field.member => vec![quote!(#private::Shortcut)],
+        _ => vec![quote!(#private::Layer)],
+    });
+    impl_trait(input, &generics, &quote!(#private::Layer), &body)
+}
+
+/// What is applied, one after the other: to the input first, then to what came before.
+struct Chain<'a> {
+    names: &'a Names,
+    applications: Vec<TokenStream>,
+}
+
+impl Chain<'_> {
+    fn steps(&mut self, steps: Option<&Given<Vec<Step>>>) {
+        for step in steps.iter().flat_map(|given| &given.value) {
+            let names = self.names;
+            self.push(step.span(), |x| apply_step(step, names, x));
+        }
+    }
+
+    /// Adds what `apply` makes of the last result. If that takes something else, `span` is to blame.
+    fn push(&mut self, span: Span, apply: impl FnOnce(&TokenStream) -> TokenStream) {
+        let blamed = |ident: &Ident| Ident::new(&ident.to_string(), ident.span().located_at(span));
+        let last = if self.applications.is_empty() {
+            blamed(&self.names.x).into_token_stream()
+        } else {
+            let y = blamed(&self.names.y);
+            quote_spanned!(span=> &#y)
+        };
+        self.applications.push(apply(&last));
+    }
+}
+
+fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream {
+    let (ty, member) = (field.ty(), &field.member);
+    let span = ty.span();
+    let private = names.private_at(span);
+    let this = quote!(self);
+    quote_spanned!(span=> <#ty as #private::Layer>::forward(&#this.#member, #x))
+}
+
+fn apply_step(step: &Step, names: &Names, x: &TokenStream) -> TokenStream {
+    let span = step.span();
+    match step {
+        Step::Method(method, arguments) => {
+            let private = names.private_at(span);
+            let arguments = arguments.iter();
+            quote_spanned!(span=> #private::Var::#method(#x #(, #arguments)*))
+        }
+        Step::Function(function) => quote_spanned!(span=> #function(#x)),
+        Step::Layer(layer) => {
+            let private = names.private_at(span);
+            quote_spanned!(span=> #private::apply_layer(&#layer, #x))
+        }
+        Step::Closure(closure) => {
+            let private = &names.private;
+            quote!(#private::apply(#closure, #x))
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the generated `forward` of a sequential struct calls.
+
+use std::panic::Location;
+
+use super::{Layer, Module};
+use crate::{Error, ErrorKind, Var};
+
+/// What the input of a residual struct takes beside the others: a layer, or nothing where it is passed on as it is.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no shortcut: it is neither a layer nor an `Option` of one",
+    label = "not a shortcut",
+    note = "the field that `residual = …` names is applied to the input, whose sum with the rest is the output"
+)]
+pub trait Shortcut: Module {
+    #[track_caller]
+    fn shortcut(&self, x: &Var) -> Var;
+}
+
+impl<L: Layer> Shortcut for L {
+    fn shortcut(&self, x: &Var) -> Var {
+        self.forward(x)
+    }
+}
+
+impl<L: Layer> Shortcut for Option<L> {
+    fn shortcut(&self, x: &Var) -> Var {
+        match self {
+            Some(layer) => layer.forward(x),
+            None => x.clone(),
+        }
+    }
+}
+
+/// The sum of a residual struct. One that broadcasts is a shortcut that was forgotten.
+#[doc(hidden)]
+#[track_caller]
+pub fn add_residual(x: &Var, y: &Var) -> Var {
+    if x.shape() == y.shape() {
+        return x + y;
+    }
+    let message = "the input and what the fields make of it differ in shape; to bring the input to the shape of the \
+                   other, put a layer beside the fields: `#[module(sequential, residual = shortcut)]`";
+    let error = Error::new(ErrorKind::Shape, message).in_op("residual").at(Location::caller());
+    y.fail(error.operand(x.ty(), x.path()).operand(y.ty(), y.path()))
+}
+
+/// What a call in `then` or `before` must return.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer, to be applied",
+    label = "not a layer",
+    note = "a call stands for the layer that it returns: `MaxPool2d::new(2)`",
+    note = "a function with arguments of its own goes into a closure: `|x| path::to(x, 0.1)`",
+    note = "a layer with parameters is a field of its own"
+)]
+pub trait Applied: Layer {}
+
+impl<L: Layer> Applied for L {}
+
+/// Applies the layer of a `then` or `before`.
+#[doc(hidden)]
+#[track_caller]
+pub fn apply_layer<L: Applied>(layer: &L, x: &Var) -> Var {
+    layer.forward(x)
+}
+
+/// Applies the closure of a `then` or `before`. Through a function, so that the closure's parameter has a type to be
+/// inferred from.
+#[doc(hidden)]
+pub fn apply(f: impl FnOnce(&Var) -> Var, x: &Var) -> Var {
+    f(x)
+}

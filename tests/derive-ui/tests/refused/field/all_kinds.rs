@@ -1,0 +1,23 @@
+use meganeura::prelude::*;
+use meganeura_derive_ui::Scale;
+
+// Of one struct: what its words tell, and what only its types tell.
+#[derive(Module)]
+#[module(sequentail)]
+struct Net<'a> {
+    #[module(rename = "")]
+    a: Scale,
+    b: &'a Scale,
+    #[module(skipp)]
+    c: usize,
+    d: usize,
+    e: Vec<Tensor>,
+    #[module(skip)]
+    f: Param,
+}
+
+fn _used(net: &Net<'_>) -> usize {
+    net.parameter_count()
+}
+
+fn main() {}
