@@ -15,6 +15,7 @@ mod conv2d;
 mod cross_entropy;
 mod custom;
 mod group_norm;
+mod label_weights;
 mod matmul;
 mod pad;
 mod pointwise;
@@ -170,7 +171,7 @@ ops! {
     softmax::Softmax,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
-    cross_entropy::LabelWeights,
+    label_weights::LabelWeights,
     random::RandomUniform,
     custom::Custom,
 }
