@@ -50,17 +50,26 @@ impl<M: Module + Clone> Ema<M> {
     ///
     /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is.
     pub fn new(model: &M, decay: f64) -> Result<Self> {
-        if !(0.0..=1.0).contains(&decay) {
-            bail!(Argument, "ema: the decay is {decay}, not between 0 and 1");
-        }
         let mut average = model.clone();
         average.tie_like(model)?;
         average.name_parameters();
-        Ok(Self { average, decay, warmup: false, updates: 0 })
+        Self::resume(average, decay, 0)
     }
 }
 
 impl<M: Module> Ema<M> {
+    /// An average that goes on from this one after so many updates: from a file, or of a model that cannot be cloned.
+    ///
+    /// # Errors
+    ///
+    /// If the decay is not between 0 and 1.
+    pub fn resume(average: M, decay: f64, updates: u64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&decay) {
+            bail!(Argument, "ema: the decay is {decay}, not between 0 and 1");
+        }
+        Ok(Self { average, decay, warmup: false, updates })
+    }
+
     /// Whether the decay starts small; it does not by default.
     pub fn warmup(self, warmup: bool) -> Self {
         Self { warmup, ..self }
@@ -78,11 +87,6 @@ impl<M: Module> Ema<M> {
     #[must_use]
     pub fn updates(&self) -> u64 {
         self.updates
-    }
-
-    /// Says how many updates there were, when an average that was saved is taken up again.
-    pub fn set_updates(&mut self, updates: u64) {
-        self.updates = updates;
     }
 
     /// Moves the average towards the model, in one run on the device: after each step.
@@ -203,6 +207,8 @@ mod tests {
         assert_eq!(values(ema.model()), [1.0, 1.0, 4.0]);
         ema.update(&net).unwrap();
         assert_eq!((values(ema.model()), ema.updates()), ([1.75, 1.75, 4.0], 2));
+        let again = Ema::resume(ema.model().clone(), 0.9, ema.updates()).unwrap().warmup(true);
+        assert_eq!((values(again.model()), again.decay()), ([1.75, 1.75, 4.0], 3.0 / 12.0));
         assert_eq!(ema.model().count.value().to_u32_vec().unwrap(), [7]);
         assert_eq!(values(&net), [4.0; 3]);
     }
