@@ -84,7 +84,7 @@ pub trait Optimizer: Rule {
     /// * likewise if there are parameters, and all of them are frozen;
     /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
-    ///   was told to check.
+    ///   was told to [check](Self::check_finite).
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
         step::step(self, module, grads, None)
     }

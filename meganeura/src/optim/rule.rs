@@ -145,3 +145,89 @@ pub(super) fn expect_share(optimizer: &str, what: &str, number: f64) -> Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optim::Optimizer;
+    use crate::{Device, ErrorKind, Param, Tape, Tensor};
+
+    /// Gives what `update` is.
+    struct Own {
+        update: fn(&Given<'_>) -> (Var, Vec<Var>),
+        stepper: Stepper,
+    }
+
+    impl Rule for Own {
+        fn name(&self) -> &'static str {
+            "own"
+        }
+
+        fn stepper(&self) -> &Stepper {
+            &self.stepper
+        }
+
+        fn stepper_mut(&mut self) -> &mut Stepper {
+            &mut self.stepper
+        }
+
+        fn check(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
+            &["last"]
+        }
+
+        fn numbers(&self, settings: Settings, t: u64) -> Vec<f64> {
+            vec![settings.lr, t as f64]
+        }
+
+        fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
+            (self.update)(given)
+        }
+    }
+
+    /// Where two steps lead from 8, with gradients of 2.
+    fn two_steps(update: fn(&Given<'_>) -> (Var, Vec<Var>)) -> Result<f32> {
+        let device = Device::cpu();
+        let mut w = Param::new(Tensor::full(&device, [1], 8.0)?);
+        let mut own = Own { update, stepper: Stepper::new(0.5, 0.0) };
+        for _ in 0..2 {
+            let tape = Tape::new(&device);
+            let grads = tape.backward(&(tape.param(&w).sum() * 2.0))?;
+            if let Err(error) = own.step(&mut w, &grads) {
+                assert_eq!(w.value().item()?, 8.0);
+                return Err(error);
+            }
+        }
+        assert_eq!(device.stats().plans, 1);
+        w.value().item()
+    }
+
+    #[test]
+    fn a_rule_is_given_all_that_it_names() {
+        let update = |given: &Given<'_>| {
+            let ([last], [lr, t]) = (given.state(), given.numbers());
+            (&given.w - lr * (&given.dw * t + last), vec![given.dw.clone()])
+        };
+        // 8 − 0.5·(2·1 + 0), then − 0.5·(2·2 + 2)
+        assert_eq!(two_steps(update).unwrap(), 4.0);
+    }
+
+    #[test]
+    fn what_a_rule_gives_must_fit() {
+        type Update = fn(&Given<'_>) -> (Var, Vec<Var>);
+        let wrong: [(Update, ErrorKind, &str); 4] = [
+            (|given| (given.w.clone(), vec![]), ErrorKind::Argument, "own: the rule gives 0 tensors of state for 1"),
+            (|given| (given.w.sum(), vec![given.dw.clone()]), ErrorKind::Shape, "gives f32[] in the place of f32[1]"),
+            (|given| (given.w.clone(), vec![given.dw.sum()]), ErrorKind::Shape, "gives f32[] in the place of f32[1]"),
+            (|given| (given.w.reshape([7]), vec![given.dw.clone()]), ErrorKind::Shape, "reshape"),
+        ];
+        for (update, kind, message) in wrong {
+            let error = two_steps(update).unwrap_err();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(message), "{error}");
+        }
+    }
+}

@@ -94,7 +94,7 @@ pub(super) fn step(
     let mut stepped = Vec::with_capacity(trained.len());
     let mut updates = Vec::new();
     // Takes the gradients: those that nobody holds are not kept by the run.
-    for Trained { cell, dw, leaf, .. } in trained {
+    for Trained { cell, path, dw, leaf } in trained {
         let Kept { cells, steps } = &rule.stepper().states[&cell.id()];
         let (class, settings) = classes.of(leaf);
         let number = |number: f64| tape.scalar(number);
@@ -107,11 +107,15 @@ pub(super) fn step(
         if new_state.len() != state.len() {
             bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
         }
-        let gate = |new: Var, old: &Var| check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
-        let new_state = new_state.into_iter().zip(&state).map(|(new, old)| gate(new, old));
-        updates.extend(cells.iter().cloned().zip(new_state));
+        let cells = cells.iter().chain([&cell]).cloned();
+        for ((cell, new), old) in cells.zip(new_state.into_iter().chain([new_w])).zip(state.iter().chain([&w])) {
+            new.id().map_err(|error| error.context(&path))?;
+            if new.ty() != old.ty() || !tape.same(new.tape()) {
+                bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
+            }
+            updates.push((cell, check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old))));
+        }
         stepped.push(cell.id());
-        updates.push((cell, gate(new_w, &w)));
     }
     tape.update(updates)?;
     if let Some(Err(error)) = check.map(FiniteCheck::verify) {
