@@ -27,6 +27,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_grad_weight_window"
     "conv2d_lines"
     "conv2d_pack"
+    "conv2d_pack_lines"
     "copy"
     "cross_entropy"
     "cross_entropy_grad"
@@ -101,6 +102,7 @@ const TRUSTED: &[&str] = &[
     "conv2d_grad_weight_window",
     "conv2d_lines",
     "conv2d_pack",
+    "conv2d_pack_lines",
     "copy",
     "cross_entropy",
     "cross_entropy_grad",

@@ -178,7 +178,7 @@ impl Choice {
         if units == Units::Scalar {
             defines.extend(define![UNITS: "scalar", TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
         } else {
-            bindings.push(Binding::Scratch(0));
+            bindings.extend([Binding::Scratch(0), Binding::Scratch(1)]);
             let halves = if let Units::Matrix { halves } = units { halves } else { 1 };
             defines.extend(define![A_IS: u32::from(product.operands == Operands::Gathered), PEAKS: PEAKS]);
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves, SUBGROUP: self.subgroup]);
@@ -218,7 +218,7 @@ impl Choice {
     /// Scratch buffers of [`Choice::variant`]'s variant.
     #[must_use]
     pub fn scratch(&self) -> usize {
-        usize::from(self.tiling.units != Units::Scalar) + usize::from(self.parts > 1)
+        2 * usize::from(self.tiling.units != Units::Scalar) + usize::from(self.parts > 1)
     }
 
     /// A variant that computes `product` of operands 0 and 1 into result 0 by the launch that is made for where the sums go. On
@@ -227,8 +227,8 @@ impl Choice {
     pub fn variant(&self, product: Product, x: &[Argument], launch: impl FnOnce(Sums) -> Launch) -> Variant {
         let (mut launches, mut scratch) = (Vec::new(), Vec::new());
         if self.tiling.units != Units::Scalar {
-            launches.push(peaks(x));
-            scratch.push(2 * PEAKS);
+            launches.extend([0, 1].map(|operand| peaks(&x[operand], operand)));
+            scratch.extend([PEAKS; 2]);
         }
         if self.parts == 1 {
             launches.push(launch(Sums::Whole));
@@ -264,21 +264,15 @@ pub fn lie_across([a, b]: [&Layout; 2]) -> [bool; 2] {
     [a_row == 1 && a_col != 1, b_col == 1]
 }
 
-/// The launch that finds the largest magnitudes of operands 0 and 1, in scratch 0.
-fn peaks(x: &[Argument]) -> Launch {
-    let span = |argument: &Argument| {
-        // From a view's first element to its last: maxima need no order, and what lies between may count.
-        let layout = argument.layout;
-        let shape = layout.shape();
-        let steps = shape.dims().iter().zip(layout.strides());
-        let len = steps.map(|(&extent, &stride)| (extent - 1) * stride).sum::<usize>() + 1;
-        let fours = layout.offset().is_multiple_of(4) && len.is_multiple_of(4);
-        if fours { ("vec4<f32>", layout.offset() / 4, len / 4) } else { ("f32", layout.offset(), len) }
-    };
-    let [(a, a_from, a_len), (b, b_from, b_len)] = [span(&x[0]), span(&x[1])];
-    let mut defines = define![WG: 256, GROUPS: PEAKS, A_ELEM: a, A_FROM: a_from, A_LEN: a_len];
-    defines.extend(define![B_ELEM: b, B_FROM: b_from, B_LEN: b_len]);
-    let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
+/// The launch that finds the largest magnitudes of an operand, in the scratch buffer of its number.
+fn peaks(x: &Argument, operand: usize) -> Launch {
+    // From a view's first element to its last: maxima need no order, and what lies between may count.
+    let shape = x.layout.shape();
+    let steps = shape.dims().iter().zip(x.layout.strides());
+    let (from, len) = (x.layout.offset(), steps.map(|(&extent, &stride)| (extent - 1) * stride).sum::<usize>() + 1);
+    let (element, each) = if from % 4 == 0 && len % 4 == 0 { ("vec4<f32>", 4) } else { ("f32", 1) };
+    let defines = define![WG: 256, GROUPS: PEAKS, ELEM: element, FROM: from / each, LEN: len / each];
+    let bindings = vec![Binding::Input(operand), Binding::Scratch(operand)];
     Launch { bindings, ..Launch::new("peaks", defines, (0, 0), PEAKS) }
 }
 

@@ -1,7 +1,7 @@
 //! Optimizers: how a step along the gradient is made.
 //!
 //! A step appends the update of every parameter to the tape that the gradients are on and runs the tape: forward pass,
-//! backward pass and update are one plan and one submission, and parameters and state are written in place. Learning rate,
+//! backward pass and update are one plan, and parameters and state are written in place. Learning rate,
 //! decay and bias corrections are numbers that the plan is given, so a schedule never makes a new one.
 //!
 //! An optimizer is a [`Rule`], a formula of a few lines. What all share (which parameters are trained, where state lives,

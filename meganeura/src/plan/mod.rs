@@ -16,6 +16,7 @@ mod lower;
 mod merge;
 mod place;
 mod pointwise;
+mod share;
 mod simplify;
 mod uses;
 
@@ -169,7 +170,7 @@ pub(crate) struct Step {
     pub(crate) work: Work,
     pub(crate) inputs: Vec<Operand>,
     pub(crate) outputs: Vec<(StorageId, TensorType)>,
-    /// Memory that only the launches of this step use.
+    /// Memory of the launches of this step alone, or what those of an earlier one have left in theirs.
     pub(crate) scratch: Vec<StorageId>,
     /// The chosen variant's name; empty for fused steps, and on the CPU.
     pub(crate) variant: &'static str,
@@ -258,6 +259,7 @@ impl Plan {
         let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
         if let Target::Gpu { caps, preferences } = target {
             launch::launch(&mut plan, &caps, preferences)?;
+            share::share(&mut plan);
         }
         place::place(&mut plan);
         Ok(plan)

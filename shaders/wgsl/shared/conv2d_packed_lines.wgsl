@@ -1,4 +1,4 @@
-// The rows of products of convolutions: weights w[G,DEPTH/8,ROWS,8], in the order that `conv2d_pack` leaves them in.
+// The rows of products of convolutions: weights w[G,DEPTH/8,ROWS,8], in the order that `conv2d_pack_lines` leaves them in.
 
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
 

@@ -3,8 +3,9 @@
 
 const PEAKS: u32 = ${PEAKS};
 
-/// peaks[2,PEAKS].
-@group(0) @binding(2) var<storage, read> peaks: array<f32>;
+/// Of operand 0, and of operand 1.
+@group(0) @binding(2) var<storage, read> peaks_0: array<f32>;
+@group(0) @binding(3) var<storage, read> peaks_1: array<f32>;
 
 var<workgroup> largest: array<vec2<f32>, WG>;
 
@@ -13,7 +14,7 @@ var<workgroup> largest: array<vec2<f32>, WG>;
 fn scale_exponents(lane: u32) -> vec2<i32> {
     var peak = vec2<f32>();
     for (var at = lane; at < PEAKS; at += WG) {
-        peak = max(peak, vec2(peaks[at], peaks[PEAKS + at]));
+        peak = max(peak, vec2(peaks_0[at], peaks_1[at]));
     }
     largest[lane] = peak;
     for (var stride = WG / 2u; stride > 0u; stride /= 2u) {

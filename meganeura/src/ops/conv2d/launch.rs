@@ -108,7 +108,7 @@ fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Prod
     let mut variant =
         choice.variant(product, x, |sums| choice.launch(kernel, defines, product, operands, across, sums));
     if packed {
-        pack(&mut variant, g, form, 1);
+        pack(&mut variant, g, form, false);
     }
     variant
 }
@@ -130,7 +130,7 @@ fn lines(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps
         let launch = |sums| choice.launch(kernel, g.defines(), product, operands, across, sums);
         let mut variant = choice.variant(product, x, launch);
         if let Some(form) = form {
-            pack(&mut variant, g, form, 8);
+            pack(&mut variant, g, form, true);
         }
         variant
     };
@@ -158,12 +158,22 @@ fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     product.window_choices(caps, taps, span).into_iter().map(variant).collect()
 }
 
-/// Puts the weights into the order in which the product reads them, first of all, in a further scratch buffer.
-fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, line: usize) {
+/// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a further scratch
+/// buffer.
+fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, lines: bool) {
+    const RUN: usize = 9;
     let (o, c, taps, len) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.o * g.patch());
-    let defines = define![LEN: len, TAPS: taps, RUN: g.kernel[1], GROUP_O: o, GROUP_C: c, FORM: form, LINE: line];
+    let mut defines = define![TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form];
+    let launch = if lines {
+        let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
+        defines.extend(define![G: g.groups, RUN: taps.min(RUN)]);
+        Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32))
+    } else {
+        defines.extend(define![LEN: len]);
+        transform("conv2d_pack", defines, len)
+    };
     let bindings = vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())];
-    variant.launches.insert(0, Launch { bindings, ..transform("conv2d_pack", defines, len / g.kernel[1] / line) });
+    variant.launches.insert(0, Launch { bindings, ..launch });
     variant.scratch.push(len);
 }
 
