@@ -15,9 +15,9 @@ pub struct Tensor {
     device: Device,
     ty: TensorType,
     storage: Storage,
-    /// One past the largest element of a `u32` tensor, known from when it was made: labels are checked without reading
-    /// them back from the device.
-    bound: Option<u32>,
+    /// The largest and the second largest of the different elements of a `u32` tensor, known from when it was made: labels
+    /// are checked without reading them back from the device, even where one of them says "no label".
+    largest: [Option<u32>; 2],
 }
 
 /// The memory behind a tensor.
@@ -81,8 +81,9 @@ impl Tensor {
     /// As [`Tensor::from_slice`].
     #[track_caller]
     pub fn indices(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
-        let bound = data.iter().max().map(|max| max.saturating_add(1));
-        Ok(Self { bound, ..Self::from_host(device, shape.into(), HostBuffer::U32(data.to_vec()))? })
+        let first = data.iter().max().copied();
+        let second = data.iter().filter(|&&element| Some(element) != first).max().copied();
+        Ok(Self { largest: [first, second], ..Self::from_host(device, shape.into(), HostBuffer::U32(data.to_vec()))? })
     }
 
     /// A tensor with this number everywhere.
@@ -117,11 +118,11 @@ impl Tensor {
             bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
         }
         let ty = TensorType::new(host.dtype(), shape);
-        Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, bound: None })
+        Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, largest: [None; 2] })
     }
 
     pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Self {
-        Self { device: device.clone(), ty, storage, bound: None }
+        Self { device: device.clone(), ty, storage, largest: [None; 2] }
     }
 
     /// The device that holds the numbers.
@@ -150,8 +151,9 @@ impl Tensor {
         &mut self.storage
     }
 
-    pub(crate) fn bound(&self) -> Option<u32> {
-        self.bound
+    /// The largest element of a `u32` tensor but for those that are ignored, where the host knows it.
+    pub(crate) fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
+        self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
     }
 
     /// The same numbers under another shape of as many elements.
@@ -178,7 +180,7 @@ impl Tensor {
         }
         let host = self.to_host()?;
         let host = if self.ty.dtype.is_float() { host.cast(device.precision().dtype()) } else { host };
-        Ok(Self { bound: self.bound, ..Self::from_host(device, self.shape(), host)? })
+        Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
     }
 
     pub(crate) fn to_host(&self) -> Result<HostBuffer> {

@@ -41,6 +41,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad_apply"
     "group_norm_grad_rows"
     "group_norm_grad_sums"
+    "label_weights"
     "matmul_dot"
     "matrix_probe"
     "max_pool2d"
@@ -117,6 +118,7 @@ const TRUSTED: &[&str] = &[
     "group_norm_grad_apply",
     "group_norm_grad_rows",
     "group_norm_grad_sums",
+    "label_weights",
     "matmul_dot",
     "matrix_probe",
     "max_pool2d",

@@ -1,12 +1,14 @@
 // Cross-entropy of a row of logits and its label, with label smoothing:
 // loss = lse − ((1 − SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]), lse = ln Σ_c exp(x[c]).
-// Computed on x − max: the weights of x sum to one, and what is subtracted cancels. A label past the end gives NaN.
+// Computed on x − max: the weights of x sum to one, and what is subtracted cancels. A label past the end gives NaN,
+// an ignored one 0.
 //
 // Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], lse[ROWS,INNER]; with PARTS > 1, also what
 // `softmax_parts` gave, peak, mass and drift, are read. A segment of LANES invocations computes a loss; ⌈ROWS·INNER·LANES/WG⌉
 // workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
+//          IGNORED       whether a row is left out, an expression of `label: u32`
 //          PARTS, CHUNK  the parts that a row was split into: (PARTS − 1)·CHUNK < CLASSES ≤ PARTS·CHUNK
 
 #include "shared/epilogue"
@@ -93,7 +95,8 @@ fn main(
             }
         }
         // Said here, because a compiler may take x − x for 0 whatever x is.
-        store(row, select(log_sum - target_mean, quiet_nan(), !is_finite(shift)));
+        let loss = select(log_sum - target_mean, quiet_nan(), !is_finite(shift));
+        store(row, select(loss, 0.0, ${IGNORED}));
         lse[row] = shift + log_sum;
     }
 }

@@ -1,10 +1,11 @@
 // Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − lse) − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A label past the end
-// gives NaN for its whole row.
+// gives NaN for its whole row, an ignored one 0.
 //
 // Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), lse[ROWS,INNER], dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
 // dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
 //
-// Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal
+// Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal; IGNORED whether a row is left out, an expression of
+// `label: u32`
 
 #include "shared/epilogue"
 #include "shared/float"
@@ -42,5 +43,6 @@ fn main(
     if label >= CLASSES {
         expected = quiet_nan();
     }
-    store(index, load(row) * (exp(x[index] - lse[row]) - expected));
+    let dx = load(row) * (exp(x[index] - lse[row]) - expected);
+    store(index, select(dx, 0.0, ${IGNORED}));
 }

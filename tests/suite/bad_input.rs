@@ -2,11 +2,11 @@
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::data::Dataset;
+use meganeura::loss::CrossEntropyOptions;
 use meganeura::nn::*;
 use meganeura::ops::{Conv2dOptions, ConvTranspose2dOptions, CustomOp};
 use meganeura::{
-    CrossEntropyOptions, Device, Error, ErrorKind, Init, Layer, Module, Param, Precision, Result, Seed, Tape, Tensor,
-    TensorType, Var,
+    Device, Error, ErrorKind, Init, Layer, Module, Param, Precision, Result, Seed, Tape, Tensor, TensorType, Var,
 };
 
 use crate::Outcome;
@@ -200,9 +200,10 @@ misuses! {
     "cross_entropy" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.cross_entropy(&x.labels);
     "cross_entropy" ["u32[2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
     "cross_entropy" ["[3]"] |x| x.v.cross_entropy(&x.labels);
-    "cross_entropy" ["label smoothing", "1.5"] |x| x.b.cross_entropy_with(&x.labels, CrossEntropyOptions { label_smoothing: 1.5 });
-    "cross_entropy" ["label 9"] |x| x.b.cross_entropy_rows(&x.labels, 0.0);
-    "cross_entropy" ["smoothing", "NaN"] |x| x.b.pad(&[(0, 0), (5, 0)], 0.0).cross_entropy_rows(&x.labels, f64::NAN);
+    "cross_entropy" ["label smoothing", "1.5"] |x| x.b.cross_entropy_with(&x.labels, &CrossEntropyOptions { label_smoothing: 1.5, ..Default::default() });
+    "cross_entropy" ["label smoothing", "NaN"] |x| x.b.cross_entropy_with(&x.labels, &CrossEntropyOptions { label_smoothing: f64::NAN, ..Default::default() });
+    "cross_entropy" ["label 9"] |x| x.b.cross_entropy_with(&x.labels, &CrossEntropyOptions { ignored: Some(5), ..Default::default() });
+    "cross_entropy" ["class weights", "[5]", "u32[4]"] |x| x.b.cross_entropy_with(&x.labels, &CrossEntropyOptions { class_weights: Some(x.labels.clone()), ..Default::default() });
     "mse" ["f32[2, 3]", "f32[3]"] |x| x.a.mse(&x.v);
     "bce_with_logits" ["f32[2, 3]", "f32[3]"] |x| x.a.bce_with_logits(&x.v);
     "picky" ["exactly two", "f32[2, 3]"] |x| x.a.custom(Picky, &[]);

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
+use meganeura::loss::{BceOptions, CrossEntropyOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
-use meganeura::{
-    CrossEntropyOptions, Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape,
-    Tensor, Var,
-};
+use meganeura::{Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
 use crate::nets::{Nested, Pool, Tiny, randomise, tensor};
@@ -142,8 +140,19 @@ fn subjects() -> Vec<Subject> {
         built("cross_entropy", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.0)))),
         built("cross_entropy smoothed", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.2)))),
         built("cross_entropy of pixels", &[2, 3, 2, 3], |_| Ok(Box::new(CrossEntropy::new(&[2, 2, 3], 3, 0.1)))),
-        built("mse", &[3, 5], |device| Ok(Box::new(Mse { target: target(device, &[3, 5])? }))),
-        built("bce_with_logits", &[3, 5], |device| Ok(Box::new(Bce { target: target(device, &[3, 5])? }))),
+        built("cross_entropy weighted", &[5, 4], |_| {
+            Ok(Box::new(CrossEntropy::new(&[5], 4, 0.0).weighted().unreduced()))
+        }),
+        built("cross_entropy of all options", &[2, 3, 2, 3], |_| {
+            Ok(Box::new(CrossEntropy::new(&[2, 2, 3], 3, 0.2).weighted().ignoring(1)))
+        }),
+        built("cross_entropy ignoring", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.0).ignoring(3)))),
+        targeted("mse", Var::mse),
+        targeted("l1", Var::l1),
+        targeted("huber", |x, target| x.huber_with(target, 0.7, Reduction::None)),
+        targeted("smooth_l1", |x, target| x.smooth_l1_with(target, 1.3, Reduction::Sum)),
+        targeted("bce_with_logits", Var::bce_with_logits),
+        targeted("bce_with_logits weighted", weighted_bce),
         built("tiny", &[2, 1, 6, 6], |device| Ok(Box::new(Tiny::init(device, 1)?))),
         built("nested", &[2, 2, 5, 5], |device| Ok(Box::new(Nested::from_seed(device, Seed::new(1))?))),
         built("nested, the other variant", &[2, 2, 2, 2], |device| {
@@ -161,31 +170,31 @@ fn subjects() -> Vec<Subject> {
     all
 }
 
+fn targeted(name: &'static str, loss: fn(&Var, &Var) -> Var) -> Subject {
+    built(name, &[3, 5], move |device| Ok(Box::new(Targeted { target: target(device, &[3, 5])?, loss })))
+}
+
 fn target(device: &Device, shape: &[usize]) -> Result<Param> {
     tensor(device, "target", meganeura::Shape::new(shape)).map(Param::new)
 }
 
-/// Losses as layers, so that they are checked like layers. Their targets are parameters: they have gradients too.
+/// A loss as a layer, so that it is checked like one. Its target is a parameter: that has a gradient too.
 #[derive(Module)]
-struct Mse {
+struct Targeted {
     target: Param,
+    #[module(skip)]
+    loss: fn(&Var, &Var) -> Var,
 }
 
-impl Layer for Mse {
+impl Layer for Targeted {
     fn forward(&self, x: &Var) -> Var {
-        x.mse(&x.param(&self.target))
+        (self.loss)(x, &x.param(&self.target))
     }
 }
 
-#[derive(Module)]
-struct Bce {
-    target: Param,
-}
-
-impl Layer for Bce {
-    fn forward(&self, x: &Var) -> Var {
-        x.bce_with_logits(&x.param(&self.target))
-    }
+fn weighted_bce(x: &Var, target: &Var) -> Var {
+    let weight = Tensor::from_f64(&x.tape().device(), [5], &[0.5, 1.0, 2.0, 3.0, 0.25]).expect("fits");
+    x.bce_with(target, &BceOptions { positive_weight: Some(weight), reduction: Reduction::Sum })
 }
 
 /// Attention to another sequence, with a mask.
@@ -221,6 +230,7 @@ impl Layer for Words {
     }
 }
 
+/// Cross-entropy with its options, where the device does not matter for them.
 #[derive(Module)]
 struct CrossEntropy {
     #[module(skip)]
@@ -228,21 +238,41 @@ struct CrossEntropy {
     #[module(skip)]
     classes: usize,
     #[module(skip)]
+    weights: Vec<f64>,
+    #[module(skip)]
     options: CrossEntropyOptions,
 }
 
 impl CrossEntropy {
     fn new(shape: &[usize], classes: usize, label_smoothing: f64) -> Self {
-        Self { shape: shape.to_vec(), classes, options: CrossEntropyOptions { label_smoothing } }
+        let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
+        Self { shape: shape.to_vec(), classes, weights: Vec::new(), options }
+    }
+
+    fn ignoring(mut self, label: u32) -> Self {
+        self.options.ignored = Some(label);
+        self
+    }
+
+    fn weighted(mut self) -> Self {
+        self.weights = (0..self.classes).map(|c| 0.5 + c as f64).collect();
+        self
+    }
+
+    fn unreduced(mut self) -> Self {
+        self.options.reduction = Reduction::None;
+        self
     }
 }
 
 impl Layer for CrossEntropy {
     fn forward(&self, x: &Var) -> Var {
+        let device = x.tape().device();
         let shape = meganeura::Shape::new(&self.shape);
         let labels: Vec<_> = (0..shape.elements()).map(|i| (i * 7 % self.classes) as u32).collect();
-        let labels = Tensor::indices(&x.tape().device(), shape, &labels).expect("as many labels as rows");
-        x.cross_entropy_with(&labels, self.options)
+        let labels = Tensor::indices(&device, shape, &labels).expect("as many labels as rows");
+        let weights = Tensor::from_f64(&device, [self.weights.len()], &self.weights).ok();
+        x.cross_entropy_with(&labels, &CrossEntropyOptions { class_weights: weights, ..self.options.clone() })
     }
 }
 

@@ -27,6 +27,7 @@ mod optimizers;
 mod plan;
 mod planted;
 mod special;
+mod steps;
 mod table;
 mod tape;
 mod training;
@@ -61,6 +62,7 @@ fn main() {
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);
+    steps::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);

@@ -40,7 +40,7 @@ pub(crate) fn bits<M: Module + ?Sized>(module: &M) -> Result<Vec<(String, Vec<u6
 }
 
 /// A classifier of images `[N, 1, 6, 6]` into 3 classes.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Clone)]
 #[module(sequential)]
 pub(crate) struct Tiny {
     #[module(init = Conv2d::new(1, 4, 3).padding(1))]

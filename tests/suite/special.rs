@@ -1,6 +1,7 @@
 //! NaN, infinities and ties in operations that work on rows or windows, in every form that they have.
 
 use libtest_mimic::Trial;
+use meganeura::loss::{CrossEntropyOptions, Reduction};
 use meganeura::{Buffer, Device, Result, Tape, Tensor, Var};
 
 use crate::Outcome;
@@ -21,6 +22,11 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
+}
+
+fn cross_entropy(x: &Var, labels: &Tensor, label_smoothing: f64) -> Var {
+    let options = CrossEntropyOptions { label_smoothing, reduction: Reduction::None, ..Default::default() };
+    x.cross_entropy_with(labels, &options)
 }
 
 /// A matrix of small numbers with a special one in row 2 (of 5), column `at`.
@@ -50,7 +56,7 @@ fn nan(device: &Device) -> Outcome {
         }
         assert!(x.sum().item()?.is_nan() && x.max().item()?.is_nan() && x.min().item()?.is_nan());
         let labels = Tensor::indices(device, [5], &[0; 5])?;
-        let loss = x.cross_entropy_rows(&labels, 0.1).to_vec()?;
+        let loss = cross_entropy(&x, &labels, 0.1).to_vec()?;
         assert!(loss.iter().enumerate().all(|(row, loss)| loss.is_nan() == (row == 2)), "{columns}: {loss:?}");
         for y in [x.softmax(1), x.log_softmax(1), x.t().softmax(0).t()] {
             let y = y.to_vec()?;
@@ -74,7 +80,7 @@ fn infinities(device: &Device) -> Outcome {
         // Of +∞, or of nothing but −∞, there is no softmax.
         let labels = Tensor::indices(device, [5], &[0; 5])?;
         assert!(most.softmax(1).to_vec()?[2 * columns..3 * columns].iter().all(|y| y.is_nan()), "{columns}");
-        assert!(most.cross_entropy_rows(&labels, 0.0).to_vec()?[2].is_nan(), "{columns}");
+        assert!(cross_entropy(&most, &labels, 0.0).to_vec()?[2].is_nan(), "{columns}");
         assert!(all.softmax(1).to_vec()?.iter().all(|y| y.is_nan()), "{columns}");
         if columns > 1 {
             // A masked class has no probability and does not disturb the others.

@@ -49,9 +49,9 @@ impl Embedding {
 impl Layer for Embedding {
     fn forward(&self, x: &Var) -> Var {
         let count = self.weight.shape()[0];
-        let message = match (x.ty().dtype, x.bound()) {
-            (DType::U32, Some(bound)) if bound as usize > count => {
-                (ErrorKind::Argument, format!("number {} is past the end, there are {count} vectors", bound - 1))
+        let message = match (x.ty().dtype, x.largest_index()) {
+            (DType::U32, Some(largest)) if largest as usize >= count => {
+                (ErrorKind::Argument, format!("number {largest} is past the end, there are {count} vectors"))
             }
             (DType::U32, _) => return x.param(&self.weight).gather_with(x, self.padding),
             (dtype, _) => (ErrorKind::Shape, format!("takes u32, from `Tensor::indices`, the input holds {dtype}")),

@@ -10,13 +10,14 @@ use crate::kernel::native::{self, OutView, Real, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
 
-/// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`.
+/// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`; 0 for an ignored label.
 ///
 /// Shapes: `x [N,C,…]`, `labels u32 [N,…]` → `ℓ [N,…]` and `ln Σ eˣ [N,…]`, which the gradient needs.
-/// Gradient: `dx = dℓ·(softmax(x) − (1−s)·onehot − s/C)`.
+/// Gradient: `dx = dℓ·(softmax(x) − (1−s)·onehot − s/C)`; 0 in rows of an ignored label, whatever they hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropy {
     smoothing: Exact,
+    ignored: Option<u32>,
 }
 
 /// `dx` of [`CrossEntropy`]. Shapes: `x [N,C,…]`, `labels u32 [N,…]`, `lse [N,…]`, `dℓ [N,…]` → `dx [N,C,…]`.
@@ -24,6 +25,7 @@ pub struct CrossEntropy {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyGrad {
     smoothing: Exact,
+    ignored: Option<u32>,
 }
 
 /// The shape of the labels for these logits.
@@ -45,6 +47,11 @@ fn expect_labels(x: &TensorType, labels: &TensorType) -> Result<Shape, String> {
     Ok(rows)
 }
 
+/// Whether `label` is to be ignored, as WGSL.
+pub(super) fn is_ignored(ignored: Option<u32>) -> String {
+    ignored.map_or_else(|| "false".to_owned(), |ignored| format!("label == {ignored}u"))
+}
+
 impl Primitive for CrossEntropy {
     fn name(&self) -> &'static str {
         "cross_entropy"
@@ -60,18 +67,23 @@ impl Primitive for CrossEntropy {
 
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
-        let grad = CrossEntropyGrad { smoothing: self.smoothing };
+        let grad = CrossEntropyGrad { smoothing: self.smoothing, ignored: self.ignored };
         Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &y[1], dy])), None])
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        let case = |x: &[usize], smoothing| {
+        let ignoring = |x: &[usize], smoothing, ignored| {
             let labels = rows(Shape::new(x)).expect("cases fit");
-            let case = super::case::Case::new(Self { smoothing: Exact(smoothing) }).input(x);
+            let case = super::case::Case::new(Self { smoothing: Exact(smoothing), ignored }).input(x);
             case.labels(labels.dims(), x[1]).tolerance(1e-5).scale(3.0)
         };
+        let case = |x: &[usize], smoothing| ignoring(x, smoothing, None);
         vec![
+            ignoring(&[7, 3], 0.0, Some(1)),
+            ignoring(&[2, 2, 3, 5], 0.2, Some(0)),
+            ignoring(&[9, 300], 0.1, Some(u32::MAX)),
+            ignoring(&[5, 16_500], 0.1, Some(2)),
             case(&[1, 2], 0.0),
             case(&[5, 3], 0.0),
             case(&[4, 10], 0.1),
@@ -108,6 +120,10 @@ impl Kernel for CrossEntropy {
             let base = at / inner * classes * inner + at % inner;
             let row = || (0..classes).map(|c| x[base + c * inner]);
             lse[0] = native::log_sum_exp(row());
+            if Some(labels[at]) == self.ignored {
+                loss[0] = T::ZERO;
+                return;
+            }
             let label = labels[at] as usize;
             let target = if label < classes { x[base + label * inner] } else { T::NAN };
             loss[0] = (T::ONE - smoothing) * (lse[0] - target);
@@ -129,6 +145,7 @@ impl CrossEntropy {
         let (rows, classes, inner) = around(x, 1);
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
+        defines.push(("IGNORED", is_ignored(self.ignored)));
         let mut launch = Launch::new("cross_entropy", defines, (2, 2), form.blocks()).stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
@@ -186,6 +203,10 @@ impl Kernel for CrossEntropyGrad {
         native::parallel(y[0].floats(), classes * inner, |first, dx| {
             for (i, dx) in dx.iter_mut().enumerate() {
                 let (c, row) = (i / inner, first / classes + i % inner);
+                if Some(labels[row]) == self.ignored {
+                    *dx = T::ZERO;
+                    continue;
+                }
                 let hit = match labels[row] as usize {
                     label if label >= classes => T::NAN,
                     label if label == c => T::ONE - smoothing,
@@ -199,7 +220,7 @@ impl Kernel for CrossEntropyGrad {
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (rows, classes, inner) = around(x[0].ty.shape, 1);
         let mut defines = define![WG: 64, ROWS: rows, CLASSES: classes, INNER: inner];
-        defines.push(("SMOOTH", literal(self.smoothing.0)));
+        defines.extend(define![SMOOTH: literal(self.smoothing.0), IGNORED: is_ignored(self.ignored)]);
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "element",
@@ -211,20 +232,17 @@ impl Kernel for CrossEntropyGrad {
 }
 
 impl Var {
-    /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`, with label smoothing.
-    ///
-    /// The mean over the rows is [`Var::cross_entropy`].
-    #[must_use]
+    /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`; 0 where the label is `ignored`.
     #[track_caller]
-    pub fn cross_entropy_rows(&self, labels: &Tensor, smoothing: f64) -> Self {
+    pub(crate) fn cross_entropy_rows(&self, labels: &Tensor, smoothing: f64, ignored: Option<u32>) -> Self {
         let classes = self.shape().dims().get(1).copied().unwrap_or(0);
-        if let Some(bound) = labels.bound().filter(|&bound| bound as usize > classes) {
-            let message = format!("label {} is out of range, the logits have {classes} classes", bound - 1);
+        if let Some(label) = labels.largest_index(ignored).filter(|&label| label as usize >= classes) {
+            let message = format!("label {label} is out of range, the logits have {classes} classes");
             let error = Error::new(ErrorKind::Argument, message).in_op("cross_entropy").operand(self.ty(), self.path());
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }
         let labels = self.tape().input(labels);
-        let [loss, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing) }, &[self, &labels]);
+        let [loss, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, &labels]);
         loss
     }
 }
@@ -239,7 +257,7 @@ mod tests {
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::from_slice(&device, [1, 3], &[0.0, 1.0, f32::NEG_INFINITY])?);
         let labels = Tensor::indices(&device, [1], &[0])?;
-        let loss = x.cross_entropy_rows(&labels, 0.0);
+        let loss = x.cross_entropy_rows(&labels, 0.0, None);
         assert!((loss.to_vec()?[0] - 1.313_261_7).abs() < 1e-6);
         let grads = tape.backward(&loss.sum())?;
         assert!(grads.of(&x).expect("the loss depends on x").to_vec()?.iter().all(|dx| dx.is_finite()));

@@ -226,8 +226,8 @@ impl Var {
     #[track_caller]
     pub fn gather_with(&self, index: &Self, padding: Option<u32>) -> Self {
         let rows = self.shape().dims().first().copied().unwrap_or(0);
-        if let Some(bound) = index.bound().filter(|&bound| bound as usize > rows) {
-            let message = format!("index {} is past the end, the table has {rows} rows", bound - 1);
+        if let Some(largest) = index.largest_index().filter(|&largest| largest as usize >= rows) {
+            let message = format!("index {largest} is past the end, the table has {rows} rows");
             let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }

@@ -16,6 +16,7 @@ mod cross_entropy;
 mod custom;
 mod gather;
 mod group_norm;
+mod label_weights;
 mod matmul;
 mod pad;
 mod pointwise;
@@ -175,6 +176,7 @@ ops! {
     softmax::Softmax,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
+    label_weights::LabelWeights,
     random::RandomUniform,
     custom::Custom,
 }

@@ -1,4 +1,4 @@
-//! Clipping by the global norm.
+//! Clipping: by the norm of all gradients, or number by number.
 
 use super::step::{Trained, trained};
 use crate::error::bail;
@@ -48,6 +48,36 @@ impl Grads {
         let norm = self.norm_of(&trained) + tape.constant(1e-6);
         let factor = (tape.scalar(max_norm) / norm).minimum(&tape.constant(1.0));
         let clipped = trained.into_iter().map(|Trained { cell, dw, .. }| (cell, &factor * dw)).collect();
+        Ok(self.with_entries(clipped))
+    }
+
+    /// The gradients, with each number of those of a model held between `−limit` and `limit`. Unlike
+    /// [`clip_norm`](Self::clip_norm) that turns the step. NaN stays NaN.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let weight = Param::new(Tensor::from_slice(&device, [2], &[3.0, -0.5])?);
+    /// let tape = Tape::new(&device);
+    /// let loss = tape.param(&weight).square().sum() * 0.5;
+    /// let grads = tape.backward(&loss)?.clip_value(&weight, 1.0)?;
+    /// assert_eq!(grads.get(&weight).unwrap().to_vec()?, [1.0, -0.5]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `limit` is not above 0.
+    #[track_caller]
+    pub fn clip_value(self, module: &dyn Module, limit: f64) -> Result<Self> {
+        if limit.is_nan() || limit <= 0.0 {
+            bail!(Argument, "gradients cannot be clipped to {limit}; it must be above 0");
+        }
+        let (trained, _) = trained(&module.leaves(), &self);
+        let (low, high) = (self.tape().scalar(-limit), self.tape().scalar(limit));
+        let clipped =
+            trained.into_iter().map(|Trained { cell, dw, .. }| (cell, dw.maximum(&low).minimum(&high))).collect();
         Ok(self.with_entries(clipped))
     }
 
@@ -130,10 +160,25 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_that_is_not_positive_is_an_error() {
+    fn numbers_are_clipped_one_by_one_within_one_plan() {
+        for limit in [3.5, 2.0] {
+            let (mut net, grads) = net_and_grads();
+            let device = grads.tape().device();
+            let grads = grads.clip_value(&net, limit).unwrap();
+            Sgd::new(1.0).step(&mut net, &grads).unwrap();
+            let value = |param: &Param| f64::from(param.value().to_vec().unwrap().into_iter().fold(0.0, f32::max));
+            assert_eq!((value(&net.a), value(&net.b)), (3.0 - limit.min(3.0), 4.0 - limit));
+            assert_eq!(device.stats().plans, 1);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_positive_is_an_error() {
         for max_norm in [0.0, -1.0, f64::NAN] {
             let (net, grads) = net_and_grads();
             assert_eq!(grads.clip_norm(&net, max_norm).unwrap_err().kind(), ErrorKind::Argument);
+            let (net, grads) = net_and_grads();
+            assert_eq!(grads.clip_value(&net, max_norm).unwrap_err().kind(), ErrorKind::Argument);
         }
     }
 }

@@ -4,6 +4,17 @@ use super::step::{Trained, listed};
 use crate::error::bail;
 use crate::{DType, Result, Tape, Var};
 
+/// What an optimizer does about a gradient, or a loss, that is not finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotFinite {
+    /// Nothing: it does not look.
+    Unchecked,
+    /// The step changes nothing and is an error.
+    Error,
+    /// The step changes nothing and is counted.
+    Skip,
+}
+
 /// Whether the gradients of a step are finite, computed in the same run as the update, which it holds back if they are not.
 pub(super) struct FiniteCheck {
     /// For each value, what it is called, and 1 if all of it is finite, else 0.
@@ -103,6 +114,27 @@ mod tests {
             step(&mut untouched, &mut reference, 2.0, 0.0).unwrap();
             assert_eq!(bits(&net), bits(&untouched));
         }
+    }
+
+    #[test]
+    fn a_step_may_be_skipped_and_says_so() {
+        let mut net = net();
+        let mut sgd = Sgd::new(0.1).momentum(0.9).skip_not_finite(true);
+        step(&mut net, &mut sgd, 1.0, 0.0).unwrap();
+        assert_eq!((sgd.skipped(), sgd.last_skip().is_none()), (0, true));
+        let before = bits(&net);
+        for skipped in [1, 2] {
+            step(&mut net, &mut sgd, f32::NAN, 0.0).unwrap();
+            assert_eq!((bits(&net), sgd.skipped()), (before.clone(), skipped));
+            assert!(sgd.last_skip().unwrap().to_string().contains("namely `the loss`, `1`;"));
+        }
+        step(&mut net, &mut sgd, 1.0, 0.0).unwrap();
+        assert_ne!(bits(&net), before);
+        assert_eq!((sgd.skipped(), sgd.last_skip().is_none()), (2, true));
+        // Other errors stay errors.
+        let tape = Tape::new(net.0.value().device());
+        let grads = tape.backward(&tape.param(&net.0).sum()).unwrap();
+        assert_eq!(sgd.step(&mut net, &grads).unwrap_err().kind(), ErrorKind::NoGradient);
     }
 
     #[test]

@@ -105,11 +105,21 @@ impl fmt::Debug for Group {
     }
 }
 
-/// The numbers that a group may have for itself.
+/// The numbers that every optimizer has, and a [`Group`] may have for itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Settings {
-    pub(super) lr: f64,
-    pub(super) weight_decay: f64,
+pub struct Settings {
+    /// The learning rate.
+    pub lr: f64,
+    /// The weight decay, λ.
+    pub weight_decay: f64,
+}
+
+impl Settings {
+    /// What decoupled weight decay leaves of a parameter: `1 − lr·λ`.
+    #[must_use]
+    pub fn kept(&self) -> f64 {
+        1.0 - self.lr * self.weight_decay
+    }
 }
 
 /// Which parameters have which settings. Parameters are of one class if they are in the same groups, not if their numbers

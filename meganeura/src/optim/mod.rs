@@ -4,23 +4,49 @@
 //! backward pass and update are one plan, and parameters and state are written in place. Learning rate,
 //! decay and bias corrections are numbers that the plan is given, so a schedule never makes a new one.
 //!
-//! Optimizers write their rules with [`Var`]'s operations and know no device or kernel. What they share
-//! (which parameters are trained, where state lives, refusing what is not finite) is in `step.rs`; settings that some of the
-//! parameters have for themselves are in `group.rs`.
+//! An optimizer is a [`Rule`], a formula of a few lines. What all share (which parameters are trained, where state lives,
+//! refusing what is not finite) is in `step.rs`; settings that some of the parameters have for themselves are in `group.rs`.
+//!
+//! | for | there is |
+//! |---|---|
+//! | images, much data, time to find a rate | [`Sgd`] with momentum |
+//! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
+//! | what papers had before | [`Adam`], [`RmsProp`] |
+//! | a rate that changes | [`Schedule`] |
+//! | batches too large for the device | [`Accumulator`] |
+//! | a steadier model to evaluate | [`Ema`] |
 
-mod adamw;
+mod accumulate;
+mod adam;
 mod clip;
+mod ema;
 mod finite;
 mod group;
+mod lion;
+mod muon;
+mod rms_prop;
+mod rule;
+pub mod schedule;
 mod sgd;
+mod state;
 mod step;
 
-pub use adamw::AdamW;
-pub use group::Group;
+pub use accumulate::Accumulator;
+pub use adam::{Adam, AdamW};
+pub use ema::Ema;
+pub use group::{Group, Settings};
+pub use lion::Lion;
+pub use muon::Muon;
+pub use rms_prop::RmsProp;
+pub use rule::{Given, Rule};
+pub use schedule::Schedule;
 pub use sgd::Sgd;
+pub use state::OptimizerState;
+pub use step::Stepper;
 
 use crate::module::Module;
-use crate::{Grads, Result, Var};
+use crate::{Error, Grads, Result, Var};
+use finite::NotFinite;
 
 /// Something that changes the parameters of a model for the better, given their gradients.
 ///
@@ -42,7 +68,7 @@ use crate::{Grads, Result, Var};
 /// # assert!((net.forward(&tape.input(&x)).to_vec()?[0] - 5.0).abs() < 0.01);
 /// # Ok::<(), meganeura::Error>(())
 /// ```
-pub trait Optimizer {
+pub trait Optimizer: Rule {
     /// Updates every parameter of `module` that is not frozen, and everything that is held on the tape is computed along.
     ///
     /// `module` may be a part of what the gradients are of: the rest is left alone. The step ends the tape, as the parameters
@@ -58,31 +84,132 @@ pub trait Optimizer {
     /// * likewise if there are parameters, and all of them are frozen;
     /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
-    ///   was told to check.
-    fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()>;
+    ///   was told to [check](Self::check_finite).
+    fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
+        step::step(self, module, grads, None)
+    }
 
-    /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss is an error as well,
-    /// even where every gradient is finite.
+    /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss counts as well, even where
+    /// every gradient is finite.
     ///
     /// # Errors
     ///
     /// As [`step`](Self::step).
-    fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()>;
+    fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()> {
+        step::step(self, module, grads, Some(loss))
+    }
 
     /// The learning rate.
-    fn lr(&self) -> f64;
+    fn lr(&self) -> f64 {
+        self.stepper().settings.lr
+    }
 
     /// Changes the learning rate from the next step on.
-    fn set_lr(&mut self, lr: f64);
+    fn set_lr(&mut self, lr: f64) {
+        self.stepper_mut().settings.lr = lr;
+    }
+
+    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last one
+    /// that says something holds.
+    #[must_use]
+    fn group(mut self, group: Group) -> Self
+    where
+        Self: Sized,
+    {
+        self.groups_mut().push(group);
+        self
+    }
 
     /// The groups of parameters with settings of their own, in the order in which they were given.
-    fn groups_mut(&mut self) -> &mut Vec<Group>;
+    fn groups_mut(&mut self) -> &mut Vec<Group> {
+        &mut self.stepper_mut().groups
+    }
+
+    /// Whether a gradient with NaN or infinity is an error that leaves the model, and this optimizer, as they were; it is
+    /// not by default. The verdict is computed along with the step, but each step then waits for the device.
+    #[must_use]
+    fn check_finite(mut self, check: bool) -> Self
+    where
+        Self: Sized,
+    {
+        self.stepper_mut().not_finite = if check { NotFinite::Error } else { NotFinite::Unchecked };
+        self
+    }
+
+    /// As [`check_finite`](Self::check_finite), but such a step is no error: it is skipped, and counted.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let mut w = Param::new(Tensor::from_slice(&device, [1], &[0.0])?);
+    /// let mut optimizer = Sgd::new(0.1).skip_not_finite(true);
+    /// let tape = Tape::new(&device);
+    /// let grads = tape.backward(&tape.param(&w).log().sum())?; // 1/0
+    /// optimizer.step(&mut w, &grads)?;
+    /// assert_eq!((w.value().item()?, optimizer.skipped()), (0.0, 1));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    fn skip_not_finite(mut self, skip: bool) -> Self
+    where
+        Self: Sized,
+    {
+        self.stepper_mut().not_finite = if skip { NotFinite::Skip } else { NotFinite::Unchecked };
+        self
+    }
+
+    /// How many steps were skipped.
+    fn skipped(&self) -> u64 {
+        self.stepper().skipped
+    }
+
+    /// If the last step was skipped: why, with the paths of the gradients that were not finite.
+    fn last_skip(&self) -> Option<&Error> {
+        self.stepper().last_skip.as_ref()
+    }
+
+    /// What is remembered from the steps, by the paths of the parameters in `module`: to be saved with it.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let mut net = Linear::new(2, 1).init(&device, Seed::new(1))?;
+    /// let mut optimizer = AdamW::new(1e-3);
+    /// # let x = Tensor::full(&device, [4, 2], 1.0)?;
+    /// # let tape = Tape::new(&device);
+    /// # let grads = tape.backward(&net.forward(&tape.input(&x)).mean())?;
+    /// optimizer.step(&mut net, &grads)?;
+    ///
+    /// let state = optimizer.state_of(&net);
+    /// assert!(state.tensors.contains_key("weight.m"));
+    /// let mut same = AdamW::new(1e-3);
+    /// same.load_state(&net, &state)?; // goes on as if nothing had happened
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    fn state_of(&self, module: &dyn Module) -> OptimizerState {
+        state::save(self, module)
+    }
+
+    /// Takes up a state that [`state_of`](Self::state_of) gave: for a model of the same structure, by an optimizer with the same
+    /// settings. Training then goes on bit for bit; the learning rate is that of the state.
+    ///
+    /// # Errors
+    ///
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no parameter, or
+    /// what the device meets; nothing has changed then.
+    fn load_state(&mut self, module: &dyn Module, state: &OptimizerState) -> Result<()> {
+        state::load(self, module, state)
+    }
 }
+
+impl<R: Rule> Optimizer for R {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Device, Param, Precision, Tape, Tensor};
+    use crate::{Device, ErrorKind, Param, Precision, Tape, Tensor};
 
     /// Where three steps lead from `w = (1, −2, 3)` on `½·Σ c·w²` with `c = (1, 0.5, −2)`, the last at half the rate.
     pub(super) fn after_three_steps(mut optimizer: impl Optimizer) -> Vec<f64> {
@@ -105,6 +232,19 @@ mod tests {
         assert_eq!(found.len(), expected.len());
         let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-14 * b.abs();
         assert!(found.iter().zip(expected).all(close), "{found:?} is not {expected:?}");
+    }
+
+    /// A step with these settings is an error, and changes nothing.
+    #[track_caller]
+    pub(super) fn assert_senseless(mut optimizer: impl Optimizer) {
+        let device = Device::cpu();
+        let mut w = Param::new(Tensor::full(&device, [1], 1.0).unwrap());
+        let tape = Tape::new(&device);
+        let grads = tape.backward(&tape.param(&w).sum()).unwrap();
+        let error = optimizer.step(&mut w, &grads).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().starts_with(optimizer.name()), "{error}");
+        assert_eq!(w.value().item().unwrap(), 1.0);
     }
 
     #[test]

@@ -1,14 +1,10 @@
 //! Stochastic gradient descent.
 
-use std::collections::HashMap;
-use std::fmt;
-
-use super::group::Settings;
-use super::step::{Given, Stepper};
-use super::{Group, Optimizer};
+use super::rule::{Given, Rule, expect_share};
+use super::{Settings, Stepper};
 use crate::error::bail;
-use crate::module::Module;
-use crate::{Grads, Result, Var};
+use crate::module::Leaf;
+use crate::{Result, Var};
 
 /// Stochastic gradient descent with momentum µ and weight decay λ:
 ///
@@ -23,22 +19,29 @@ use crate::{Grads, Result, Var};
 /// ```
 /// use meganeura::prelude::*;
 ///
-/// let optimizer = Sgd::new(0.1).momentum(0.9).nesterov(true).weight_decay(5e-4);
-/// assert_eq!(optimizer.lr(), 0.1);
+/// let device = Device::cpu();
+/// let mut w = Param::new(Tensor::from_slice(&device, [1], &[1.0])?);
+/// let mut optimizer = Sgd::new(0.25).momentum(0.5);
+/// for expected in [0.5, 0.0] {
+///     let tape = Tape::new(&device);
+///     let grads = tape.backward(&tape.param(&w).square().sum())?;
+///     optimizer.step(&mut w, &grads)?;
+///     assert_eq!(w.value().item()?, expected);
+/// }
+/// # Ok::<(), meganeura::Error>(())
 /// ```
+#[derive(Debug)]
 #[must_use]
 pub struct Sgd {
-    lr: f64,
     momentum: f64,
     nesterov: bool,
-    weight_decay: f64,
     stepper: Stepper,
 }
 
 impl Sgd {
     /// Plain gradient descent with this learning rate.
     pub fn new(lr: f64) -> Self {
-        Self { lr, momentum: 0.0, nesterov: false, weight_decay: 0.0, stepper: Stepper::default() }
+        Self { momentum: 0.0, nesterov: false, stepper: Stepper::new(lr, 0.0) }
     }
 
     /// The share of the last step that is taken again, µ: at least 0 and below 1; 0 by default.
@@ -53,104 +56,56 @@ impl Sgd {
 
     /// The share of each parameter that is added to its gradient, λ; 0 by default.
     pub fn weight_decay(self, weight_decay: f64) -> Self {
-        Self { weight_decay, ..self }
+        Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
+    }
+}
+
+impl Rule for Sgd {
+    fn name(&self) -> &'static str {
+        "sgd"
     }
 
-    /// Whether a gradient with NaN or infinity is an error that leaves the model, and this optimizer, as they were; it is
-    /// not by default. The verdict is computed along with the step, but each step then waits for the device.
-    pub fn check_finite(mut self, check_finite: bool) -> Self {
-        self.stepper.check_finite = check_finite;
-        self
+    fn stepper(&self) -> &Stepper {
+        &self.stepper
     }
 
-    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last one
-    /// that says something holds.
-    pub fn group(mut self, group: Group) -> Self {
-        self.stepper.groups.push(group);
-        self
+    fn stepper_mut(&mut self) -> &mut Stepper {
+        &mut self.stepper
     }
 
     fn check(&self) -> Result<()> {
-        let Self { lr, momentum, nesterov, weight_decay, .. } = *self;
-        if !lr.is_finite() || lr < 0.0 {
-            bail!(Argument, "sgd: the learning rate is {lr}; it must be 0 or above");
-        }
-        if !(0.0..1.0).contains(&momentum) {
-            bail!(Argument, "sgd: the momentum {momentum} is not at least 0 and below 1");
-        }
-        if !weight_decay.is_finite() || weight_decay < 0.0 {
-            bail!(Argument, "sgd: the weight decay is {weight_decay}; it must be 0 or above");
-        }
-        if nesterov && momentum == 0.0 {
+        expect_share(self.name(), "momentum", self.momentum)?;
+        if self.nesterov && self.momentum == 0.0 {
             bail!(Argument, "sgd: Nesterov's momentum needs a momentum: `.momentum(0.9)`");
         }
         Ok(())
     }
 
-    fn advance(&mut self, module: &dyn Module, grads: &Grads, loss: Option<&Var>) -> Result<()> {
-        self.check()?;
-        let tape = grads.tape();
-        let Self { lr, momentum, nesterov, weight_decay, .. } = *self;
-        let default = Settings { lr, weight_decay };
-        let mu = tape.scalar(momentum);
-        let mut rates = HashMap::new();
-        // The learning rate of a class of parameters, and their gradient with its decay.
-        let mut prepare = |w: &Var, dw: Var, class: usize, settings: Settings| {
-            let number = |value: f64| tape.scalar(value);
-            let (lr, decay) =
-                rates.entry(class).or_insert_with(|| (number(settings.lr), number(settings.weight_decay)));
-            (lr.clone(), if settings.weight_decay == 0.0 { dw } else { dw + &*decay * w })
-        };
-        if momentum == 0.0 {
-            return self.stepper.step(module, grads, loss, default, |Given { w, dw, class, settings, .. }| {
-                let (lr, g) = prepare(&w, dw, class, settings);
-                (w - lr * g, [])
-            });
+    fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
+        if self.momentum == 0.0 { &[] } else { &["velocity"] }
+    }
+
+    fn numbers(&self, Settings { lr, weight_decay }: Settings, _: u64) -> Vec<f64> {
+        vec![lr, weight_decay, self.momentum]
+    }
+
+    fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
+        let [lr, decay, mu] = given.numbers();
+        let g = given.decayed_gradient(decay);
+        if self.momentum == 0.0 {
+            return (&given.w - lr * g, vec![]);
         }
-        self.stepper.step(module, grads, loss, default, |Given { w, dw, state: [v], class, settings, .. }| {
-            let (lr, g) = prepare(&w, dw, class, settings);
-            let v = &mu * v + &g;
-            let direction = if nesterov { g + &mu * &v } else { v.clone() };
-            (w - lr * direction, [v])
-        })
-    }
-}
-
-impl Optimizer for Sgd {
-    fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
-        self.advance(module, grads, None)
-    }
-
-    fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()> {
-        self.advance(module, grads, Some(loss))
-    }
-
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
-    }
-
-    fn groups_mut(&mut self) -> &mut Vec<Group> {
-        &mut self.stepper.groups
-    }
-}
-
-impl fmt::Debug for Sgd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lr, momentum, nesterov, weight_decay, stepper } = self;
-        write!(f, "Sgd {{ lr: {lr}, momentum: {momentum}, nesterov: {nesterov}, weight_decay: {weight_decay}, ")?;
-        write!(f, "groups: {:?} }}", stepper.groups)
+        let [v] = given.state();
+        let v = mu * v + &g;
+        let direction = if self.nesterov { g + mu * &v } else { v.clone() };
+        (&given.w - lr * direction, vec![v])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optim::tests::{after_three_steps, assert_close};
-    use crate::{Device, ErrorKind, Param, Tape, Tensor};
+    use crate::optim::tests::{after_three_steps, assert_close, assert_senseless};
 
     #[test]
     fn steps_are_pytorchs() {
@@ -165,12 +120,8 @@ mod tests {
 
     #[test]
     fn senseless_settings_are_errors_of_the_step() {
-        let device = Device::cpu();
-        let mut w = Param::new(Tensor::full(&device, [1], 1.0).unwrap());
-        let tape = Tape::new(&device);
-        let grads = tape.backward(&tape.param(&w).sum()).unwrap();
         let sgd = || Sgd::new(0.1);
-        for mut optimizer in [
+        for optimizer in [
             Sgd::new(f64::NAN),
             Sgd::new(-0.1),
             sgd().momentum(1.0),
@@ -178,8 +129,7 @@ mod tests {
             sgd().weight_decay(-1.0),
             sgd().nesterov(true),
         ] {
-            assert_eq!(optimizer.step(&mut w, &grads).unwrap_err().kind(), ErrorKind::Argument);
+            assert_senseless(optimizer);
         }
-        assert_eq!(w.value().item().unwrap(), 1.0);
     }
 }

@@ -1,43 +1,62 @@
 //! What a step is, whatever the rule: find the trained parameters, their gradients and their state; apply the rule; run.
 
-use std::array;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
-use super::finite::FiniteCheck;
+use super::finite::{FiniteCheck, NotFinite};
 use super::group::{Classes, Group, Settings};
+use super::rule::{Given, Rule, expect_not_negative};
+use super::state::Kept;
 use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt, Role};
-use crate::param::{Cell, Kind};
-use crate::{Error, ErrorKind, Grads, Result, Tensor, Var};
+use crate::param::Cell;
+use crate::{Error, ErrorKind, Grads, Result, Var};
 
-/// The state that an optimizer keeps for each parameter, and how it steps.
-#[derive(Default)]
-pub(super) struct Stepper {
-    /// By the identity of the parameter.
-    states: HashMap<u64, State>,
-    pub(super) check_finite: bool,
-    pub(super) groups: Vec<Group>,
-}
-
-/// What is kept for one parameter.
-#[derive(Default)]
-struct State {
-    /// Tensors of the parameter's shape: momentum, second moment.
-    cells: Vec<Arc<Cell>>,
-    /// How often the parameter was updated.
-    steps: u64,
-}
-
-/// What a rule is given: a parameter, its gradient, `N` tensors of state, zeros at first, the number of this update, from 1
-/// on, and the settings of its class of parameters.
-pub(super) struct Given<const N: usize> {
-    pub(super) w: Var,
-    pub(super) dw: Var,
-    pub(super) state: [Var; N],
-    pub(super) t: u64,
-    pub(super) class: usize,
+/// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of each
+/// parameter.
+pub struct Stepper {
     pub(super) settings: Settings,
+    pub(super) groups: Vec<Group>,
+    pub(super) not_finite: NotFinite,
+    /// By the identity of the parameter.
+    pub(super) states: HashMap<u64, Kept>,
+    pub(super) skipped: u64,
+    pub(super) last_skip: Option<Error>,
+}
+
+impl Stepper {
+    /// One that has not stepped yet.
+    #[must_use]
+    pub fn new(lr: f64, weight_decay: f64) -> Self {
+        let settings = Settings { lr, weight_decay };
+        let (groups, states, not_finite) = (Vec::new(), HashMap::new(), NotFinite::Unchecked);
+        Self { settings, groups, not_finite, states, skipped: 0, last_skip: None }
+    }
+
+    /// The same with another weight decay.
+    #[must_use]
+    pub fn with_weight_decay(mut self, weight_decay: f64) -> Self {
+        self.settings.weight_decay = weight_decay;
+        self
+    }
+
+    /// What becomes of a step that was held back.
+    fn refuse(&mut self, error: Error) -> Result<()> {
+        if error.kind() != ErrorKind::NotFinite || self.not_finite != NotFinite::Skip {
+            return Err(error);
+        }
+        self.skipped += 1;
+        self.last_skip = Some(error);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Stepper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { settings, groups, not_finite, states, .. } = self;
+        write!(f, "Stepper {{ {settings:?}, {groups:?}, {not_finite:?}, {} parameters }}", states.len())
+    }
 }
 
 /// A parameter to be updated.
@@ -49,75 +68,80 @@ pub(super) struct Trained {
     leaf: usize,
 }
 
-impl Stepper {
-    /// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients.
-    pub(super) fn step<const N: usize>(
-        &mut self,
-        module: &dyn Module,
-        grads: &Grads,
-        loss: Option<&Var>,
-        default: Settings,
-        mut rule: impl FnMut(Given<N>) -> (Var, [Var; N]),
-    ) -> Result<()> {
-        let leaves = module.leaves();
-        let classes = Classes::new(&self.groups, &leaves, default)?;
-        let (trained, missing) = trained(&leaves, grads);
-        if !missing.is_empty() {
-            return Err(no_gradient(&missing, grads));
-        }
-        if trained.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
-            bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
-        }
-        for parameter in &trained {
-            self.states.entry(parameter.cell.id()).or_default().prepare(&parameter.cell, N)?;
-        }
-        let tape = grads.tape();
-        let check = self.check_finite.then(|| FiniteCheck::new(tape, &trained, loss));
-        let mut stepped = Vec::with_capacity(trained.len());
-        let mut updates = Vec::with_capacity(trained.len() * (N + 1));
-        // Takes the gradients: those that nobody holds are not kept by the run.
-        for Trained { cell, dw, leaf, .. } in trained {
-            let State { cells, steps } = &self.states[&cell.id()];
-            let w = tape.cell(&cell);
-            let state: [Var; N] = array::from_fn(|k| tape.cell(&cells[k]));
-            let (class, settings) = classes.of(leaf);
-            let given = Given { w: w.clone(), dw, state: state.clone(), t: steps + 1, class, settings };
-            let (new_w, new_state) = rule(given);
-            let gate = |new: Var, old: &Var| check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
-            let new_state = new_state.into_iter().zip(&state).map(|(new, old)| gate(new, old));
-            stepped.push(cell.id());
-            updates.extend(cells.iter().cloned().zip(new_state));
-            updates.push((cell, gate(new_w, &w)));
-        }
-        if let Some(check) = &check {
-            tape.gate_buffers(|new, old| check.gate(new, old));
-        }
-        tape.update(updates)?;
-        if let Some(check) = check {
-            check.verify()?;
-        }
-        for id in stepped {
-            self.states.entry(id).or_default().steps += 1;
-        }
-        Ok(())
+/// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients.
+pub(super) fn step(
+    rule: &mut (impl Rule + ?Sized),
+    module: &dyn Module,
+    grads: &Grads,
+    loss: Option<&Var>,
+) -> Result<()> {
+    let settings = rule.stepper().settings;
+    expect_not_negative(rule.name(), "learning rate", settings.lr)?;
+    expect_not_negative(rule.name(), "weight decay", settings.weight_decay)?;
+    rule.check()?;
+    let leaves = module.leaves();
+    let classes = Classes::new(&rule.stepper().groups, &leaves, settings)?;
+    let trained = expect_gradients(&leaves, grads)?;
+    for Trained { cell, leaf, .. } in &trained {
+        let count = rule.state(&leaves[*leaf]).len();
+        rule.stepper_mut().states.entry(cell.id()).or_default().prepare(cell, count)?;
     }
+    let tape = grads.tape();
+    let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
+    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, loss));
+    // Parameters of one class that were updated equally often have their numbers in common.
+    let mut numbers: HashMap<(usize, u64), Vec<Var>> = HashMap::new();
+    let mut stepped = Vec::with_capacity(trained.len());
+    let mut updates = Vec::new();
+    // Takes the gradients: those that nobody holds are not kept by the run.
+    for Trained { cell, path, dw, leaf } in trained {
+        let Kept { cells, steps } = &rule.stepper().states[&cell.id()];
+        let (class, settings) = classes.of(leaf);
+        let number = |number: f64| tape.scalar(number);
+        let record = || rule.numbers(settings, steps + 1).into_iter().map(number).collect();
+        let numbers = numbers.entry((class, *steps)).or_insert_with(record);
+        let state = cells.iter().map(|cell| tape.cell(cell)).collect();
+        let given = Given { leaf: &leaves[leaf], w: tape.cell(&cell), dw, settings, state, numbers };
+        let (new_w, new_state) = rule.update(&given);
+        let Given { w, state, .. } = given;
+        if new_state.len() != state.len() {
+            bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
+        }
+        let cells = cells.iter().chain([&cell]).cloned();
+        for ((cell, new), old) in cells.zip(new_state.into_iter().chain([new_w])).zip(state.iter().chain([&w])) {
+            new.id().map_err(|error| error.context(&path))?;
+            if new.ty() != old.ty() || !tape.same(new.tape()) {
+                bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
+            }
+            updates.push((cell, check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old))));
+        }
+        stepped.push(cell.id());
+    }
+    if let Some(check) = &check {
+        tape.gate_buffers(|new, old| check.gate(new, old));
+    }
+    tape.update(updates)?;
+    if let Some(Err(error)) = check.map(FiniteCheck::verify) {
+        return rule.stepper_mut().refuse(error);
+    }
+    let stepper = rule.stepper_mut();
+    stepper.last_skip = None;
+    for id in stepped {
+        stepper.states.entry(id).or_default().steps += 1;
+    }
+    Ok(())
 }
 
-impl State {
-    /// Makes the state of a parameter that is new, and moves that of one that went to another device.
-    fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
-        let tensor = parameter.lock().tensor.clone();
-        while self.cells.len() < count {
-            self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?, Kind::Buffer));
-        }
-        for cell in &self.cells {
-            let state = cell.lock().tensor.clone();
-            if !state.device().same(tensor.device()) {
-                cell.set(state.to_device(tensor.device())?);
-            }
-        }
-        Ok(())
+/// The parameters that are to be trained, each with its gradient.
+pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
+    let (trained, missing) = trained(leaves, grads);
+    if !missing.is_empty() {
+        return Err(no_gradient(&missing, grads));
     }
+    if trained.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
+        bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
+    }
+    Ok(trained)
 }
 
 /// The parameters that are not frozen: those with a gradient, and those without. Tells all that have no path theirs.
@@ -174,7 +198,7 @@ mod tests {
     use super::*;
     use crate::module::{At, Slot};
     use crate::optim::{AdamW, Optimizer, Sgd};
-    use crate::{Device, Param, Tape};
+    use crate::{Device, Param, Tape, Tensor};
 
     #[derive(Module)]
     struct Net {

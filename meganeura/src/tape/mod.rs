@@ -324,15 +324,15 @@ impl Tape {
         self.recording.borrow().path(value)
     }
 
-    /// One past the largest element of an input of indices, or of a view of one, if that is known.
-    pub(crate) fn bound_of(&self, mut value: ValueId) -> Option<u32> {
+    /// The largest element of an input of indices, or of what views are of one, if that is known.
+    pub(crate) fn largest_index(&self, mut value: ValueId) -> Option<u32> {
         let recording = self.recording.borrow();
         loop {
             let node = recording.graph.maker(value);
             match &node.source {
                 Source::Op(Op::View(_)) => value = node.inputs[0],
                 Source::Leaf(leaf) => match &recording.leaves[*leaf] {
-                    Leaf::Input(tensor) => return tensor.bound(),
+                    Leaf::Input(tensor) => return tensor.largest_index(None),
                     Leaf::Cell { .. } => return None,
                 },
                 _ => return None,

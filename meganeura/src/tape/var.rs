@@ -54,9 +54,9 @@ impl Var {
         self.id().ok().and_then(|id| self.tape.path_of(id))
     }
 
-    /// One past the largest of these indices, if they are the caller's and so known without reading them back.
-    pub(crate) fn bound(&self) -> Option<u32> {
-        self.tape.bound_of(self.id().ok()?)
+    /// The largest of these indices, if they are the caller's and so known without reading them back.
+    pub(crate) fn largest_index(&self) -> Option<u32> {
+        self.tape.largest_index(self.id().ok()?)
     }
 
     /// The tape that this value is on.

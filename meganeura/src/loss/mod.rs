@@ -1,0 +1,110 @@
+//! Losses: from predictions and targets to the one number that training makes small.
+//!
+//! | for | there is |
+//! |---|---|
+//! | numbers | [`mse`](Var::mse), [`l1`](Var::l1), [`huber`](Var::huber), [`smooth_l1`](Var::smooth_l1) |
+//! | yes or no, once or many times | [`bce_with_logits`](Var::bce_with_logits) |
+//! | one class of many | [`cross_entropy`](Var::cross_entropy) |
+//!
+//! All are methods of [`Var`] and give the mean; beside each is one that ends in `_with`, which takes another [`Reduction`] and
+//! what else there is to choose. They are written with `Var`'s operations, and a loss of your own is written the same way.
+
+mod binary;
+mod cross_entropy;
+mod regression;
+
+use std::panic::Location;
+
+pub use binary::BceOptions;
+pub use cross_entropy::CrossEntropyOptions;
+
+use crate::{Error, ErrorKind, Var};
+
+/// What becomes of the losses of single elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their mean, a scalar. Of cross-entropy with class weights it is the weighted one.
+    #[default]
+    Mean,
+    /// Their sum, a scalar.
+    Sum,
+    /// They stay as they are: to be weighted, say.
+    None,
+}
+
+impl Reduction {
+    #[track_caller]
+    fn of(self, losses: &Var) -> Var {
+        match self {
+            Self::Mean => losses.mean(),
+            Self::Sum => losses.sum(),
+            Self::None => losses.clone(),
+        }
+    }
+}
+
+impl Var {
+    /// The loss of each element, reduced; or the value poisoned, if the target has another shape.
+    #[track_caller]
+    fn elementwise_loss(
+        &self,
+        name: &'static str,
+        target: &Self,
+        reduction: Reduction,
+        losses: impl FnOnce() -> Self,
+    ) -> Self {
+        if self.shape() == target.shape() {
+            return reduction.of(&losses());
+        }
+        let message = "predictions and targets must have the same shape; `reshape` one of them";
+        let error = Error::new(ErrorKind::Shape, message).in_op(name).operand(self.ty(), None);
+        self.fail(error.operand(target.ty(), None).at(Location::caller()))
+    }
+
+    /// The value poisoned by a setting that makes no sense.
+    #[track_caller]
+    fn senseless(&self, name: &'static str, message: String) -> Self {
+        self.fail(Error::new(ErrorKind::Argument, message).in_op(name).at(Location::caller()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Device, Precision, Shape, Tape, Tensor, Var};
+
+    pub(super) fn device() -> Device {
+        Device::cpu_with(Precision::Double)
+    }
+
+    pub(super) fn tape() -> Tape {
+        Tape::new(&device())
+    }
+
+    pub(super) fn tensor(shape: &[usize], data: &[f64]) -> Tensor {
+        Tensor::from_f64(&device(), Shape::new(shape), data).unwrap()
+    }
+
+    pub(super) fn input(tape: &Tape, shape: &[usize], data: &[f64]) -> Var {
+        tape.input(&Tensor::from_f64(&tape.device(), Shape::new(shape), data).unwrap())
+    }
+
+    /// In `f64`, against values computed by other means.
+    #[track_caller]
+    pub(super) fn assert_values(loss: &Var, expected: &[f64]) {
+        let values = loss.to_tensor().unwrap().to_f64_vec().unwrap();
+        let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-14 * b.abs();
+        assert!(values.len() == expected.len(), "{values:?}, not {expected:?}");
+        assert!(values.iter().zip(expected).all(close), "{values:?}, not {expected:?}");
+    }
+
+    /// A loss of huge logits, and its gradient, computed in `f32`.
+    pub(super) fn assert_finite(x: &[f32], loss: impl Fn(&Var) -> Var) {
+        let tape = Tape::new(&Device::cpu());
+        let rows = x.len() / 2;
+        let x = tape.input(&Tensor::from_slice(&tape.device(), [rows, 2], x).unwrap());
+        let loss = loss(&x);
+        let dx = tape.backward(&loss).unwrap().of(&x).unwrap();
+        let numbers = [loss.to_vec().unwrap(), dx.to_vec().unwrap()].concat();
+        assert!(numbers.iter().all(|number| number.is_finite()), "{numbers:?}");
+    }
+}

@@ -1,0 +1,99 @@
+//! The weights of labels' classes.
+
+use super::cross_entropy::is_ignored;
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, View};
+use crate::tape::{Tape, Var};
+use crate::{DType, Result, Tensor, TensorType};
+
+/// The weight of each label's class, 0 for an ignored label; NaN for a label beyond the classes.
+///
+/// Shapes: `weights [C]`, `labels u32 [N,…]` → `[N,…]`. The weights are data: they get no gradient.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LabelWeights {
+    ignored: Option<u32>,
+}
+
+impl Primitive for LabelWeights {
+    fn name(&self) -> &'static str {
+        "label_weights"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        if x[0].shape.rank() != 1 || !x[0].dtype.is_float() || x[1].dtype != DType::U32 {
+            return Err(format!("takes weights [classes] and labels u32, they are {} and {}", x[0], x[1]));
+        }
+        Ok(vec![x[0].with_shape(x[1].shape)])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None, None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::{Array, Case};
+        use crate::Shape;
+        // The weights are made of what has no gradient, so that there is none to check. What is read is not rounded.
+        let case = |shape: &'static [usize], classes: u32, ignored| {
+            let count: usize = shape.iter().product();
+            let labels: Vec<_> = (0..count as u32).map(|i| i * 7 % classes).collect();
+            let weight = |label: &u32| if Some(*label) == ignored { 0.0 } else { f64::from(label + 1) };
+            let expected: Vec<_> = labels.iter().map(weight).collect();
+            let case = Case::recorded("label_weights", &[&[1]], move |x| {
+                let device = x[0].tape().device();
+                let data: Vec<_> = (0..classes).map(|c| f64::from(c + 1)).collect();
+                let weights = Tensor::from_f64(&device, [data.len()], &data).expect("fits");
+                let labels = Tensor::indices(&device, Shape::new(shape), &labels).expect("fits");
+                x[0].tape().label_weights(&x[0].tape().input(&weights), &labels, ignored)
+            });
+            let naive = move |_: &[Array]| vec![Array { shape: Shape::new(shape), data: expected.clone() }];
+            case.naive(naive).tolerance(0.0)
+        };
+        vec![case(&[1], 1, None), case(&[67], 5, Some(3)), case(&[2, 3, 5], 4, None), case(&[9], 3, Some(900))]
+    }
+}
+
+impl Kernel for LabelWeights {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+        let (weights, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
+        let classes = x[0].layout().shape().elements();
+        native::parallel(y[0].floats(), 4096, |first, y| {
+            for (y, &label) in y.iter_mut().zip(&labels[first..]) {
+                *y = match label as usize {
+                    _ if Some(label) == self.ignored => T::ZERO,
+                    class if class < classes => weights[class],
+                    _ => T::NAN,
+                };
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let rows = y[0].shape.elements();
+        let defines = define![WG: 64, ROWS: rows, CLASSES: x[0].ty.shape.elements(), IGNORED: is_ignored(self.ignored)];
+        let launch = Launch::new("label_weights", defines, (2, 1), rows.div_ceil(64));
+        vec![Variant::simple("row", launch.stores_through_epilogue())]
+    }
+}
+
+impl Tape {
+    /// The weight of each label's class; see [`LabelWeights`].
+    #[track_caller]
+    pub(crate) fn label_weights(&self, weights: &Var, labels: &Tensor, ignored: Option<u32>) -> Var {
+        weights.record(LabelWeights { ignored }, &[weights, &self.input(labels)])
+    }
+}

@@ -1,0 +1,257 @@
+//! The moving average of a model.
+
+use std::fmt;
+
+use crate::Result;
+use crate::error::bail;
+use crate::module::{Module, ModuleExt, Role};
+
+/// The exponential moving average of a model's parameters, which is often the better model:
+///
+/// ```text
+/// a ← a + (1 − d)·(w − a)      with the decay d, or, with warm-up, min(d, (1 + t)/(10 + t)) after t updates
+/// ```
+///
+/// Buffers are copied. [Polyak and Juditsky, 1992](https://doi.org/10.1137/0330046); the warm-up, which lets the average forget
+/// the start, is that of TensorFlow's `ExponentialMovingAverage`.
+///
+/// ```
+/// use meganeura::optim::Ema;
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let mut net = Linear::new(1, 1).init(&device, Seed::new(1))?;
+/// let mut optimizer = Sgd::new(0.1);
+/// let mut ema = Ema::new(&net, 0.99)?.warmup(true);
+/// let x = Tensor::full(&device, [16, 1], 1.0)?;
+/// for _ in 0..8 {
+///     let tape = Tape::new(&device);
+///     let grads = tape.backward(&net.forward(&tape.input(&x)).square().mean())?;
+///     optimizer.step(&mut net, &grads)?;
+///     ema.update(&net)?;
+/// }
+/// let tape = Tape::inference(&device);
+/// let averaged = ema.model().forward(&tape.input(&x)); // or `ema.swap(&mut net)?`, before and after
+/// # averaged.to_vec()?;
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[must_use]
+pub struct Ema<M> {
+    average: M,
+    decay: f64,
+    warmup: bool,
+    updates: u64,
+}
+
+impl<M: Module + Clone> Ema<M> {
+    /// An average that starts with the model as it is, and forgets by this decay, between 0 and 1: 0.999, say.
+    ///
+    /// # Errors
+    ///
+    /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is.
+    pub fn new(model: &M, decay: f64) -> Result<Self> {
+        let mut average = model.clone();
+        average.tie_like(model)?;
+        average.name_parameters();
+        Self::resume(average, decay, 0)
+    }
+}
+
+impl<M: Module> Ema<M> {
+    /// An average that goes on from this one after so many updates: from a file, or of a model that cannot be cloned.
+    ///
+    /// # Errors
+    ///
+    /// If the decay is not between 0 and 1.
+    pub fn resume(average: M, decay: f64, updates: u64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&decay) {
+            bail!(Argument, "ema: the decay is {decay}, not between 0 and 1");
+        }
+        Ok(Self { average, decay, warmup: false, updates })
+    }
+
+    /// Whether the decay starts small; it does not by default.
+    pub fn warmup(self, warmup: bool) -> Self {
+        Self { warmup, ..self }
+    }
+
+    /// The decay of the next update.
+    #[must_use]
+    pub fn decay(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
+        let t = self.updates as f64;
+        if self.warmup { self.decay.min((1.0 + t) / (10.0 + t)) } else { self.decay }
+    }
+
+    /// How many updates there were.
+    #[must_use]
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// Moves the average towards the model, in one run on the device: after each step.
+    ///
+    /// # Errors
+    ///
+    /// If the model has changed its structure or its device; nothing has changed then.
+    pub fn update(&mut self, model: &M) -> Result<()> {
+        let rate = 1.0 - self.decay();
+        self.average.zip_with(model, |leaf, average, new| match leaf.role {
+            Role::Buffer => new.clone(),
+            _ => average + (new - average) * rate,
+        })?;
+        // What is no float is not computed with.
+        for (own, other) in self.average.zip(model)? {
+            if own.role == Role::Buffer && !own.ty().dtype.is_float() {
+                own.cell().set(other.value());
+            }
+        }
+        self.updates += 1;
+        Ok(())
+    }
+
+    /// The model with averages for parameters: to evaluate, and to save.
+    #[must_use]
+    pub fn model(&self) -> &M {
+        &self.average
+    }
+
+    /// The same, to load a file into or to move to another device.
+    #[must_use]
+    pub fn model_mut(&mut self) -> &mut M {
+        &mut self.average
+    }
+
+    /// Exchanges the values of model and average. Exchanged once more, all is as before.
+    ///
+    /// # Errors
+    ///
+    /// If the model has changed its structure, or what the devices meet; nothing has changed then.
+    pub fn swap(&mut self, model: &mut M) -> Result<()> {
+        let pairs = self.average.zip(model)?;
+        let mut values = Vec::with_capacity(pairs.len());
+        for (own, other) in &pairs {
+            let (average, value) = (own.value(), other.value());
+            values.push((value.to_device(average.device())?, average.to_device(value.device())?));
+        }
+        for ((own, other), (to_own, to_other)) in pairs.iter().zip(values) {
+            own.cell().set(to_own);
+            other.cell().set(to_other);
+        }
+        Ok(())
+    }
+
+    /// Gives the model the averages, for good.
+    ///
+    /// # Errors
+    ///
+    /// As [`swap`](Self::swap).
+    pub fn apply(&self, model: &mut M) -> Result<()> {
+        model.copy_from(&self.average)
+    }
+}
+
+impl<M> fmt::Debug for Ema<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { decay, warmup, updates, .. } = self;
+        write!(f, "Ema {{ decay: {decay}, warmup: {warmup}, updates: {updates} }}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use meganeura_derive::Module;
+
+    use super::*;
+    use crate::{Buffer, Device, ErrorKind, Param, Tensor};
+
+    #[derive(Module, Clone)]
+    struct Net {
+        first: Param,
+        second: Param,
+        mean: Buffer,
+        count: Buffer,
+    }
+
+    fn tensor(value: f32) -> Tensor {
+        Tensor::full(&Device::cpu(), [2], value).unwrap()
+    }
+
+    fn count(value: u32) -> Tensor {
+        Tensor::indices(&Device::cpu(), [1], &[value]).unwrap()
+    }
+
+    fn net(value: f32) -> Net {
+        let first = Param::new(tensor(value));
+        let second = first.tied();
+        Net { first, second, mean: Buffer::new(tensor(value)), count: Buffer::new(count(0)) }
+    }
+
+    fn values(net: &Net) -> [f32; 3] {
+        [net.first.value(), net.second.value(), net.mean.value()].map(|tensor| tensor.to_vec().unwrap()[1])
+    }
+
+    fn set(net: &mut Net, value: f32) {
+        net.first.set(tensor(value)).unwrap();
+        net.mean.set(tensor(value)).unwrap();
+        net.count.set(count(7)).unwrap();
+    }
+
+    #[test]
+    fn parameters_are_averaged_and_buffers_copied() {
+        let mut net = net(0.0);
+        let mut ema = Ema::new(&net, 0.75).unwrap();
+        assert!(ema.model().second.is_tied_to(&ema.model().first), "ties are kept, so that tied ones move once");
+        set(&mut net, 4.0);
+        ema.update(&net).unwrap();
+        assert_eq!(values(ema.model()), [1.0, 1.0, 4.0]);
+        ema.update(&net).unwrap();
+        assert_eq!((values(ema.model()), ema.updates()), ([1.75, 1.75, 4.0], 2));
+        let again = Ema::resume(ema.model().clone(), 0.9, ema.updates()).unwrap().warmup(true);
+        assert_eq!((values(again.model()), again.decay()), ([1.75, 1.75, 4.0], 3.0 / 12.0));
+        assert_eq!(ema.model().count.value().to_u32_vec().unwrap(), [7]);
+        assert_eq!(values(&net), [4.0; 3]);
+    }
+
+    #[test]
+    fn the_decay_warms_up_without_new_plans() {
+        let net = net(1.0);
+        let device = net.first.value().device().clone();
+        let mut ema = Ema::new(&net, 0.5).unwrap().warmup(true);
+        let before = device.stats().plans;
+        let mut decays = Vec::new();
+        for _ in 0..9 {
+            decays.push(ema.decay());
+            ema.update(&net).unwrap();
+        }
+        assert_eq!((decays[0], decays[1], decays[7], decays[8]), (0.1, 2.0 / 11.0, 8.0 / 17.0, 0.5));
+        assert_eq!(device.stats().plans - before, 1);
+        // The average of what does not change is that, bit for bit.
+        assert_eq!(values(ema.model()), [1.0; 3]);
+    }
+
+    #[test]
+    fn averages_are_lent_and_given() {
+        let mut net = net(0.0);
+        let mut ema = Ema::new(&net, 0.75).unwrap();
+        set(&mut net, 4.0);
+        ema.update(&net).unwrap();
+        ema.swap(&mut net).unwrap();
+        assert_eq!((values(&net), values(ema.model())), ([1.0, 1.0, 4.0], [4.0; 3]));
+        ema.swap(&mut net).unwrap();
+        assert_eq!((values(&net), values(ema.model())), ([4.0; 3], [1.0, 1.0, 4.0]));
+        ema.apply(&mut net).unwrap();
+        assert_eq!(values(&net), [1.0, 1.0, 4.0]);
+    }
+
+    #[test]
+    fn misuse_is_an_error() {
+        for decay in [-0.1, 1.1, f64::NAN] {
+            assert_eq!(Ema::new(&net(0.0), decay).unwrap_err().kind(), ErrorKind::Argument);
+        }
+        let mut ema = Ema::new(&net(0.0), 0.5).unwrap();
+        let wide = Net { mean: Buffer::new(Tensor::zeros(&Device::cpu(), [3]).unwrap()), ..net(1.0) };
+        assert_eq!(ema.update(&wide).unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!((ema.updates(), values(ema.model())), (0, [0.0; 3]));
+    }
+}

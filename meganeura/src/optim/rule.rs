@@ -1,0 +1,233 @@
+//! What an optimizer is: its formula. All that a user calls is made from that.
+
+use crate::error::bail;
+use crate::module::Leaf;
+use crate::{Result, Var};
+
+use super::Stepper;
+use super::group::Settings;
+
+/// An optimizer's formula: everything that tells it from others. Whatever implements it is an [`Optimizer`](super::Optimizer).
+///
+/// What changes from step to step are [`numbers`](Self::numbers), computed on the host and handed to the plan; how they are
+/// used is [`update`](Self::update), recorded with [`Var`]'s operations. So a schedule makes no new plan.
+///
+/// ```
+/// use meganeura::optim::{Given, Rule, Settings, Stepper};
+/// use meganeura::module::Leaf;
+/// use meganeura::prelude::*;
+///
+/// /// Steps as long as the learning rate, along each gradient's sign: `w ← w − lr·sign dw`
+/// struct SignSgd(Stepper);
+///
+/// impl Rule for SignSgd {
+///     fn name(&self) -> &'static str {
+///         "sign_sgd"
+///     }
+///     fn stepper(&self) -> &Stepper {
+///         &self.0
+///     }
+///     fn stepper_mut(&mut self) -> &mut Stepper {
+///         &mut self.0
+///     }
+///     fn check(&self) -> meganeura::Result<()> {
+///         Ok(())
+///     }
+///     fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
+///         &[]
+///     }
+///     fn numbers(&self, settings: Settings, _: u64) -> Vec<f64> {
+///         vec![settings.lr]
+///     }
+///     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
+///         let [lr] = given.numbers();
+///         (&given.w - lr * given.dw.sign(), vec![])
+///     }
+/// }
+///
+/// let device = Device::cpu();
+/// let mut w = Param::new(Tensor::from_slice(&device, [2], &[1.0, -1.0])?);
+/// let tape = Tape::new(&device);
+/// let grads = tape.backward(&tape.param(&w).square().sum())?;
+/// SignSgd(Stepper::new(0.25, 0.0)).step(&mut w, &grads)?;
+/// assert_eq!(w.value().to_vec()?, [0.75, -0.75]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+pub trait Rule {
+    /// What messages call it.
+    fn name(&self) -> &'static str;
+
+    /// What every optimizer has: settings, groups, and the state of each parameter.
+    fn stepper(&self) -> &Stepper;
+
+    /// The same, to be changed.
+    fn stepper_mut(&mut self) -> &mut Stepper;
+
+    /// Whether the settings make sense; asked before each step. Learning rate and weight decay were checked then.
+    ///
+    /// # Errors
+    ///
+    /// The setting that does not.
+    fn check(&self) -> Result<()>;
+
+    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first.
+    fn state(&self, parameter: &Leaf<'_>) -> &'static [&'static str];
+
+    /// The numbers of the formula for a parameter with these settings at its update number `t`, from 1 on. How many there are
+    /// may not depend on either.
+    fn numbers(&self, settings: Settings, t: u64) -> Vec<f64>;
+
+    /// The new value and the new state of a parameter.
+    fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>);
+}
+
+/// What a [`Rule`] makes a parameter's new value from.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Given<'a> {
+    /// The parameter's place in the model.
+    pub leaf: &'a Leaf<'a>,
+    /// Its value.
+    pub w: Var,
+    /// Its gradient.
+    pub dw: Var,
+    /// Its settings. A formula that leaves out what is 0 gets another plan when that changes.
+    pub settings: Settings,
+    pub(super) state: Vec<Var>,
+    pub(super) numbers: &'a [Var],
+}
+
+impl Given<'_> {
+    /// What is kept for the parameter, as [`Rule::state`] names it.
+    ///
+    /// # Panics
+    ///
+    /// If that does not name `N` tensors.
+    #[must_use]
+    pub fn state<const N: usize>(&self) -> [&Var; N] {
+        exactly(&self.state, "tensors of state")
+    }
+
+    /// The gradient with weight decay as a part of it: `dw + λ·w`, where λ is one of the numbers.
+    #[must_use]
+    pub fn decayed_gradient(&self, decay: &Var) -> Var {
+        if self.settings.weight_decay == 0.0 { self.dw.clone() } else { &self.dw + decay * &self.w }
+    }
+
+    /// The numbers, as [`Rule::numbers`] gives them.
+    ///
+    /// # Panics
+    ///
+    /// If those are not `N`.
+    #[must_use]
+    pub fn numbers<const N: usize>(&self) -> [&Var; N] {
+        exactly(self.numbers, "numbers")
+    }
+}
+
+pub(super) fn exactly<'v, const N: usize>(vars: &'v [Var], what: &str) -> [&'v Var; N] {
+    let all: Vec<_> = vars.iter().collect();
+    all.try_into().unwrap_or_else(|_| panic!("the rule has {} {what} and asks for {N}", vars.len()))
+}
+
+/// An error unless the number is at least 0.
+pub(super) fn expect_not_negative(optimizer: &str, what: &str, number: f64) -> Result<()> {
+    if !number.is_finite() || number < 0.0 {
+        bail!(Argument, "{optimizer}: the {what} is {number}; it must be 0 or above");
+    }
+    Ok(())
+}
+
+/// An error unless the number is at least 0 and below 1.
+pub(super) fn expect_share(optimizer: &str, what: &str, number: f64) -> Result<()> {
+    if !(0.0..1.0).contains(&number) {
+        bail!(Argument, "{optimizer}: the {what} is {number}; it must be at least 0 and below 1");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optim::Optimizer;
+    use crate::{Device, ErrorKind, Param, Tape, Tensor};
+
+    /// Gives what `update` is.
+    struct Own {
+        update: fn(&Given<'_>) -> (Var, Vec<Var>),
+        stepper: Stepper,
+    }
+
+    impl Rule for Own {
+        fn name(&self) -> &'static str {
+            "own"
+        }
+
+        fn stepper(&self) -> &Stepper {
+            &self.stepper
+        }
+
+        fn stepper_mut(&mut self) -> &mut Stepper {
+            &mut self.stepper
+        }
+
+        fn check(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
+            &["last"]
+        }
+
+        fn numbers(&self, settings: Settings, t: u64) -> Vec<f64> {
+            vec![settings.lr, t as f64]
+        }
+
+        fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
+            (self.update)(given)
+        }
+    }
+
+    /// Where two steps lead from 8, with gradients of 2.
+    fn two_steps(update: fn(&Given<'_>) -> (Var, Vec<Var>)) -> Result<f32> {
+        let device = Device::cpu();
+        let mut w = Param::new(Tensor::full(&device, [1], 8.0)?);
+        let mut own = Own { update, stepper: Stepper::new(0.5, 0.0) };
+        for _ in 0..2 {
+            let tape = Tape::new(&device);
+            let grads = tape.backward(&(tape.param(&w).sum() * 2.0))?;
+            if let Err(error) = own.step(&mut w, &grads) {
+                assert_eq!(w.value().item()?, 8.0);
+                return Err(error);
+            }
+        }
+        assert_eq!(device.stats().plans, 1);
+        w.value().item()
+    }
+
+    #[test]
+    fn a_rule_is_given_all_that_it_names() {
+        let update = |given: &Given<'_>| {
+            let ([last], [lr, t]) = (given.state(), given.numbers());
+            (&given.w - lr * (&given.dw * t + last), vec![given.dw.clone()])
+        };
+        // 8 − 0.5·(2·1 + 0), then − 0.5·(2·2 + 2)
+        assert_eq!(two_steps(update).unwrap(), 4.0);
+    }
+
+    #[test]
+    fn what_a_rule_gives_must_fit() {
+        type Update = fn(&Given<'_>) -> (Var, Vec<Var>);
+        let wrong: [(Update, ErrorKind, &str); 4] = [
+            (|given| (given.w.clone(), vec![]), ErrorKind::Argument, "own: the rule gives 0 tensors of state for 1"),
+            (|given| (given.w.sum(), vec![given.dw.clone()]), ErrorKind::Shape, "gives f32[] in the place of f32[1]"),
+            (|given| (given.w.clone(), vec![given.dw.sum()]), ErrorKind::Shape, "gives f32[] in the place of f32[1]"),
+            (|given| (given.w.reshape([7]), vec![given.dw.clone()]), ErrorKind::Shape, "reshape"),
+        ];
+        for (update, kind, message) in wrong {
+            let error = two_steps(update).unwrap_err();
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().contains(message), "{error}");
+        }
+    }
+}
