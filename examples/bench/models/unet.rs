@@ -8,10 +8,9 @@ use meganeura::prelude::*;
     channels: usize,
 ))]
 pub struct UNet {
-    #[module(init = |device, _| frequencies(device, channels / 2))]
-    frequencies: Buffer,
-    #[module(init = (Linear::new(channels, 4 * channels), Silu, Linear::new(4 * channels, 4 * channels)))]
-    time: (Linear, Silu, Linear),
+    #[module(init = (SinusoidalEmbedding::new(channels), Linear::new(channels, 4 * channels), Silu,
+        Linear::new(4 * channels, 4 * channels)))]
+    time: (SinusoidalEmbedding, Linear, Silu, Linear),
     #[module(init = Conv2d::new(3, channels, 3).padding(1))]
     stem: Conv2d,
     #[module(init = stages(channels).0)]
@@ -29,8 +28,7 @@ pub struct UNet {
 impl UNet {
     /// The noise in images x `[N, 3, 32, 32]` at timesteps t `[N]`.
     pub fn forward(&self, x: &Var, t: &Var) -> Var {
-        let angles = t.reshape([t.shape()[0], 1]) * x.buffer(&self.frequencies);
-        let t = self.time.forward(&Var::concat(&[&angles.sin(), &angles.cos()], 1));
+        let t = self.time.forward(t);
         let mut h = self.stem.forward(x);
         let mut skips = vec![h.clone()];
         for stage in &self.down {
@@ -47,7 +45,7 @@ impl UNet {
                     let skip = skips.pop().expect("there is one for each block");
                     block.forward(&Var::concat(&[&h, &skip], 1), &t)
                 }
-                Stage::Resize(conv) => conv.forward(&double(&h)),
+                Stage::Resize(conv) => conv.forward(&h.upsample_nearest([2, 2])),
             };
         }
         self.head.forward(&self.norm.forward(&h).silu())
@@ -132,16 +130,4 @@ impl ResidualBlock {
         let h = self.conv2.forward(&self.norm2.forward(&h).silu());
         h + self.skip.as_ref().map_or_else(|| x.clone(), |skip| skip.forward(x))
     }
-}
-
-/// Frequencies of sines and cosines, from 1 down to almost 1/10,000: `[1, count]`.
-fn frequencies(device: &Device, count: usize) -> meganeura::Result<Buffer> {
-    let values: Vec<_> = (0..count).map(|i| (-(10_000f32.ln()) * i as f32 / count as f32).exp()).collect();
-    Ok(Buffer::constant(Tensor::from_slice(device, [1, count], &values)?))
-}
-
-/// Each pixel as two by two.
-fn double(x: &Var) -> Var {
-    let [n, c, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
-    x.reshape([n, c, h, 1, w, 1]).expand([n, c, h, 2, w, 2]).reshape([n, c, 2 * h, 2 * w])
 }
