@@ -108,7 +108,7 @@ class UNet(nn.Module):
 
     def forward(self, x, t):
         half = self.ch // 2
-        frequencies = torch.exp(-math.log(10_000) / half * torch.arange(half, device=x.device))
+        frequencies = torch.exp(-math.log(10_000) / (half - 1) * torch.arange(half, device=x.device))
         angles = t[:, None] * frequencies
         t = self.time(torch.cat([angles.sin(), angles.cos()], 1))
         h = self.stem(x)

@@ -13,12 +13,16 @@ pub struct UNet {
     time: (SinusoidalEmbedding, Linear, Silu, Linear),
     #[module(init = Conv2d::new(3, channels, 3).padding(1))]
     stem: Conv2d,
-    #[module(init = stages(channels).0)]
-    down: Vec<Stage>,
-    #[module(init = ResidualBlockConfig { inputs: 2 * channels, outputs: 2 * channels, time: 4 * channels })]
-    middle: ResidualBlock,
-    #[module(init = stages(channels).1)]
-    up: Vec<Stage>,
+    #[module(init = [(1, 1, true), (1, 2, true), (2, 2, false)].map(|(inputs, outputs, halves)|
+        DownConfig { inputs: inputs * channels, outputs: outputs * channels, time: 4 * channels, halves }))]
+    down: [Down; 3],
+    #[module(init = BlockConfig { inputs: 2 * channels, outputs: 2 * channels, time: 4 * channels })]
+    middle: Block,
+    #[module(init = [([2, 2, 2], 2, true), ([2, 2, 1], 2, true), ([1, 1, 1], 1, false)].map(|(skips, outputs, doubles)|
+        UpConfig {
+            inputs: 2 * channels, skips: skips.map(|skip| skip * channels), outputs: outputs * channels, time: 4 * channels, doubles,
+        }))]
+    up: [Up; 3],
     #[module(init = GroupNorm::new(32, channels))]
     norm: GroupNorm,
     #[module(init = Conv2d::new(channels, 3, 3).padding(1))]
@@ -31,83 +35,54 @@ impl UNet {
         let t = self.time.forward(t);
         let mut h = self.stem.forward(x);
         let mut skips = vec![h.clone()];
-        for stage in &self.down {
-            h = match stage {
-                Stage::Block(block) => block.forward(&h, &t),
-                Stage::Resize(conv) => conv.forward(&h),
-            };
-            skips.push(h.clone());
+        for down in &self.down {
+            for block in &down.blocks {
+                h = block.forward(&h, &t);
+                skips.push(h.clone());
+            }
+            if let Some(half) = &down.half {
+                h = half.forward(&h);
+                skips.push(h.clone());
+            }
         }
         h = self.middle.forward(&h, &t);
-        for stage in &self.up {
-            h = match stage {
-                Stage::Block(block) => {
-                    let skip = skips.pop().expect("there is one for each block");
-                    block.forward(&Var::concat(&[&h, &skip], 1), &t)
-                }
-                Stage::Resize(conv) => conv.forward(&h.upsample_nearest([2, 2])),
-            };
+        for up in &self.up {
+            for block in &up.blocks {
+                let skip = skips.pop().expect("there is one for each block");
+                h = block.forward(&Var::concat(&[&h, &skip], 1), &t);
+            }
+            if let Some(double) = &up.double {
+                h = double.forward(&h.upsample_nearest([2, 2]));
+            }
         }
         self.head.forward(&self.norm.forward(&h).silu())
     }
 }
 
+/// A level on the way down.
 #[derive(Module, Debug)]
-enum Stage {
-    Block(Box<ResidualBlock>),
-    /// Half as large on the way down, after doubling on the way up.
-    Resize(Conv2d),
+#[module(config(inputs: usize, outputs: usize, time: usize, halves: bool))]
+struct Down {
+    #[module(init = [inputs, outputs].map(|inputs| BlockConfig { inputs, outputs, time }))]
+    blocks: [Block; 2],
+    #[module(init = halves.then(|| Conv2d::new(outputs, outputs, 3).stride(2).padding(1)))]
+    half: Option<Conv2d>,
 }
 
-enum StageConfig {
-    Block(ResidualBlockConfig),
-    Resize(Conv2dConfig),
-}
-
-impl Init for StageConfig {
-    type Output = Stage;
-
-    fn init(self, device: &Device, seed: Seed) -> meganeura::Result<Stage> {
-        Ok(match self {
-            Self::Block(block) => Stage::Block(Box::new(block.init(device, seed)?)),
-            Self::Resize(conv) => Stage::Resize(conv.init(device, seed)?),
-        })
-    }
-}
-
-/// The way down, of three levels with two blocks each, and the way up, with three each, which take what the way down left.
-fn stages(channels: usize) -> (Vec<StageConfig>, Vec<StageConfig>) {
-    let block = |inputs, outputs| StageConfig::Block(ResidualBlockConfig { inputs, outputs, time: 4 * channels });
-    let resize = |width, stride| StageConfig::Resize(Conv2d::new(width, width, 3).stride(stride).padding(1));
-    let widths = [channels, 2 * channels, 2 * channels];
-    let (mut skips, mut down, mut up) = (vec![channels], Vec::new(), Vec::new());
-    let mut inputs = channels;
-    for (level, &outputs) in widths.iter().enumerate() {
-        for inputs in [inputs, outputs] {
-            down.push(block(inputs, outputs));
-            skips.push(outputs);
-        }
-        if level + 1 < widths.len() {
-            down.push(resize(outputs, 2));
-            skips.push(outputs);
-        }
-        inputs = outputs;
-    }
-    for (level, &outputs) in widths.iter().enumerate().rev() {
-        for inputs in [inputs, outputs, outputs] {
-            up.push(block(inputs + skips.pop().expect("as many as blocks"), outputs));
-        }
-        if level > 0 {
-            up.push(resize(outputs, 1));
-        }
-        inputs = outputs;
-    }
-    (down, up)
+/// A level on the way up, whose blocks take what the way down left as well.
+#[derive(Module, Debug)]
+#[module(config(inputs: usize, skips: [usize; 3], outputs: usize, time: usize, doubles: bool))]
+struct Up {
+    #[module(init = [inputs + skips[0], outputs + skips[1], outputs + skips[2]]
+        .map(|inputs| BlockConfig { inputs, outputs, time }))]
+    blocks: [Block; 3],
+    #[module(init = doubles.then(|| Conv2d::new(outputs, outputs, 3).padding(1)))]
+    double: Option<Conv2d>,
 }
 
 #[derive(Module, Debug)]
 #[module(config(inputs: usize, outputs: usize, time: usize))]
-struct ResidualBlock {
+struct Block {
     #[module(init = GroupNorm::new(32, inputs))]
     norm1: GroupNorm,
     #[module(init = Conv2d::new(inputs, outputs, 3).padding(1))]
@@ -122,7 +97,7 @@ struct ResidualBlock {
     skip: Option<Conv2d>,
 }
 
-impl ResidualBlock {
+impl Block {
     fn forward(&self, x: &Var, t: &Var) -> Var {
         let h = self.conv1.forward(&self.norm1.forward(x).silu());
         let t = self.time.forward(&t.silu());
