@@ -38,7 +38,7 @@ pub(super) struct Arena {
     host: Option<Arc<Buffer>>,
 }
 
-/// Launches of the first command buffer of a plan, and the most of any.
+/// Launches of the first command buffer of a plan, and the most of one that others follow.
 const PORTION: (usize, usize) = (32, 256);
 
 /// The numbers of launches in a plan's command buffers. Writing a launch down takes the host a good part of the time that it takes
@@ -149,14 +149,18 @@ impl Gpu {
             Profiling::Launches => Some(Timer::new(&self.0.device, launches)),
         };
         let memory = Memory { buffers, host: host.as_deref() };
-        let mut groups = lock(&executable.bind_groups);
-        let mut stamps = None;
         // Times are taken of an uninterrupted run.
         let portions = if timer.is_some() { vec![launches] } else { portions(launches) };
-        let mut begin = 0;
+        let new_encoder = || self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut groups = lock(&executable.bind_groups);
+        let mut encoder = new_encoder();
+        let mut end = 0;
         for &portion in &portions {
-            let end = begin + portion;
-            let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            if end > 0 {
+                self.0.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
+            }
+            let begin = end;
+            end += portion;
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
             let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
             stamp(&mut pass, 0);
@@ -175,15 +179,10 @@ impl Gpu {
                     _ => {}
                 }
             }
-            drop(pass);
-            if end < launches {
-                self.0.queue.submit([encoder.finish()]);
-            } else {
-                stamps = timer.as_ref().map(|timer| timer.finish(&self.0.device, &mut encoder));
-                self.0.submit(encoder.finish());
-            }
-            begin = end;
         }
+        drop(groups);
+        let stamps = timer.map(|timer| timer.finish(&self.0.device, &mut encoder));
+        self.0.submit(encoder.finish());
         let times = stamps.map(|stamps| Times::new(self, stamps));
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, portions.len() as u64))
     }

@@ -43,7 +43,7 @@ impl Timer {
     }
 
     /// Encodes the copy of the stamps to the host.
-    pub(super) fn finish(&self, device: &wgpu::Device, encoder: &mut wgpu::CommandEncoder) -> wgpu::Buffer {
+    pub(super) fn finish(self, device: &wgpu::Device, encoder: &mut wgpu::CommandEncoder) -> wgpu::Buffer {
         let buffer = |usage| {
             device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("stamps"),

@@ -174,21 +174,21 @@ impl Choice {
         let [rows, columns] = self.tiling.extent();
         let ([down, over], load) = (workers, self.tiling.load());
         let mut bindings: Vec<_> = operands.into();
-        defines.extend(define![FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
+        let (name, each) = match units {
+            Units::Scalar => ("scalar", 1),
+            Units::Matrix { .. } => ("matrix", self.subgroup),
+            Units::Lines => ("lines", self.subgroup),
+            Units::Window { .. } => ("window", self.subgroup),
+        };
+        let invocations = down * over * each;
+        defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
         if units == Units::Scalar {
-            defines.extend(define![UNITS: "scalar", TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
+            defines.extend(define![TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
         } else {
             bindings.extend([Binding::Scratch(0), Binding::Scratch(1)]);
             let halves = if let Units::Matrix { halves } = units { halves } else { 1 };
             defines.extend(define![A_IS: u32::from(product.operands == Operands::Gathered), PEAKS: PEAKS]);
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves, SUBGROUP: self.subgroup]);
-        }
-        let invocations = down * over * if units == Units::Scalar { 1 } else { self.subgroup };
-        match units {
-            Units::Scalar => {}
-            Units::Matrix { .. } => defines.extend(define![UNITS: "matrix"]),
-            Units::Lines => defines.extend(define![UNITS: "lines"]),
-            Units::Window { .. } => defines.extend(define![UNITS: "window"]),
         }
         if let Units::Window { span } = units {
             let lines = (depth + span) * 16 * over / load;

@@ -31,11 +31,10 @@ pub(crate) struct Program {
     pub(crate) results: Vec<Input>,
 }
 
-/// A program's part of a shader. All names in it begin with a prefix of its own, but those of local variables.
+/// What a program declares in a shader. All names in it begin with a prefix of its own.
 struct Wgsl {
     declarations: String,
     functions: String,
-    element: Element,
 }
 
 /// Statements for the element whose index is the variable `i` with a suffix, which all local variables have.
@@ -76,8 +75,8 @@ impl Program {
         operands
     }
 
-    /// This in WGSL, with its bindings appended to a launch's. Result `k` is result `results[k]` of the step; with no results
-    /// given, nothing is stored. An operand in the memory of a result is read from there.
+    /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
+    /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there.
     fn wgsl(&self, step: &Step, results: &[usize], prefix: &str, bindings: &mut Vec<Binding>) -> Wgsl {
         let mut declarations = String::new();
         let mut declare = |binding, access, name: &str, dtype| {
@@ -105,10 +104,10 @@ impl Program {
             }
         }
         let functions: Vec<_> = rows.iter().map(|op| op.wgsl_function(prefix)).collect();
-        let element = self.element(step, results, prefix, "");
-        Wgsl { declarations, functions: functions.join("\n"), element }
+        Wgsl { declarations, functions: functions.join("\n") }
     }
 
+    /// The statements for one element.
     fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut element = Element::default();
         let index = format!("i{suffix}");
@@ -180,31 +179,32 @@ impl KernelWork {
     /// Writes the `load` and `store` of a kernel's launch, whose bindings are those of the step already.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
         if let Some(operand) = launch.loads {
-            let (wgsl, result) = match &self.load {
+            let (wgsl, body, result) = match &self.load {
                 Some(Load { program, .. }) => {
                     let wgsl = program.wgsl(step, &[], "load_", &mut launch.bindings);
-                    (wgsl, spell(&program.results[0], "load_", ""))
+                    let body = program.element(step, &[], "load_", "").body();
+                    (wgsl, body, spell(&program.results[0], "load_", ""))
                 }
                 None => {
                     let operand = self.operand(operand);
                     let at = launch.bindings.len();
                     launch.bindings.push(Binding::Input(operand));
                     let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<f32>;\n");
-                    let wgsl = Wgsl { declarations, functions: String::new(), element: Element::default() };
-                    (wgsl, "load_x[i]".to_owned())
+                    let wgsl = Wgsl { declarations, functions: String::new() };
+                    (wgsl, String::new(), "load_x[i]".to_owned())
                 }
             };
-            let Wgsl { declarations, functions, element } = wgsl;
-            let function = format!("fn load(i: u32) -> f32 {{\n{}    return {result};\n}}", element.body());
+            let Wgsl { declarations, functions } = wgsl;
+            let function = format!("fn load(i: u32) -> f32 {{\n{body}    return {result};\n}}");
             launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
         }
         if launch.stores {
             let plain = Program::copy(Shape::SCALAR, Input::Kernel);
             let program = self.store.as_ref().unwrap_or(&plain);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
-            let Wgsl { declarations, functions, element } =
-                program.wgsl(step, &results, "store_", &mut launch.bindings);
-            let function = format!("fn store(i: u32, value: f32) {{\n{}}}", element.body());
+            let Wgsl { declarations, functions } = program.wgsl(step, &results, "store_", &mut launch.bindings);
+            let body = program.element(step, &results, "store_", "").body();
+            let function = format!("fn store(i: u32, value: f32) {{\n{body}}}");
             launch.defines.push(("STORE", [declarations, functions, function].join("\n")));
         }
     }

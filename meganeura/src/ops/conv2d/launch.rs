@@ -3,7 +3,8 @@
 //! * One invocation an output (`direct`, `gather`), or for the weights one workgroup (`tree`): any shape, best for tiny ones and
 //!   for channels that are convolved one by one.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
-//!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in lines.
+//!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in
+//!   lines, and without stride the gradient of the weights takes a tap for a distance (`windows`).
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels.
 
@@ -151,6 +152,7 @@ fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let product = Product { batch: g.groups, m: o, n, k, operands: Operands::Gathered };
     let variant = |choice: Choice| {
         let operands = [Binding::Input(0), Binding::Input(1)];
+        // What there is of the result: the product's columns are counted in whole sixteens of channels.
         let weights = Product { n: c * taps, ..product };
         let launch = |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, operands, [true; 2], sums);
         choice.variant(weights, x, launch)
