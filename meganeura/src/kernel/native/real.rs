@@ -72,6 +72,10 @@ pub trait Real:
 
     /// The matrix product for this processor.
     fn product() -> Product<Self>;
+    /// These numbers, if they are in single precision: for kernels that are written for it alone.
+    fn singles(x: &[Self]) -> Option<&[f32]>;
+    /// As [`Real::singles`].
+    fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]>;
     /// The numbers of a buffer of this type.
     fn slice(buffer: &HostBuffer) -> &[Self];
     /// The numbers of a buffer of this type.
@@ -79,7 +83,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path, product: $product:path) => {
+    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path, product: $product:path, singles: $singles:path) => {
         impl Real for $T {
             const DTYPE: DType = DType::$variant;
             const ZERO: Self = 0.0;
@@ -144,6 +148,12 @@ macro_rules! real {
             fn product() -> Product<Self> {
                 $product()
             }
+            fn singles(x: &[Self]) -> Option<&[f32]> {
+                $singles(x)
+            }
+            fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]> {
+                $singles(x)
+            }
             fn slice(buffer: &HostBuffer) -> &[Self] {
                 match buffer {
                     HostBuffer::$variant(data) => data,
@@ -160,8 +170,13 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf, product: gemm_f32::gemm::f32::get_gemm_fn);
-real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf, product: gemm_f64::gemm::f64::get_gemm_fn);
+real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some);
+real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none);
+
+/// Doubles are no singles.
+fn none<A, B>(_: A) -> Option<B> {
+    None
+}
 
 /// Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C library
 /// prevents. Errors are a few units in the last place; tests below hold them to that.

@@ -1,7 +1,7 @@
 //! The gradient of a convolution with respect to its weight.
 
 use super::launch::{self, Pass};
-use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape};
+use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
@@ -69,6 +69,11 @@ impl Kernel for Conv2dGradWeight {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
         let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
+        if winograd::pays(&g)
+            && let (Some(x), Some(dy), Some(dw)) = (T::singles(x), T::singles(dy), T::singles_mut(dw))
+        {
+            return winograd::grad_weight(&g, x, dy, dw);
+        }
         let (rows, depth, columns) = (g.o / g.groups, g.p * g.q, g.patch());
         let per_group = g.c / g.groups * g.h * g.w;
         let mut patches = vec![T::ZERO; g.scratch()];

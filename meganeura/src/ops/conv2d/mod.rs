@@ -6,6 +6,7 @@ mod grad_input;
 mod grad_weight;
 mod launch;
 mod transpose;
+mod winograd;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
@@ -87,6 +88,11 @@ impl Kernel for Conv2d {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
         let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
+        if winograd::pays(&g)
+            && let (Some(x), Some(w), Some(y)) = (T::singles(x), T::singles(w), T::singles_mut(y))
+        {
+            return winograd::forward(&g, x, w, y);
+        }
         let (rows, depth, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
         native::parallel_scratch(y, rows * columns, g.scratch(), |at, y, patches| {
             let (n, group) = (at / g.groups, at % g.groups);

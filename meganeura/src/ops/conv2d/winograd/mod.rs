@@ -1,0 +1,341 @@
+//! Convolutions by Winograd's F(4×4, 3×3) in single precision: 3×3 without stride, a quarter of the multiplications.
+//!
+//! A tile of 4×4 outputs depends on 6×6 inputs. Both are transformed, so that the convolution of a tile becomes 36 products of
+//! numbers, one at each frequency; and since sums over channels commute with the transforms, 36 products of matrices:
+//!
+//! ```text
+//! forward, dx:  m[f][tile, o] = Σ_c    v[f][tile, c] · u[f][c, o]      v: inputs, u: weights, m: back to outputs
+//! dw:           u[f][o, c]    = Σ_tile z[f][tile, o] · v[f][tile, c]   z: cotangents, u: back to weights
+//! ```
+//!
+//! Everything has channels as its last axis, sixteen side by side (a lane): that is what transforms are vectorised over, and how the
+//! products read their operands, without another copy. Inputs are transformed first, in blocks of tiles. A task then takes some output channels:
+//! it transforms their weights, which stay in its core's cache, and for each block multiplies at all frequencies and transforms
+//! what comes of it back, while it is there. What is transformed at once is bounded, whatever the batch.
+//!
+//! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision, against which all is
+//! tested, takes the direct way.
+
+mod lanes;
+mod tiles;
+mod transform;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use self::tiles::{Images, Spectrum, Tiles};
+use self::transform::{LANES, Lane};
+use super::Geometry;
+use crate::kernel::native::{Accumulate, Block, Shared};
+
+/// Products of a tile.
+const FREQUENCIES: usize = 36;
+
+/// Numbers that are transformed at once, as long as one image has fewer.
+const SEGMENT: usize = 1 << 23;
+
+/// Output channels of a task: as many as the product's tiles have columns on the widest vectors.
+const CHANNELS: usize = 32;
+
+/// Tasks that the output channels of a product are to make, at least.
+const TASKS: usize = 8;
+
+/// Whether this is a convolution for Winograd's algorithm, and large enough that transforms pay.
+pub(super) fn pays(g: &Geometry) -> bool {
+    let options = g.options();
+    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
+    plain && options.padding.iter().all(|&zeros| zeros <= 2) && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
+}
+
+/// `y` of images `x` with the weights `w`.
+pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32]) {
+    let x = &x[..g.n * g.c * g.h * g.w];
+    let images = Images { x, channels: g.c, extent: [g.h, g.w], padding: g.options().padding };
+    let weights = Weights { w, strides: [9 * g.c, 9], turned: false };
+    convolve(&images, &weights, g.o, [g.p, g.q], y);
+}
+
+/// `dx` of the cotangents `dy`: their convolution with the weights turned, and channels exchanged.
+pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) {
+    let padding = g.options().padding.map(|zeros| 2 - zeros);
+    let dy = &dy[..g.n * g.o * g.p * g.q];
+    let images = Images { x: dy, channels: g.o, extent: [g.p, g.q], padding };
+    let weights = Weights { w, strides: [9, 9 * g.c], turned: true };
+    convolve(&images, &weights, g.c, [g.h, g.w], dx);
+}
+
+/// `dw` of images `x` and cotangents `dy`.
+pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32]) {
+    let arch = pulp::Arch::new();
+    let (image, cotangent) = (g.c * g.h * g.w, g.o * g.p * g.q);
+    let per_image = Tiles::new(1, [g.p, g.q]);
+    let segment = images_at_once(&per_image, g.c + g.o).min(g.n);
+    let tiles = Tiles::new(segment, [g.p, g.q]);
+    let mut v = vec![0.0; Spectrum::len(&tiles, g.c)];
+    let mut z = vec![0.0; Spectrum::len(&tiles, g.o)];
+    let rows = g.o.div_ceil(TASKS).clamp(LANES.min(g.o), CHANNELS);
+    for first in (0..g.n).step_by(segment) {
+        let n = segment.min(g.n - first);
+        let tiles = Tiles::new(n, [g.p, g.q]);
+        let inputs = Images {
+            x: &x[first * image..][..n * image],
+            channels: g.c,
+            extent: [g.h, g.w],
+            padding: g.options().padding,
+        };
+        let cotangents =
+            Images { x: &dy[first * cotangent..][..n * cotangent], channels: g.o, extent: [g.p, g.q], padding: [0, 0] };
+        let v = inputs.transform(&tiles, transform::of_input, &mut v, arch);
+        let z = cotangents.transform(&tiles, transform::of_output, &mut z, arch);
+        let scratch = || vec![0.0; FREQUENCIES * rows * v.depth];
+        dw.par_chunks_mut(rows * g.c * 9).enumerate().for_each_init(scratch, |u, (at, dw)| {
+            for block in 0..tiles.blocks() {
+                for (frequency, u) in u.chunks_exact_mut(rows * v.depth).enumerate() {
+                    let product = Block {
+                        extents: [dw.len() / (9 * g.c), v.depth, tiles.len(block)],
+                        a: &z.matrix(block, frequency)[at * rows..],
+                        a_strides: [1, z.depth],
+                        b: v.matrix(block, frequency),
+                        b_stride: v.depth,
+                        c: u,
+                        c_stride: v.depth,
+                        accumulate: if block == 0 { Accumulate::No } else { Accumulate::Yes },
+                    };
+                    product.multiply(arch);
+                }
+            }
+            let accumulate = if first == 0 { Accumulate::No } else { Accumulate::Yes };
+            arch.dispatch(ToWeights { u, rows, depth: v.depth, channels: g.c, dw, accumulate });
+        });
+    }
+}
+
+/// Images of so many channels whose transforms fit into a segment.
+fn images_at_once(one: &Tiles, channels: usize) -> usize {
+    (SEGMENT / Spectrum::len(one, channels)).max(1)
+}
+
+/// Weights of pairs of channels, nine of each.
+#[derive(Clone, Copy)]
+struct Weights<'a> {
+    w: &'a [f32],
+    /// From output channel to output channel of the product, and from term to term.
+    strides: [usize; 2],
+    /// Whether the taps are turned by half a circle.
+    turned: bool,
+}
+
+fn convolve(images: &Images<'_>, weights: &Weights<'_>, channels: usize, outputs: [usize; 2], y: &mut [f32]) {
+    let arch = pulp::Arch::new();
+    let pixels = outputs[0] * outputs[1];
+    let image = images.channels * images.extent[0] * images.extent[1];
+    let n = images.x.len() / image;
+    let segment = images_at_once(&Tiles::new(1, outputs), images.channels).min(n);
+    let mut v = vec![0.0; Spectrum::len(&Tiles::new(segment, outputs), images.channels)];
+    for first in (0..n).step_by(segment) {
+        let n = segment.min(n - first);
+        let tiles = Tiles::new(n, outputs);
+        let images = Images { x: &images.x[first * image..][..n * image], ..*images };
+        let v = images.transform(&tiles, transform::of_input, &mut v, arch);
+        let y = Shared::new(&mut y[first * channels * pixels..][..n * channels * pixels]);
+        // Tasks take some channels and some blocks of tiles.
+        let parts = TASKS.div_ceil(channels.div_ceil(CHANNELS)).min(tiles.blocks());
+        let tasks = channels.div_ceil(CHANNELS) * parts;
+        let scratch = || {
+            let u = vec![0.0; FREQUENCIES * images.channels * CHANNELS];
+            (u, vec![0.0; FREQUENCIES * tiles.block * CHANNELS])
+        };
+        (0..tasks).into_par_iter().for_each_init(scratch, |(u, m), task| {
+            let (begin, part) = (task / parts * CHANNELS, task % parts);
+            let width = CHANNELS.min((channels - begin).next_multiple_of(LANES));
+            arch.dispatch(OfWeights { weights, first: begin, channels, width, terms: images.channels, u });
+            for block in tiles.blocks() * part / parts..tiles.blocks() * (part + 1) / parts {
+                for frequency in 0..FREQUENCIES {
+                    let product = Block {
+                        extents: [tiles.len(block), width, images.channels],
+                        a: v.matrix(block, frequency),
+                        a_strides: [v.depth, 1],
+                        b: &u[frequency * images.channels * width..],
+                        b_stride: width,
+                        c: &mut m[frequency * tiles.block * width..],
+                        c_stride: width,
+                        accumulate: Accumulate::No,
+                    };
+                    product.multiply(arch);
+                }
+                arch.dispatch(ToOutputs { m, tiles: &tiles, block, first: begin, width, channels, outputs, y: &y });
+            }
+        });
+    }
+}
+
+/// Transforms the weights of some output channels: `u[frequency, term, channel]`.
+struct OfWeights<'a> {
+    weights: &'a Weights<'a>,
+    first: usize,
+    /// All that there are.
+    channels: usize,
+    /// Channels of `u`, in whole lanes.
+    width: usize,
+    terms: usize,
+    u: &'a mut [f32],
+}
+
+impl WithSimd for OfWeights<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Weights { w, strides: [stride, term_stride], turned } = *self.weights;
+        for lane in (0..self.width).step_by(LANES) {
+            let channel = self.first + lane;
+            let planes = (LANES.min(self.channels - channel), stride);
+            for term in 0..self.terms {
+                let (mut taps, mut square) = ([[0.0; LANES]; 9], transform::empty::<6>());
+                lanes::of_planes(&w[channel * stride..], planes, term * term_stride, &mut taps);
+                if turned {
+                    taps.reverse();
+                }
+                let [a, b, c, d, e, f, g, h, i] = taps;
+                transform::square(transform::of_weight, &[[a, b, c], [d, e, f], [g, h, i]], &mut square);
+                for (frequency, numbers) in square.as_flattened().iter().enumerate() {
+                    let place = (frequency * self.terms + term) * self.width + lane;
+                    self.u[place..place + LANES].copy_from_slice(numbers);
+                }
+            }
+        }
+    }
+}
+
+/// Transforms products of a block back to outputs: from `m[frequency, tile, channel]`.
+struct ToOutputs<'a> {
+    m: &'a [f32],
+    tiles: &'a Tiles,
+    block: usize,
+    first: usize,
+    width: usize,
+    channels: usize,
+    outputs: [usize; 2],
+    y: &'a Shared<'a, f32>,
+}
+
+impl WithSimd for ToOutputs<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let [p, q] = self.outputs;
+        for run in self.tiles.runs(self.block) {
+            for (at, tile_column) in run.columns.enumerate() {
+                for lane in (0..self.width).step_by(LANES) {
+                    let (channel, place) = (self.first + lane, (run.first + at) * self.width + lane);
+                    let (from, mut square) =
+                        (squared(self.m, place, self.tiles.block * self.width), transform::empty());
+                    transform::square(transform::to_output, &from, &mut square);
+                    let planes = LANES.min(self.channels - channel);
+                    let plane = run.image * self.channels + channel;
+                    let (row, column) = (4 * run.row, 4 * tile_column);
+                    for (i, lanes) in square.iter().enumerate().take(p - row) {
+                        let place = (plane * p + row + i) * q + column;
+                        lanes::to_planes(&lanes[..4.min(q - column)], planes, |plane, at, numbers| {
+                            // SAFETY: the pixels of this tile in these channels belong to this task alone.
+                            unsafe { self.y.write(place + plane * p * q + at, numbers) }
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Transforms products back to weights: from `u[frequency, output channel, input channel]`.
+struct ToWeights<'a> {
+    u: &'a [f32],
+    /// Output channels of `u`, of which `dw` may have fewer.
+    rows: usize,
+    /// Input channels of `u`, in whole lanes, and of `dw`.
+    depth: usize,
+    channels: usize,
+    dw: &'a mut [f32],
+    accumulate: Accumulate,
+}
+
+impl WithSimd for ToWeights<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (row, dw) in self.dw.chunks_exact_mut(9 * self.channels).enumerate() {
+            for channel in (0..self.channels).step_by(LANES) {
+                let from = squared(self.u, row * self.depth + channel, self.rows * self.depth);
+                let mut square = transform::empty();
+                transform::square(transform::to_weight, &from, &mut square);
+                let planes = LANES.min(self.channels - channel);
+                lanes::to_planes(square.as_flattened(), planes, |plane, at, numbers| {
+                    let to = &mut dw[9 * (channel + plane) + at..][..numbers.len()];
+                    match self.accumulate {
+                        Accumulate::Yes => to.iter_mut().zip(numbers).for_each(|(to, &x)| *to += x),
+                        Accumulate::No => to.copy_from_slice(numbers),
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// The lanes of all frequencies at one place, `stride` apart.
+#[inline(always)]
+fn squared(x: &[f32], place: usize, stride: usize) -> transform::Square<6> {
+    let mut square = transform::empty();
+    for (frequency, lane) in square.as_flattened_mut().iter_mut().enumerate() {
+        let from: &Lane = x[frequency * stride + place..].first_chunk().expect("a lane");
+        *lane = *from;
+    }
+    square
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+    use crate::ops::Conv2dOptions;
+
+    fn geometry(x: [usize; 4], w: [usize; 4]) -> Geometry {
+        let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+        Geometry::new(Shape::from(x), Shape::from(w), options).expect("fits")
+    }
+
+    /// Numbers of all sizes up to 1, in no order.
+    #[expect(clippy::cast_precision_loss, reason = "small integers")]
+    fn numbers(len: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919) % 2003) as f32 / 1001.5 - 1.0).collect()
+    }
+
+    /// Images too large for one segment give what each gives alone, to the bit; gradients of weights add up.
+    #[test]
+    fn segments_are_the_images_of_a_batch() {
+        let (two, one) = (geometry([2, 16, 352, 352], [16, 16, 3, 3]), geometry([1, 16, 352, 352], [16, 16, 3, 3]));
+        let image = 16 * 352 * 352;
+        assert!(images_at_once(&Tiles::new(1, [352, 352]), 32) == 1, "the test needs larger images");
+        let (x, w) = (numbers(2 * image), numbers(16 * 16 * 9));
+        let mut together = vec![f32::NAN; 2 * image];
+        let mut alone = vec![f32::NAN; 2 * image];
+        for pass in [forward, grad_input] {
+            pass(&two, &x, &w, &mut together);
+            for (x, y) in x.chunks(image).zip(alone.chunks_mut(image)) {
+                pass(&one, x, &w, y);
+            }
+            assert_eq!(together, alone);
+        }
+        let (mut sum, mut dw) = (vec![f32::NAN; w.len()], vec![f32::NAN; w.len()]);
+        grad_weight(&two, &x, &together, &mut sum);
+        let mut parts = vec![0.0; w.len()];
+        for (x, dy) in x.chunks(image).zip(together.chunks(image)) {
+            grad_weight(&one, x, dy, &mut dw);
+            parts.iter_mut().zip(&dw).for_each(|(part, dw)| *part += dw);
+        }
+        let largest = sum.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+        let difference = sum.iter().zip(&parts).fold(0.0, |max: f32, (a, b)| max.max((a - b).abs()));
+        assert!(difference <= 2e-6 * largest, "{difference} of {largest}");
+    }
+}
