@@ -1,6 +1,7 @@
 //! Fused pointwise programs, run in blocks that stay in the first cache: each row of the program is one SIMD loop over a
 //! block, and only the program's operands and results touch memory.
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::Layout;
@@ -54,7 +55,7 @@ fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
 }
 
 struct Machine<'a, T> {
-    /// The widest SIMD of this processor, found when the program runs: the rows are compiled for each. Lanes are all that
+    /// The widest SIMD of this processor, found when the program runs: tasks are compiled for each. Lanes are all that
     /// differs, so results are the same bits everywhere.
     arch: pulp::Arch,
     program: &'a Program,
@@ -90,6 +91,11 @@ impl<'a, T: Real> Machine<'a, T> {
 
     /// Runs the elements from `first` on that `outputs` have room for.
     fn run(&self, first: usize, outputs: &mut [&mut [T]]) {
+        self.arch.dispatch(Task { machine: self, first, outputs });
+    }
+
+    #[inline(always)]
+    fn run_here(&self, first: usize, outputs: &mut [&mut [T]]) {
         let rows = self.program.instructions.len();
         let mut results = vec![[T::ZERO; BLOCK]; rows];
         let mut gathered = vec![[T::ZERO; BLOCK]; self.inputs.len()];
@@ -113,7 +119,7 @@ impl<'a, T: Real> Machine<'a, T> {
                 for (operand, input) in operands.iter_mut().zip(inputs) {
                     *operand = &self.read(input, done, &gathered, first + start)[..len];
                 }
-                self.arch.dispatch(|| op.eval(&operands[..inputs.len()], &mut rest[0][..len]));
+                op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
             }
             for (output, result) in outputs.iter_mut().zip(&self.program.results) {
                 let from = self.read(result, &results, &gathered, first + start);
@@ -122,6 +128,7 @@ impl<'a, T: Real> Machine<'a, T> {
         }
     }
 
+    #[inline(always)]
     fn read<'b>(
         &'b self,
         input: &Input,
@@ -140,6 +147,22 @@ impl<'a, T: Real> Machine<'a, T> {
                 &self.numbers.iter().find(|(known, _)| known == input).expect("collected before").1
             }
         }
+    }
+}
+
+/// A task as `pulp` wants it: a closure would be compiled once, for the least of processors.
+struct Task<'a, 'b, T> {
+    machine: &'a Machine<'a, T>,
+    first: usize,
+    outputs: &'a mut [&'b mut [T]],
+}
+
+impl<T: Real> WithSimd for Task<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.machine.run_here(self.first, self.outputs);
     }
 }
 

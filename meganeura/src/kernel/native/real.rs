@@ -91,57 +91,57 @@ macro_rules! real {
             const NEG_INFINITY: Self = $T::NEG_INFINITY;
             const NAN: Self = $T::NAN;
 
-            #[inline]
+            #[inline(always)]
             #[expect(clippy::allow_attributes, reason = "one of the two types needs the next line, the other not")]
             #[allow(clippy::cast_possible_truncation, reason = "rounding is this function's purpose")]
             fn from_f64(x: f64) -> Self {
                 x as $T
             }
-            #[inline]
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
             }
-            #[inline]
+            #[inline(always)]
             fn abs(self) -> Self {
                 self.abs()
             }
-            #[inline]
+            #[inline(always)]
             fn exp(self) -> Self {
                 $exp(self)
             }
-            #[inline]
+            #[inline(always)]
             fn exp_m1(self) -> Self {
                 self.exp_m1()
             }
-            #[inline]
+            #[inline(always)]
             fn ln(self) -> Self {
                 self.ln()
             }
-            #[inline]
+            #[inline(always)]
             fn ln_1p(self) -> Self {
                 self.ln_1p()
             }
-            #[inline]
+            #[inline(always)]
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
-            #[inline]
+            #[inline(always)]
             fn sin(self) -> Self {
                 self.sin()
             }
-            #[inline]
+            #[inline(always)]
             fn cos(self) -> Self {
                 self.cos()
             }
-            #[inline]
+            #[inline(always)]
             fn tanh(self) -> Self {
                 $tanh(self)
             }
-            #[inline]
+            #[inline(always)]
             fn erf(self) -> Self {
                 $erf(self)
             }
-            #[inline]
+            #[inline(always)]
             fn powf(self, y: Self) -> Self {
                 self.powf(y)
             }
@@ -183,19 +183,15 @@ fn none<A, B>(_: A) -> Option<B> {
 #[expect(clippy::excessive_precision, reason = "coefficients as they were fitted")]
 mod fast {
     /// eˣ by reduction to `[-ln2/2, ln2/2]` and a polynomial of degree 6.
-    #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the clamp keeps the exponent in range"
-    )]
+    #[inline(always)]
     pub(super) fn exp(x: f32) -> f32 {
         // 1.5·2²³: adding it leaves the nearest integer in the low bits.
         const ROUND: f32 = 12_582_912.0;
         // Two factors of 2^(n/2) reach from subnormals to the largest float without leaving the exponent's range.
         let clamped = if x > 89.0 { 89.0 } else { x };
         let clamped = if clamped < -104.0 { -104.0 } else { clamped };
-        let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+        let rounded = clamped * std::f32::consts::LOG2_E + ROUND;
+        let n = rounded - ROUND;
         let r = (clamped - n * 0.693_359_375) - n * -2.121_944_4e-4;
         let p = 1.987_569_15e-4;
         let p = p * r + 1.398_199_95e-3;
@@ -204,15 +200,15 @@ mod fast {
         let p = p * r + 1.666_666_5e-1;
         let p = p * r + 5.000_000_1e-1;
         let y = p * (r * r) + r + 1.0;
-        // A NaN casts to 0 here; `y` carries it.
-        let n = n as i32;
+        // Not `n as i32`, which checks its range and so is no SIMD. Of a NaN anything is read here; `y` carries it.
+        let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
         let half = n >> 1;
-        let scale = |k: i32| f32::from_bits(((k + 127) as u32) << 23);
-        y * scale(half) * scale(n - half)
+        let scale = |k: i32| f32::from_bits(k.wrapping_add(127).cast_unsigned() << 23);
+        y * scale(half) * scale(n.wrapping_sub(half))
     }
 
     /// tanh by `1 − 2/(e²ˣ + 1)` for large and an odd polynomial for small arguments.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tanh(x: f32) -> f32 {
         let a = x.abs();
         let z = x * x;
@@ -227,7 +223,7 @@ mod fast {
     }
 
     /// erf: the Taylor series below 0.5, `1 − erfc` with a Chebyshev fit of fractional error 1.2e-7 above.
-    #[inline]
+    #[inline(always)]
     pub(super) fn erf(x: f32) -> f32 {
         let a = x.abs();
         let z = x * x;
