@@ -4,6 +4,7 @@ mod block;
 mod gemm;
 mod loops;
 mod real;
+mod scratch;
 mod shared;
 mod view;
 
@@ -13,6 +14,7 @@ pub(crate) use loops::{
     copy_strided, dot_by, grain, log_sum_exp, parallel, parallel_scratch, parallel_zip, real, sum, sum_by,
 };
 pub use real::Real;
+pub use scratch::Scratch;
 pub(crate) use shared::Shared;
 pub(crate) use view::Slice;
 pub use view::{OutView, View};

@@ -24,9 +24,9 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use self::tiles::{Images, Spectrum, Tiles};
-use self::transform::{LANES, Lane};
+use self::transform::{LANES, Square};
 use super::Geometry;
-use crate::kernel::native::{Accumulate, Block, Shared};
+use crate::kernel::native::{Accumulate, Block, Scratch, Shared};
 
 /// Products of a tile.
 const FREQUENCIES: usize = 36;
@@ -48,31 +48,31 @@ pub(super) fn pays(g: &Geometry) -> bool {
 }
 
 /// `y` of images `x` with the weights `w`.
-pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32]) {
+pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32], scratch: &Scratch) {
     let x = &x[..g.n * g.c * g.h * g.w];
     let images = Images { x, channels: g.c, extent: [g.h, g.w], padding: g.options().padding };
     let weights = Weights { w, strides: [9 * g.c, 9], turned: false };
-    convolve(&images, &weights, g.o, [g.p, g.q], y);
+    convolve(&images, &weights, g.o, [g.p, g.q], y, scratch);
 }
 
 /// `dx` of the cotangents `dy`: their convolution with the weights turned, and channels exchanged.
-pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) {
+pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
     let padding = g.options().padding.map(|zeros| 2 - zeros);
     let dy = &dy[..g.n * g.o * g.p * g.q];
     let images = Images { x: dy, channels: g.o, extent: [g.p, g.q], padding };
     let weights = Weights { w, strides: [9, 9 * g.c], turned: true };
-    convolve(&images, &weights, g.c, [g.h, g.w], dx);
+    convolve(&images, &weights, g.c, [g.h, g.w], dx, scratch);
 }
 
 /// `dw` of images `x` and cotangents `dy`.
-pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32]) {
+pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
     let arch = pulp::Arch::new();
     let (image, cotangent) = (g.c * g.h * g.w, g.o * g.p * g.q);
     let per_image = Tiles::new(1, [g.p, g.q]);
     let segment = images_at_once(&per_image, g.c + g.o).min(g.n);
     let tiles = Tiles::new(segment, [g.p, g.q]);
-    let mut v = vec![0.0; Spectrum::len(&tiles, g.c)];
-    let mut z = vec![0.0; Spectrum::len(&tiles, g.o)];
+    let mut v = scratch.borrow(Spectrum::len(&tiles, g.c));
+    let mut z = scratch.borrow(Spectrum::len(&tiles, g.o));
     let rows = g.o.div_ceil(TASKS).clamp(LANES.min(g.o), CHANNELS);
     for first in (0..g.n).step_by(segment) {
         let n = segment.min(g.n - first);
@@ -85,10 +85,10 @@ pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32]) {
         };
         let cotangents =
             Images { x: &dy[first * cotangent..][..n * cotangent], channels: g.o, extent: [g.p, g.q], padding: [0, 0] };
-        let v = inputs.transform(&tiles, transform::of_input, &mut v, arch);
-        let z = cotangents.transform(&tiles, transform::of_output, &mut z, arch);
-        let scratch = || vec![0.0; FREQUENCIES * rows * v.depth];
-        dw.par_chunks_mut(rows * g.c * 9).enumerate().for_each_init(scratch, |u, (at, dw)| {
+        let v = inputs.transform(&tiles, transform::of_input, &mut v, scratch);
+        let z = cotangents.transform(&tiles, transform::of_output, &mut z, scratch);
+        let products = || scratch.borrow::<f32>(FREQUENCIES * rows * v.depth);
+        dw.par_chunks_mut(rows * g.c * 9).enumerate().for_each_init(products, |u, (at, dw)| {
             for block in 0..tiles.blocks() {
                 for (frequency, u) in u.chunks_exact_mut(rows * v.depth).enumerate() {
                     let product = Block {
@@ -125,27 +125,34 @@ struct Weights<'a> {
     turned: bool,
 }
 
-fn convolve(images: &Images<'_>, weights: &Weights<'_>, channels: usize, outputs: [usize; 2], y: &mut [f32]) {
+fn convolve(
+    images: &Images<'_>,
+    weights: &Weights<'_>,
+    channels: usize,
+    outputs: [usize; 2],
+    y: &mut [f32],
+    scratch: &Scratch,
+) {
     let arch = pulp::Arch::new();
     let pixels = outputs[0] * outputs[1];
     let image = images.channels * images.extent[0] * images.extent[1];
     let n = images.x.len() / image;
     let segment = images_at_once(&Tiles::new(1, outputs), images.channels).min(n);
-    let mut v = vec![0.0; Spectrum::len(&Tiles::new(segment, outputs), images.channels)];
+    let mut v = scratch.borrow(Spectrum::len(&Tiles::new(segment, outputs), images.channels));
     for first in (0..n).step_by(segment) {
         let n = segment.min(n - first);
         let tiles = Tiles::new(n, outputs);
         let images = Images { x: &images.x[first * image..][..n * image], ..*images };
-        let v = images.transform(&tiles, transform::of_input, &mut v, arch);
+        let v = images.transform(&tiles, transform::of_input, &mut v, scratch);
         let y = Shared::new(&mut y[first * channels * pixels..][..n * channels * pixels]);
         // Tasks take some channels and some blocks of tiles.
         let parts = TASKS.div_ceil(channels.div_ceil(CHANNELS)).min(tiles.blocks());
         let tasks = channels.div_ceil(CHANNELS) * parts;
-        let scratch = || {
-            let u = vec![0.0; FREQUENCIES * images.channels * CHANNELS];
-            (u, vec![0.0; FREQUENCIES * tiles.block * CHANNELS])
+        let memory = || {
+            let u = scratch.borrow::<f32>(FREQUENCIES * images.channels * CHANNELS);
+            (u, scratch.borrow::<f32>(FREQUENCIES * tiles.block * CHANNELS))
         };
-        (0..tasks).into_par_iter().for_each_init(scratch, |(u, m), task| {
+        (0..tasks).into_par_iter().for_each_init(memory, |(u, m), task| {
             let (begin, part) = (task / parts * CHANNELS, task % parts);
             let width = CHANNELS.min((channels - begin).next_multiple_of(LANES));
             arch.dispatch(OfWeights { weights, first: begin, channels, width, terms: images.channels, u });
@@ -187,17 +194,17 @@ impl WithSimd for OfWeights<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Weights { w, strides: [stride, term_stride], turned } = *self.weights;
+        let (mut taps, mut square) = ([[0.0; LANES]; 9], transform::empty::<6>());
         for lane in (0..self.width).step_by(LANES) {
             let channel = self.first + lane;
             let planes = (LANES.min(self.channels - channel), stride);
             for term in 0..self.terms {
-                let (mut taps, mut square) = ([[0.0; LANES]; 9], transform::empty::<6>());
                 lanes::of_planes(&w[channel * stride..], planes, term * term_stride, &mut taps);
                 if turned {
                     taps.reverse();
                 }
-                let [a, b, c, d, e, f, g, h, i] = taps;
-                transform::square(transform::of_weight, &[[a, b, c], [d, e, f], [g, h, i]], &mut square);
+                let (rows, _) = taps.as_chunks::<3>();
+                transform::square(transform::of_weight, rows.as_array().expect("three"), &mut square);
                 for (frequency, numbers) in square.as_flattened().iter().enumerate() {
                     let place = (frequency * self.terms + term) * self.width + lane;
                     self.u[place..place + LANES].copy_from_slice(numbers);
@@ -225,12 +232,12 @@ impl WithSimd for ToOutputs<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let [p, q] = self.outputs;
+        let (mut from, mut square) = (transform::empty(), transform::empty());
         for run in self.tiles.runs(self.block) {
             for (at, tile_column) in run.columns.enumerate() {
                 for lane in (0..self.width).step_by(LANES) {
                     let (channel, place) = (self.first + lane, (run.first + at) * self.width + lane);
-                    let (from, mut square) =
-                        (squared(self.m, place, self.tiles.block * self.width), transform::empty());
+                    gather(self.m, place, self.tiles.block * self.width, &mut from);
                     transform::square(transform::to_output, &from, &mut square);
                     let planes = LANES.min(self.channels - channel);
                     let plane = run.image * self.channels + channel;
@@ -265,10 +272,10 @@ impl WithSimd for ToWeights<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
+        let (mut from, mut square) = (transform::empty(), transform::empty());
         for (row, dw) in self.dw.chunks_exact_mut(9 * self.channels).enumerate() {
             for channel in (0..self.channels).step_by(LANES) {
-                let from = squared(self.u, row * self.depth + channel, self.rows * self.depth);
-                let mut square = transform::empty();
+                gather(self.u, row * self.depth + channel, self.rows * self.depth, &mut from);
                 transform::square(transform::to_weight, &from, &mut square);
                 let planes = LANES.min(self.channels - channel);
                 lanes::to_planes(square.as_flattened(), planes, |plane, at, numbers| {
@@ -285,13 +292,10 @@ impl WithSimd for ToWeights<'_> {
 
 /// The lanes of all frequencies at one place, `stride` apart.
 #[inline(always)]
-fn squared(x: &[f32], place: usize, stride: usize) -> transform::Square<6> {
-    let mut square = transform::empty();
+fn gather(x: &[f32], place: usize, stride: usize, square: &mut Square<6>) {
     for (frequency, lane) in square.as_flattened_mut().iter_mut().enumerate() {
-        let from: &Lane = x[frequency * stride + place..].first_chunk().expect("a lane");
-        *lane = *from;
+        *lane = *x[frequency * stride + place..].first_chunk().expect("a lane");
     }
-    square
 }
 
 #[cfg(test)]
@@ -315,23 +319,24 @@ mod tests {
     #[test]
     fn segments_are_the_images_of_a_batch() {
         let (two, one) = (geometry([2, 16, 352, 352], [16, 16, 3, 3]), geometry([1, 16, 352, 352], [16, 16, 3, 3]));
+        let scratch = Scratch::default();
         let image = 16 * 352 * 352;
         assert!(images_at_once(&Tiles::new(1, [352, 352]), 32) == 1, "the test needs larger images");
         let (x, w) = (numbers(2 * image), numbers(16 * 16 * 9));
         let mut together = vec![f32::NAN; 2 * image];
         let mut alone = vec![f32::NAN; 2 * image];
         for pass in [forward, grad_input] {
-            pass(&two, &x, &w, &mut together);
+            pass(&two, &x, &w, &mut together, &scratch);
             for (x, y) in x.chunks(image).zip(alone.chunks_mut(image)) {
-                pass(&one, x, &w, y);
+                pass(&one, x, &w, y, &scratch);
             }
             assert_eq!(together, alone);
         }
         let (mut sum, mut dw) = (vec![f32::NAN; w.len()], vec![f32::NAN; w.len()]);
-        grad_weight(&two, &x, &together, &mut sum);
+        grad_weight(&two, &x, &together, &mut sum, &scratch);
         let mut parts = vec![0.0; w.len()];
         for (x, dy) in x.chunks(image).zip(together.chunks(image)) {
-            grad_weight(&one, x, dy, &mut dw);
+            grad_weight(&one, x, dy, &mut dw, &scratch);
             parts.iter_mut().zip(&dw).for_each(|(part, dw)| *part += dw);
         }
         let largest = sum.iter().fold(0.0, |max: f32, x| max.max(x.abs()));

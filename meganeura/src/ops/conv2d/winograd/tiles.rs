@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::FREQUENCIES;
 use super::lanes;
 use super::transform::{self, LANES, Lane};
+use crate::kernel::native::Scratch;
 
 /// Tiles of a block at most: their transforms stay in the second cache while all products read them.
 const BLOCK: usize = 48;
@@ -108,20 +109,22 @@ impl Images<'_> {
         tiles: &Tiles,
         line: impl Fn([f32; A]) -> [f32; 6] + Copy + Sync,
         data: &'s mut [f32],
-        arch: pulp::Arch,
+        scratch: &Scratch,
     ) -> Spectrum<'s> {
         let depth = self.channels.next_multiple_of(LANES);
-        let pixels = || vec![[0.0; LANES]; A * (4 * tiles.columns + A - 4)];
+        let arch = pulp::Arch::new();
+        let pixels = || scratch.borrow::<f32>(A * (4 * tiles.columns + A - 4) * LANES);
         data.par_chunks_mut(FREQUENCIES * tiles.block * depth).enumerate().for_each_init(
             pixels,
             |pixels, (block, to)| {
+                let (pixels, _) = pixels.as_chunks_mut();
                 arch.dispatch(TransformBlock::<A, _> { images: *self, tiles, line, block, depth, pixels, to });
             },
         );
         Spectrum { data, block: tiles.block, depth }
     }
 
-    /// Pixels of up to sixteen channels as lanes, zero outside of the image: `width` of them from the place `[row, column]`, counted with the
+    /// Pixels of up to sixteen channels as lanes, zero outside of the image: from the place `[row, column]` on, counted with the
     /// padding.
     #[inline(always)]
     fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], lanes: &mut [Lane]) {
@@ -157,6 +160,8 @@ impl<const A: usize, F: Fn([f32; A]) -> [f32; 6] + Copy> WithSimd for TransformB
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { images, tiles, line, block, depth, pixels, to } = self;
+        // Made once: to clear them takes as long as a transform.
+        let (mut from, mut square) = (transform::empty::<A>(), transform::empty::<6>());
         for channel in (0..images.channels).step_by(LANES) {
             for run in tiles.runs(block) {
                 let width = 4 * run.columns.len() + A - 4;
@@ -164,7 +169,6 @@ impl<const A: usize, F: Fn([f32; A]) -> [f32; 6] + Copy> WithSimd for TransformB
                     images.line(run.image, channel, [4 * run.row + i, 4 * run.columns.start], pixels);
                 }
                 for at in 0..run.columns.len() {
-                    let (mut from, mut square) = (transform::empty::<A>(), transform::empty::<6>());
                     for (i, from) in from.iter_mut().enumerate() {
                         from.copy_from_slice(&pixels[i * width + 4 * at..][..A]);
                     }
