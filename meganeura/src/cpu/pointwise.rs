@@ -33,7 +33,7 @@ pub(super) fn run<T: Real>(
     let elements = program.shape.elements();
     let mut outputs: Vec<_> = outputs.iter_mut().map(OutView::floats).collect();
     if elements <= TASK {
-        return machine.run(0, &mut outputs);
+        return machine.run(0, &mut machine.blocks(), &mut outputs);
     }
     // Cut every result into tasks, and run the tasks in threads.
     let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
@@ -43,7 +43,8 @@ pub(super) fn run<T: Real>(
             task.push(part);
         }
     }
-    tasks.par_iter_mut().enumerate().for_each(|(at, parts)| machine.run(at * TASK, parts));
+    let tasks = tasks.par_iter_mut().enumerate();
+    tasks.for_each_init(|| machine.blocks(), |blocks, (at, parts)| machine.run(at * TASK, blocks, parts));
 }
 
 /// Indices are only ever copied.
@@ -52,6 +53,12 @@ fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
     for (i, to) in to.iter_mut().enumerate() {
         *to = view.indices()[view.layout().at(i)];
     }
+}
+
+/// A block of the result of each row, and of each operand that is not read where it lies.
+struct Blocks<T> {
+    results: Vec<[T; BLOCK]>,
+    gathered: Vec<[T; BLOCK]>,
 }
 
 struct Machine<'a, T> {
@@ -89,16 +96,20 @@ impl<'a, T: Real> Machine<'a, T> {
         Self { arch: pulp::Arch::new(), program, inputs, layouts: inputs.iter().map(layout).collect(), numbers }
     }
 
+    /// The memory of one thread.
+    fn blocks(&self) -> Blocks<T> {
+        let zeros = |count| vec![[T::ZERO; BLOCK]; count];
+        Blocks { results: zeros(self.program.instructions.len()), gathered: zeros(self.inputs.len()) }
+    }
+
     /// Runs the elements from `first` on that `outputs` have room for.
-    fn run(&self, first: usize, outputs: &mut [&mut [T]]) {
-        self.arch.dispatch(Task { machine: self, first, outputs });
+    fn run(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
+        self.arch.dispatch(Task { machine: self, first, blocks, outputs });
     }
 
     #[inline(always)]
-    fn run_here(&self, first: usize, outputs: &mut [&mut [T]]) {
-        let rows = self.program.instructions.len();
-        let mut results = vec![[T::ZERO; BLOCK]; rows];
-        let mut gathered = vec![[T::ZERO; BLOCK]; self.inputs.len()];
+    fn run_here(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
+        let Blocks { results, gathered } = blocks;
         let elements = outputs.first().map_or(0, |output| output.len());
         for start in (0..elements).step_by(BLOCK) {
             let len = BLOCK.min(elements - start);
@@ -117,12 +128,12 @@ impl<'a, T: Real> Machine<'a, T> {
                 let (done, rest) = results.split_at_mut(row);
                 let mut operands: [&[T]; 3] = [&[]; 3];
                 for (operand, input) in operands.iter_mut().zip(inputs) {
-                    *operand = &self.read(input, done, &gathered, first + start)[..len];
+                    *operand = &self.read(input, done, gathered, first + start)[..len];
                 }
                 op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
             }
             for (output, result) in outputs.iter_mut().zip(&self.program.results) {
-                let from = self.read(result, &results, &gathered, first + start);
+                let from = self.read(result, results, gathered, first + start);
                 output[start..][..len].copy_from_slice(&from[..len]);
             }
         }
@@ -154,6 +165,7 @@ impl<'a, T: Real> Machine<'a, T> {
 struct Task<'a, 'b, T> {
     machine: &'a Machine<'a, T>,
     first: usize,
+    blocks: &'a mut Blocks<T>,
     outputs: &'a mut [&'b mut [T]],
 }
 
@@ -162,7 +174,7 @@ impl<T: Real> WithSimd for Task<'_, '_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        self.machine.run_here(self.first, self.outputs);
+        self.machine.run_here(self.first, self.blocks, self.outputs);
     }
 }
 
