@@ -1,7 +1,7 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
 use super::launch::{self, Pass};
-use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, winograd};
+use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
@@ -70,10 +70,10 @@ impl Kernel for Conv2dGradInput {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
         let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
-        if winograd::pays(&g)
+        if native_winograd::pays(&g)
             && let (Some(dy), Some(w), Some(dx)) = (T::singles(dy), T::singles(w), T::singles_mut(dx))
         {
-            return winograd::grad_input(&g, dy, w, dx, scratch);
+            return native_winograd::grad_input(&g, dy, w, dx, scratch);
         }
         let (depth, rows, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
         let chunk = g.c / g.groups * g.h * g.w;

@@ -1,7 +1,7 @@
 //! The gradient of a convolution with respect to its weight.
 
 use super::launch::{self, Pass};
-use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, winograd};
+use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
@@ -69,10 +69,10 @@ impl Kernel for Conv2dGradWeight {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
         let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
-        if winograd::pays(&g)
+        if native_winograd::pays(&g)
             && let (Some(x), Some(dy), Some(dw)) = (T::singles(x), T::singles(dy), T::singles_mut(dw))
         {
-            return winograd::grad_weight(&g, x, dy, dw, scratch);
+            return native_winograd::grad_weight(&g, x, dy, dw, scratch);
         }
         let (rows, depth, columns) = (g.o / g.groups, g.p * g.q, g.patch());
         let per_group = g.c / g.groups * g.h * g.w;

@@ -4,7 +4,9 @@
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
+mod halo;
 mod launch;
+mod native_winograd;
 mod transpose;
 mod winograd;
 
@@ -88,10 +90,10 @@ impl Kernel for Conv2d {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
-        if winograd::pays(&g)
+        if native_winograd::pays(&g)
             && let (Some(x), Some(w), Some(y)) = (T::singles(x), T::singles(w), T::singles_mut(y))
         {
-            return winograd::forward(&g, x, w, y, scratch);
+            return native_winograd::forward(&g, x, w, y, scratch);
         }
         let (rows, depth, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
         native::parallel_scratch(y, rows * columns, (scratch, g.scratch()), |at, y, patches| {
