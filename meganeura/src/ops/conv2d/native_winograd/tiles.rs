@@ -103,7 +103,7 @@ impl Spectrum<'_> {
 }
 
 impl Images<'_> {
-    /// Transforms all tiles: each is a square of `A` pixels a side, of which the first of neighbours are four apart.
+    /// Transforms all tiles into `data`, which may be longer: each is a square of `A` pixels a side, neighbours begin four apart.
     pub(super) fn transform<'s, const A: usize>(
         &self,
         tiles: &Tiles,
@@ -112,6 +112,7 @@ impl Images<'_> {
         scratch: &Scratch,
     ) -> Spectrum<'s> {
         let depth = self.channels.next_multiple_of(LANES);
+        let data = &mut data[..Spectrum::len(tiles, self.channels)];
         let arch = pulp::Arch::new();
         let pixels = || scratch.borrow::<f32>(A * (4 * tiles.columns + A - 4) * LANES);
         data.par_chunks_mut(FREQUENCIES * tiles.block * depth).enumerate().for_each_init(
