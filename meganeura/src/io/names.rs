@@ -10,7 +10,8 @@ use crate::module::pattern::{captures, fill, wildcards};
 /// goes into the same wildcards of the new name, in their order. A name that a rule does not match passes it by.
 ///
 /// [`load_with`](super::Checkpoint::load_with) goes by them, and [`save_with`](super::Checkpoint::save_with) goes back, so that
-/// one value serves to take over a model from elsewhere and to give it back.
+/// one value serves to take over a model from elsewhere and to give it back. Where rules make several names one path, the last of
+/// them says which name it is saved under.
 ///
 /// The file of a ResNet from torchvision, for a model that calls its parts otherwise:
 ///
@@ -21,7 +22,7 @@ use crate::module::pattern::{captures, fill, wildcards};
 /// for stage in 0..4 {
 ///     names = names.rename(format!("layer{}.**", stage + 1), format!("stages.{stage}.**"));
 /// }
-/// let names = names.rename("**.bn*.*", "**.norm*.*").rename("**.downsample.**", "**.skip.**");
+/// let names = names.rename("stages.**.bn*.*", "stages.**.norm*.*").rename("**.downsample.**", "**.skip.**");
 /// assert_eq!(names.path("layer2.0.bn1.running_mean")?, "stages.1.0.norm1.running_mean");
 /// assert_eq!(names.path("layer2.0.downsample.1.weight")?, "stages.1.0.skip.1.weight");
 /// # Ok::<(), meganeura::Error>(())
