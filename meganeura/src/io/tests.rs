@@ -332,6 +332,26 @@ fn tied_tensors_are_stored_once_and_tied_again() {
 }
 
 #[test]
+fn ties_are_kept_under_other_names() {
+    let names = Names::new().rename("head.w", "0").rename("body.w", "1").rename("tail.w", "2");
+    let bytes = tied(1.0).to_safetensors_with(&names).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut found = file.names();
+    found.sort_unstable();
+    assert_eq!(found, ["body.w", "head.w"]);
+    let mut apart = tied(5.0).map(|param| Param::new(param.value()));
+    apart.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
+    assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
+    // What is a part of something in the file is stored wherever it stands.
+    let names = Names::new().split("all", ["0", "1", "2"]);
+    let bytes = tied(1.0).to_safetensors_with(&names).unwrap();
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("all").unwrap().shape(), [6]);
+    let mut model = tied(7.0);
+    model.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
+    assert_eq!(model.each_ref().map(|param| param.value().to_vec().unwrap()[0]), [1.0, 2.0, 1.0]);
+}
+
+#[test]
 fn a_tie_holds_against_a_file_that_agrees_and_refuses_one_that_does_not() {
     let mut model = tied(1.0);
     let apart = |last: f32| {
