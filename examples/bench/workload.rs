@@ -54,12 +54,12 @@ impl Name {
             Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), Shape::from([batch, 1, 8, 8])),
             Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), Shape::from([batch, 784])),
             Self::Resnet18gn => {
-                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels })?;
+                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels, groups: 32 })?;
                 let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
                 Classify::boxed(net, sgd, Shape::from([batch, 3, 32, 32]))
             }
             Self::Unet => {
-                let net = UNet::init(device, SEED, UNetConfig { channels })?;
+                let net = UNet::init(device, SEED, UNetConfig { channels, groups: 32 })?;
                 Denoise::boxed(net, adamw(), Shape::from([batch, 3, 32, 32]))
             }
         }
