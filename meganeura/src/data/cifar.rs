@@ -7,6 +7,7 @@ use std::path::Path;
 use super::Dataset;
 use super::file::Contents;
 use crate::Result;
+use crate::error::bail;
 
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
@@ -33,7 +34,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, has no images, ends in the middle of one, or has a label of 10 or above, which is said with the place
+    /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or above, which is said with the place
     /// in the file.
     pub fn from_cifar10<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
         read(files, &[10], 0)
@@ -77,6 +78,9 @@ fn read<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, classes: &[u8], want
             labels.push(u32::from(bytes[wanted]));
             pixels.extend_from_slice(&bytes[classes.len()..]);
         }
+    }
+    if labels.is_empty() {
+        bail!(Argument, "no files of CIFAR were named");
     }
     Dataset::from_bytes(pixels, SHAPE, labels)
 }
@@ -140,6 +144,7 @@ mod tests {
         }
         let error = files([&good], |paths| Dataset::from_cifar100(paths, Cifar100Label::Fine)).unwrap_err();
         assert!(error.to_string().contains("batch_0.bin, byte "), "{error}");
+        assert_eq!(Dataset::from_cifar10([""; 0]).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(Dataset::from_cifar10(["no such file"]).unwrap_err().kind(), ErrorKind::Io);
     }
 }

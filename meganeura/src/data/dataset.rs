@@ -54,7 +54,7 @@ impl Dataset {
         Self::in_memory(pixels, shape.into(), labels)
     }
 
-    pub(super) fn in_memory<T: Element>(features: Vec<T>, shape: Shape, labels: Vec<u32>) -> Result<Self> {
+    fn in_memory<T: Element>(features: Vec<T>, shape: Shape, labels: Vec<u32>) -> Result<Self> {
         check_shape(shape)?;
         Self::of(Memory::new(features, shape, labels)?)
     }

@@ -53,19 +53,16 @@ pub(super) fn read(path: &Path, check: impl Fn(Header) -> Result<()>) -> Result<
         })
     });
     let (format, image) = read.map_err(|what| wrong(path, cursor.position(), &what))??;
-    if format == ImageFormat::Jpeg && !jpeg_ends(&bytes) {
+    if format == Some(ImageFormat::Jpeg) && !jpeg_ends(&bytes) {
         return Err(wrong(path, length, "the file ends here, in the middle of a JPEG image"));
     }
     Ok(image)
 }
 
 /// The format and the decoder of an image, by its contents rather than its name.
-fn decoder<'a>(bytes: impl BufRead + Seek + 'a) -> ImageResult<(ImageFormat, impl ImageDecoder + 'a)> {
+fn decoder<'a>(bytes: impl BufRead + Seek + 'a) -> ImageResult<(Option<ImageFormat>, impl ImageDecoder + 'a)> {
     let reader = ImageReader::new(bytes).with_guessed_format()?;
-    let format = reader.format();
-    let decoder = reader.into_decoder()?;
-    // Without a format there is no decoder.
-    Ok((format.unwrap_or(ImageFormat::Png), decoder))
+    Ok((reader.format(), reader.into_decoder()?))
 }
 
 /// What `read` gives, or what it says is wrong. Decoders are known to panic on files that were made to that end.
