@@ -11,6 +11,7 @@
 mod adapter;
 mod bad_input;
 mod checkpoint;
+mod data;
 mod devices;
 mod frozen;
 mod golden;
@@ -69,6 +70,7 @@ fn main() {
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
+    data::collect(&mut trials);
     models::collect(&mut trials);
     large::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
