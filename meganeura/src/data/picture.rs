@@ -179,7 +179,7 @@ mod tests {
                 fs::write(&path, &bytes[..length]).unwrap();
                 match numbers(&path, 3) {
                     Ok(numbers) => {
-                        assert_eq!(numbers, whole, "{extension}, {length} of {} bytes", bytes.len());
+                        assert!(numbers == whole, "{length} of the {} bytes of a {extension} file pass", bytes.len());
                         complete += 1;
                     }
                     Err(error) => {
