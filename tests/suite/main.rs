@@ -12,6 +12,7 @@
 mod adapter;
 mod bad_input;
 mod checkpoint;
+mod data;
 mod devices;
 mod frozen;
 mod golden;
@@ -71,6 +72,7 @@ fn main() {
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
+    data::collect(&mut trials);
     models::collect(&mut trials);
     pytorch::collect(&mut trials);
     large::collect(&mut trials);
