@@ -7,11 +7,13 @@
 //! python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --json
 //! ```
 //!
-//! The second and the last line time the same in PyTorch. Data are random, and made once, on the device. Every step reads the
-//! loss, which waits for the device, so that nothing is left running when the clock stops.
+//! The second and the last line time the same in PyTorch. Data are random, and made once, on the device; with `--workers` they are
+//! images that threads decode and augment from files. Every step reads the loss, which waits for the device, so that nothing is left
+//! running when the clock stops.
 
 mod kernel;
 mod models;
+mod pictures;
 mod workload;
 
 use std::fmt;
@@ -53,6 +55,10 @@ struct Options {
     /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
+    /// Read the examples of tiny or resnet18gn from a folder of PNG images, cropped and flipped at random, by so many threads; with
+    /// 0, the thread that trains reads them
+    #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
+    workers: Option<usize>,
     /// Steps, or runs of the kernel, that are timed
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
@@ -110,7 +116,10 @@ fn run(options: &Options) -> Result<Report, Failure> {
         }
         (channels, default) => channels.map_or(default.unwrap_or(0), |channels| channels as usize),
     };
-    let mut workload = options.workload.make(&device, batch, channels)?;
+    if options.workers.is_some() && !options.workload.takes_pictures() {
+        return Err(Failure::NotThere(format!("workload {} has no images to read", options.workload)));
+    }
+    let mut workload = options.workload.make(&device, batch, channels, options.workers)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -141,6 +150,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("precision", options.precision.to_string().into()),
         ("workload", options.workload.to_string().into()),
         ("batch", batch.into()),
+        ("workers", options.workers.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),
         ("ms_per_step_min", rounded(times[0], 4).into()),
         ("first_step_ms", rounded(milliseconds(first_step), 3).into()),

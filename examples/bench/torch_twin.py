@@ -40,13 +40,13 @@ class Mlp(nn.Sequential):
 
 
 class BasicBlock(nn.Module):
-    def __init__(self, c, o, stride):
+    def __init__(self, c, o, stride, groups):
         super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(c, o, 3, stride, 1, bias=False), nn.GroupNorm(32, o)
-        self.conv2, self.norm2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.GroupNorm(32, o)
+        self.conv1, self.norm1 = nn.Conv2d(c, o, 3, stride, 1, bias=False), nn.GroupNorm(groups, o)
+        self.conv2, self.norm2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.GroupNorm(groups, o)
         self.skip = nn.Identity()
         if stride != 1 or c != o:
-            self.skip = nn.Sequential(nn.Conv2d(c, o, 1, stride, bias=False), nn.GroupNorm(32, o))
+            self.skip = nn.Sequential(nn.Conv2d(c, o, 1, stride, bias=False), nn.GroupNorm(groups, o))
 
     def forward(self, x):
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
@@ -54,11 +54,11 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18Gn(nn.Module):
-    def __init__(self, ch=64):
+    def __init__(self, ch=64, groups=32):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, ch, 3, padding=1, bias=False), nn.GroupNorm(32, ch), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(3, ch, 3, padding=1, bias=False), nn.GroupNorm(groups, ch), nn.ReLU())
         widths = [(1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1), (4, 8, 2), (8, 8, 1)]
-        self.blocks = nn.Sequential(*(BasicBlock(c * ch, o * ch, stride) for c, o, stride in widths))
+        self.blocks = nn.Sequential(*(BasicBlock(c * ch, o * ch, stride, groups) for c, o, stride in widths))
         self.head = nn.Linear(8 * ch, 10)
 
     def forward(self, x):
@@ -66,11 +66,11 @@ class ResNet18Gn(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    def __init__(self, c, o, time_width):
+    def __init__(self, c, o, time_width, groups):
         super().__init__()
-        self.norm1, self.conv1 = nn.GroupNorm(32, c), nn.Conv2d(c, o, 3, padding=1)
+        self.norm1, self.conv1 = nn.GroupNorm(groups, c), nn.Conv2d(c, o, 3, padding=1)
         self.time = nn.Linear(time_width, o)
-        self.norm2, self.conv2 = nn.GroupNorm(32, o), nn.Conv2d(o, o, 3, padding=1)
+        self.norm2, self.conv2 = nn.GroupNorm(groups, o), nn.Conv2d(o, o, 3, padding=1)
         self.skip = nn.Conv2d(c, o, 1) if c != o else nn.Identity()
 
     def forward(self, x, t):
@@ -80,7 +80,7 @@ class ResidualBlock(nn.Module):
 
 
 class UNet(nn.Module):
-    def __init__(self, ch=128, mult=(1, 2, 2)):
+    def __init__(self, ch=128, mult=(1, 2, 2), groups=32):
         super().__init__()
         self.ch = ch
         width = 4 * ch
@@ -90,21 +90,21 @@ class UNet(nn.Module):
         self.down = nn.ModuleList()
         for level, m in enumerate(mult):
             for _ in range(2):
-                self.down.append(ResidualBlock(c, ch * m, width))
+                self.down.append(ResidualBlock(c, ch * m, width, groups))
                 c = ch * m
                 skips.append(c)
             if level + 1 < len(mult):
                 self.down.append(nn.Conv2d(c, c, 3, stride=2, padding=1))
                 skips.append(c)
-        self.middle = ResidualBlock(c, c, width)
+        self.middle = ResidualBlock(c, c, width, groups)
         self.up = nn.ModuleList()
         for level, m in reversed(list(enumerate(mult))):
             for _ in range(3):
-                self.up.append(ResidualBlock(c + skips.pop(), ch * m, width))
+                self.up.append(ResidualBlock(c + skips.pop(), ch * m, width, groups))
                 c = ch * m
             if level > 0:
                 self.up.append(nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(c, c, 3, padding=1)))
-        self.norm, self.head = nn.GroupNorm(32, c), nn.Conv2d(c, 3, 3, padding=1)
+        self.norm, self.head = nn.GroupNorm(groups, c), nn.Conv2d(c, 3, 3, padding=1)
 
     def forward(self, x, t):
         half = self.ch // 2

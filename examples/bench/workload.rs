@@ -3,10 +3,12 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use meganeura::data::Batch;
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 
 use crate::models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
+use crate::pictures::Pictures;
 
 /// The reference workloads.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +49,31 @@ impl Name {
         }
     }
 
-    /// The workload, its data and first weights on the device. So many channels, where they may be chosen.
-    pub fn make(self, device: &Device, batch: usize, channels: usize) -> meganeura::Result<Box<dyn Workload>> {
+    /// Whether it learns from images, which may be files.
+    pub fn takes_pictures(self) -> bool {
+        matches!(self, Self::Tiny | Self::Resnet18gn)
+    }
+
+    /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many channels, where
+    /// they may be chosen.
+    pub fn make(
+        self,
+        device: &Device,
+        batch: usize,
+        channels: usize,
+        workers: Option<usize>,
+    ) -> meganeura::Result<Box<dyn Workload>> {
         let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
         match self {
-            Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), Shape::from([batch, 1, 8, 8])),
-            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), Shape::from([batch, 784])),
+            Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), workers),
+            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), None),
             Self::Resnet18gn => {
-                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels })?;
+                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels, groups: 32 })?;
                 let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
-                Classify::boxed(net, sgd, Shape::from([batch, 3, 32, 32]))
+                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), workers)
             }
             Self::Unet => {
-                let net = UNet::init(device, SEED, UNetConfig { channels })?;
+                let net = UNet::init(device, SEED, UNetConfig { channels, groups: 32 })?;
                 Denoise::boxed(net, adamw(), Shape::from([batch, 3, 32, 32]))
             }
         }
@@ -79,30 +93,47 @@ pub trait Workload {
     fn parameter_count(&self) -> usize;
 }
 
-/// Learns to tell random inputs apart.
+/// Learns to tell inputs apart.
 struct Classify<M, O> {
     device: Device,
     net: M,
     optimizer: O,
-    x: Tensor,
-    labels: Tensor,
+    data: Inputs,
+}
+
+/// What is learned from.
+enum Inputs {
+    /// Random numbers, the same in each step.
+    Random(Batch),
+    Pictures(Pictures),
 }
 
 impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
-    fn boxed(net: M, optimizer: O, input: Shape) -> meganeura::Result<Box<dyn Workload>> {
+    fn boxed(net: M, optimizer: O, input: Shape, workers: Option<usize>) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
-        let data = Seed::new(SEED).field("data");
-        let x = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, input, data)?;
-        let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % CLASSES) as u32).collect();
-        let labels = Tensor::indices(&device, [input[0]], &labels)?;
-        Ok(Box::new(Self { device, net, optimizer, x, labels }))
+        let data = match workers {
+            Some(workers) => Inputs::Pictures(Pictures::new(&device, input, CLASSES as u32, workers)?),
+            None => Inputs::Random(random(&device, input)?),
+        };
+        Ok(Box::new(Self { device, net, optimizer, data }))
     }
+}
+
+fn random(device: &Device, input: Shape) -> meganeura::Result<Batch> {
+    let data = Seed::new(SEED).field("data");
+    let images = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data)?;
+    let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % CLASSES) as u32).collect();
+    Ok(Batch { images, labels: Tensor::indices(device, [input[0]], &labels)? })
 }
 
 impl<M: Layer, O: Optimizer> Workload for Classify<M, O> {
     fn step(&mut self) -> meganeura::Result<f32> {
+        let Batch { images, labels } = match &mut self.data {
+            Inputs::Random(batch) => batch.clone(),
+            Inputs::Pictures(pictures) => pictures.next()?,
+        };
         let tape = Tape::new(&self.device);
-        let loss = self.net.forward(&tape.input(&self.x)).cross_entropy(&self.labels);
+        let loss = self.net.forward(&tape.input(&images)).cross_entropy(&labels);
         let grads = tape.backward(&loss)?;
         self.optimizer.step(&mut self.net, &grads)?;
         loss.item()

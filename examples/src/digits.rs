@@ -1,16 +1,10 @@
 //! Handwritten digits, small enough to be part of the program: see `examples/data/README.md`.
 
-use std::error::Error;
-use std::io::Read;
-
-use flate2::read::GzDecoder;
-use meganeura::data::Dataset;
+use meganeura::Result;
+use meganeura::data::{Csv, Dataset};
 
 /// The number of classes.
 pub const CLASSES: usize = 10;
-
-/// Pixels of an image.
-const PIXELS: usize = 8 * 8;
 
 /// The darkest ink.
 const MAX: f32 = 16.0;
@@ -20,25 +14,9 @@ const MAX: f32 = 16.0;
 /// # Errors
 ///
 /// If the embedded file is damaged.
-pub fn load() -> Result<Dataset, Box<dyn Error>> {
-    let mut csv = String::new();
-    GzDecoder::new(&include_bytes!("../data/digits.csv.gz")[..]).read_to_string(&mut csv)?;
-    parse(&csv)
-}
-
-/// Rows of 64 pixels and the label.
-fn parse(csv: &str) -> Result<Dataset, Box<dyn Error>> {
-    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
-    for (index, line) in csv.lines().enumerate() {
-        let row: Vec<u8> = line.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        let [image @ .., label] = &row[..] else { return Err("an empty line".into()) };
-        if image.len() != PIXELS || usize::from(*label) >= CLASSES {
-            return Err(format!("line {} is no image of {PIXELS} pixels and a digit", index + 1).into());
-        }
-        pixels.extend(image.iter().map(|&ink| f32::from(ink) / MAX));
-        labels.push(u32::from(*label));
-    }
-    Ok(Dataset::new(pixels, [1, 8, 8], labels)?)
+pub fn load() -> Result<Dataset> {
+    let file = &include_bytes!("../data/digits.csv.gz")[..];
+    Csv::new([1, 8, 8]).divided_by(MAX).classes(CLASSES as u32).read_from("digits.csv.gz", file)
 }
 
 #[cfg(test)]
@@ -57,14 +35,5 @@ mod tests {
         }
         // As the dataset's documentation counts them.
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
-    }
-
-    #[test]
-    fn damage_is_noticed() {
-        let image = "0,".repeat(PIXELS);
-        assert_eq!(parse(&format!("{image}7\n{image}0\n")).unwrap().len(), 2);
-        for bad in [format!("{image}10"), format!("0,{image}1"), format!("{image}x"), "\n".into()] {
-            assert!(parse(&bad).is_err(), "{bad}");
-        }
     }
 }

@@ -102,7 +102,19 @@ fn bench_measures_models() {
 
 const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
                     ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision \
-                    submissions_per_step version workload";
+                    submissions_per_step version workers workload";
+
+#[test]
+fn bench_reads_pictures() {
+    let args = ["--batch", "4", "--steps", "20", "--warmup", "0", "--json", "--workers"];
+    let [one, two] = ["0", "3"].map(|workers| last_line(&run("bench", &[&args[..], &[workers]].concat())));
+    assert_eq!((&one["workers"], &two["workers"]), (&0.into(), &3.into()));
+    // The same pictures in the same order, over the end of the first epoch.
+    assert_eq!((&one["loss_first"], &one["loss_last"]), (&two["loss_first"], &two["loss_last"]));
+    assert!(one["loss_last"].as_f64() < one["loss_first"].as_f64(), "{one}");
+    let output = run("bench", &["--workload", "mlp", "--workers", "1"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
 
 /// The lines of a program that prints JSON.
 fn lines(output: &Output) -> Vec<Value> {

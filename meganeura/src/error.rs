@@ -32,6 +32,10 @@ pub enum ErrorKind {
     Io,
     /// A file was read but does not fit: truncated, hostile, or of another model.
     Checkpoint,
+    /// A file of data was read but does not fit: truncated, too long, of another format, or of another size than the others.
+    Data,
+    /// What the caller brought panicked on a thread of the framework.
+    Panic,
 }
 
 /// A failed operation, device or file.

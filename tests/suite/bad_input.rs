@@ -116,6 +116,7 @@ misuses! {
     "slice" ["axis 1"] |x| x.a.slice(1, usize::MAX - 1..usize::MAX);
     "concat" ["[2, 3]", "[4, 5]"] |x| Var::concat(&[&x.a, &x.b], 0);
     "concat" ["[2, 3]", "[3]"] |x| Var::concat(&[&x.a, &x.v], 0);
+    "concat" ["[1, 2, 5, 5]", "[1, 2, 4, 5]"] |x| Var::concat(&[&x.image, &x.image.slice(2, 0..4)], 0);
     "concat" ["axis 2"] |x| Var::concat(&[&x.a, &x.a], 2);
     "concat" ["u32"] |x| Var::concat(&[&x.u, &x.u], 0);
     "pad" ["1", "2", "f32[2, 3]"] |x| x.a.pad(&[(1, 1)], 0.0);
@@ -197,6 +198,8 @@ misuses! {
     "instance_norm2d" ["[N, 3, H, W]", "f32[2, 3]"] |x| instance_norm(3).forward(&x.a);
     "instance_norm2d" ["needs floats", "u32[1, 1, 2, 2]"] |x| instance_norm(1).forward(&x.u.reshape([1, 1, 2, 2]));
     "instance_norm2d" ["single pixel"] |x| instance_norm(2).forward(&x.image.max_over(&[2, 3]).reshape([1, 2, 1, 1]));
+    "batch_norm2d" ["single number", "more examples or pixels", "f32[1, 2, 1, 1]"] |x| batch_norm(2).forward(&x.image.max_over(&[2, 3]).reshape([1, 2, 1, 1]));
+    "batch_norm2d" ["normalises 3 channels", "has 2"] |x| batch_norm(3).forward(&x.image);
     "cross_entropy" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.cross_entropy(&x.labels);
     "cross_entropy" ["u32[2]", "u32[4]"] |x| x.a.pad(&[(0, 0), (0, 9)], 0.0).cross_entropy(&x.labels);
     "cross_entropy" ["[3]"] |x| x.v.cross_entropy(&x.labels);
@@ -227,6 +230,10 @@ fn layer_norm(shape: impl Into<meganeura::Shape>) -> LayerNorm {
 
 fn instance_norm(channels: usize) -> InstanceNorm2d {
     InstanceNorm2d::new(channels).init(&Device::cpu(), Seed::new(0)).expect("fine")
+}
+
+fn batch_norm(channels: usize) -> BatchNorm2d {
+    BatchNorm2d::new(channels).init(&Device::cpu(), Seed::new(0)).expect("fine")
 }
 
 /// Takes two operands.
@@ -391,6 +398,10 @@ fn tensors(device: &Device) -> Outcome {
     assert_eq!(floats.to_u32_vec().map(drop).expect_err("floats").kind(), ErrorKind::Argument);
     assert_eq!(floats.item().map(drop).expect_err("two").kind(), ErrorKind::Shape);
     assert_eq!(Tensor::indices(device, [1], &[1])?.to_vec().map(drop).expect_err("labels").kind(), ErrorKind::Argument);
+    // Images of 2×2 and 3×3 pixels are no examples of one shape.
+    let error = Dataset::new(vec![0.0; 4 + 9], [1, 2, 2], vec![0, 1]).map(drop).expect_err("mixed sizes");
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    assert!(error.to_string().contains("13 numbers given for 2 labelled examples of shape [1, 2, 2]"), "{error}");
     // Batches of nothing.
     let dataset = Dataset::new(vec![0.0; 4], [2], vec![0, 1])?;
     let mut batches = dataset.batches(0).on(device);

@@ -2,7 +2,8 @@
 //!
 //! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
 //! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
-//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations measured.
+//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations measured,
+//! `--agreement` how far every layer, loss, optimizer and model is from PyTorch's.
 //!
 //! Devices made by `for_testing`, which the tests of operations, layers and optimizers run on, check every access of every
 //! kernel; those of whole trainings and of devices run as users' do, unchecked where the shaders crate trusts a kernel. With
@@ -11,6 +12,7 @@
 mod adapter;
 mod bad_input;
 mod checkpoint;
+mod data;
 mod devices;
 mod frozen;
 mod golden;
@@ -26,6 +28,7 @@ mod ops;
 mod optimizers;
 mod plan;
 mod planted;
+mod pytorch;
 mod special;
 mod steps;
 mod table;
@@ -47,7 +50,7 @@ fn main() {
         // SAFETY: no other thread runs yet. Tests must neither find what earlier ones compiled nor leave anything.
         unsafe { std::env::set_var("MEGANEURA_CACHE", "off") };
     }
-    let (arguments, table) = table::arguments();
+    let (arguments, print) = table::arguments();
     let mut trials = Vec::new();
     numbers::collect(&mut trials);
     golden::collect(&mut trials);
@@ -69,11 +72,13 @@ fn main() {
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
+    data::collect(&mut trials);
     models::collect(&mut trials);
+    pytorch::collect(&mut trials);
     large::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
-    if table {
-        table::print(&conclusion);
+    if let Some(print) = print {
+        print(&conclusion);
     }
     conclusion.exit();
 }

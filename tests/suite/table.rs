@@ -12,8 +12,11 @@ use meganeura::{Device, KernelChoice, Precision};
 
 use crate::adapter::adapter;
 
-/// The argument that asks for the table.
-const ASKED: &str = "--table";
+/// The arguments that ask for a table, each with the tests that fill it and what prints it.
+const TABLES: [(&str, &str, Print); 2] =
+    [("--table", "ops::", print), ("--agreement", "pytorch::", crate::pytorch::print)];
+
+type Print = fn(&Conclusion);
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +82,20 @@ pub(crate) fn note(case: &Case, device: &Device, kernels: &[KernelChoice], part:
     }
 }
 
-/// The arguments for the tests, and whether the table is asked for.
-pub(crate) fn arguments() -> (Arguments, bool) {
-    let asked = |argument: &String| argument == ASKED;
-    let is_asked = std::env::args().any(|argument| asked(&argument));
-    let mut arguments = Arguments::from_iter(std::env::args().filter(|argument| !asked(argument)));
-    if is_asked {
+/// The arguments for the tests, and what prints the table that is asked for.
+pub(crate) fn arguments() -> (Arguments, Option<Print>) {
+    let asked = |argument: &String| TABLES.iter().find(|(name, ..)| argument == name);
+    let table = std::env::args().find_map(|argument| asked(&argument));
+    let mut arguments = Arguments::from_iter(std::env::args().filter(|argument| asked(argument).is_none()));
+    if let Some((_, tests, _)) = table {
         arguments.quiet = true;
-        arguments.filter.get_or_insert_with(|| "ops::".to_owned());
+        arguments.filter.get_or_insert_with(|| (*tests).to_owned());
     }
-    (arguments, is_asked)
+    (arguments, table.map(|&(.., print)| print))
 }
 
 /// Prints what was noted.
-pub(crate) fn print(conclusion: &Conclusion) {
+fn print(conclusion: &Conclusion) {
     match adapter() {
         Ok(device) => println!("native: this CPU; wgsl: {device}"),
         Err(why) => println!("native: this CPU; wgsl: not here, {why}"),

@@ -29,6 +29,8 @@ enum Chore {
     Test(test::Options),
     /// Test every operation, and print the largest error of each kernel
     Table,
+    /// Compare every layer, loss, optimizer and model with PyTorch's numbers, and print the largest errors
+    Agreement(test::Agreement),
     /// Check what the compiler does not: layers, names, lengths, left-overs
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Test(options) => test::run(&options),
         Chore::Table => test::table(),
+        Chore::Agreement(options) => test::agreement(&options),
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
         Chore::DeriveTime => derive_time::run(),

@@ -1,6 +1,8 @@
-//! `cargo xtask test`: every test, on the GPU too. `cargo xtask table`: the errors that those of the operations measure.
+//! `cargo xtask test`: every test, on the GPU too. `cargo xtask table` and `agreement`: the errors that some of them measure.
 
 use std::env;
+use std::path::PathBuf;
+use std::process::Command;
 
 use clap::Args;
 
@@ -37,10 +39,34 @@ pub fn run(options: &Options) -> Done {
 
 /// Runs the tests of the operations, and prints what they measured.
 pub fn table() -> Done {
+    process::run(&mut tables("--table"))
+}
+
+#[derive(Args, Debug)]
+pub struct Agreement {
+    /// Write the models there as well, under PyTorch's names, for `tests/pytorch/make_golden.py --check-ours DIR`
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+}
+
+/// Runs the tests against PyTorch's numbers, and prints how far off ours are.
+pub fn agreement(options: &Agreement) -> Done {
+    let mut cargo = tables("--agreement");
+    if let Some(directory) = &options.save {
+        // Tests run in the folder of their package.
+        let directory = std::path::absolute(directory).map_err(|error| error.to_string())?;
+        cargo.env("MEGANEURA_SAVE", directory);
+    }
+    process::run(&mut cargo)
+}
+
+/// The tests of the whole, with an argument that prints a table.
+fn tables(asked: &str) -> Command {
     vulkan::ensure(true);
     let mut cargo = cargo();
-    cargo.args(["test", "--package", "meganeura-tests", "--test", "suite", "--", "--table"]);
-    process::run(cargo.env("NODEVICE_SELECT", "1"))
+    cargo.args(["test", "--package", "meganeura-tests", "--test", "suite", "--", asked]);
+    cargo.env("NODEVICE_SELECT", "1");
+    cargo
 }
 
 /// The whole workspace, unless packages are named.

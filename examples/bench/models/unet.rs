@@ -4,8 +4,10 @@ use meganeura::prelude::*;
 
 #[derive(Module, Debug)]
 #[module(config(
-    /// Channels of the first level; a multiple of 32.
+    /// Channels of the first level; a multiple of the groups.
     channels: usize,
+    /// Of each normalisation, 32 in the reference.
+    groups: usize,
 ))]
 pub struct UNet {
     #[module(init = (SinusoidalEmbedding::new(channels), Linear::new(channels, 4 * channels), Silu,
@@ -14,16 +16,17 @@ pub struct UNet {
     #[module(init = Conv2d::new(3, channels, 3).padding(1))]
     stem: Conv2d,
     #[module(init = [(1, 1, true), (1, 2, true), (2, 2, false)].map(|(inputs, outputs, halves)|
-        DownConfig { inputs: inputs * channels, outputs: outputs * channels, time: 4 * channels, halves }))]
+        DownConfig { inputs: inputs * channels, outputs: outputs * channels, time: 4 * channels, groups, halves }))]
     down: [Down; 3],
-    #[module(init = BlockConfig { inputs: 2 * channels, outputs: 2 * channels, time: 4 * channels })]
+    #[module(init = BlockConfig { inputs: 2 * channels, outputs: 2 * channels, time: 4 * channels, groups })]
     middle: Block,
     #[module(init = [([2, 2, 2], 2, true), ([2, 2, 1], 2, true), ([1, 1, 1], 1, false)].map(|(skips, outputs, doubles)|
         UpConfig {
-            inputs: 2 * channels, skips: skips.map(|skip| skip * channels), outputs: outputs * channels, time: 4 * channels, doubles,
+            inputs: 2 * channels, skips: skips.map(|skip| skip * channels), outputs: outputs * channels, time: 4 * channels,
+            groups, doubles,
         }))]
     up: [Up; 3],
-    #[module(init = GroupNorm::new(32, channels))]
+    #[module(init = GroupNorm::new(groups, channels))]
     norm: GroupNorm,
     #[module(init = Conv2d::new(channels, 3, 3).padding(1))]
     head: Conv2d,
@@ -61,9 +64,9 @@ impl UNet {
 
 /// A level on the way down.
 #[derive(Module, Debug)]
-#[module(config(inputs: usize, outputs: usize, time: usize, halves: bool))]
+#[module(config(inputs: usize, outputs: usize, time: usize, groups: usize, halves: bool))]
 struct Down {
-    #[module(init = [inputs, outputs].map(|inputs| BlockConfig { inputs, outputs, time }))]
+    #[module(init = [inputs, outputs].map(|inputs| BlockConfig { inputs, outputs, time, groups }))]
     blocks: [Block; 2],
     #[module(init = halves.then(|| Conv2d::new(outputs, outputs, 3).stride(2).padding(1)))]
     half: Option<Conv2d>,
@@ -71,25 +74,25 @@ struct Down {
 
 /// A level on the way up, whose blocks take what the way down left as well.
 #[derive(Module, Debug)]
-#[module(config(inputs: usize, skips: [usize; 3], outputs: usize, time: usize, doubles: bool))]
+#[module(config(inputs: usize, skips: [usize; 3], outputs: usize, time: usize, groups: usize, doubles: bool))]
 struct Up {
     #[module(init = [inputs + skips[0], outputs + skips[1], outputs + skips[2]]
-        .map(|inputs| BlockConfig { inputs, outputs, time }))]
+        .map(|inputs| BlockConfig { inputs, outputs, time, groups }))]
     blocks: [Block; 3],
     #[module(init = doubles.then(|| Conv2d::new(outputs, outputs, 3).padding(1)))]
     double: Option<Conv2d>,
 }
 
 #[derive(Module, Debug)]
-#[module(config(inputs: usize, outputs: usize, time: usize))]
+#[module(config(inputs: usize, outputs: usize, time: usize, groups: usize))]
 struct Block {
-    #[module(init = GroupNorm::new(32, inputs))]
+    #[module(init = GroupNorm::new(groups, inputs))]
     norm1: GroupNorm,
     #[module(init = Conv2d::new(inputs, outputs, 3).padding(1))]
     conv1: Conv2d,
     #[module(init = Linear::new(time, outputs))]
     time: Linear,
-    #[module(init = GroupNorm::new(32, outputs))]
+    #[module(init = GroupNorm::new(groups, outputs))]
     norm2: GroupNorm,
     #[module(init = Conv2d::new(outputs, outputs, 3).padding(1))]
     conv2: Conv2d,

@@ -1,5 +1,9 @@
 //! Guides: pages to read from the beginning. Their examples are compiled and run.
 
+pub mod data {
+    #![doc = include_str!("data.md")]
+}
+
 pub mod from_pytorch {
     #![doc = include_str!("from_pytorch.md")]
 }

@@ -11,24 +11,40 @@ use crate::error::bail;
 use crate::host::HostBuffer;
 use crate::{Device, Error, ErrorKind, Result, Shape, Tensor};
 
-/// A file with these tensors, and of tied ones the other names: each alias with the name under which the tensor is.
-pub(super) async fn write(tensors: BTreeMap<String, Tensor>, aliases: BTreeMap<String, String>) -> Result<Vec<u8>> {
+/// A file with these tensors, each put together of parts of one type, and of tied ones the other names: each alias with the name
+/// under which the tensor is.
+pub(super) async fn write(
+    tensors: BTreeMap<String, Vec<Tensor>>,
+    aliases: BTreeMap<String, String>,
+) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(tensors.len());
-    for (name, tensor) in &tensors {
-        let (dtype, data) = match Device::download_async(tensor).await? {
-            HostBuffer::F32(data) => (Dtype::F32, data.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>()),
-            HostBuffer::F64(data) => (Dtype::F64, data.into_iter().flat_map(f64::to_le_bytes).collect()),
-            HostBuffer::U32(data) => (Dtype::U32, data.into_iter().flat_map(u32::to_le_bytes).collect()),
-        };
-        bytes.push((name, dtype, tensor.shape(), data));
+    for (name, parts) in &tensors {
+        let (mut dtype, mut data) = (Dtype::F32, Vec::new());
+        for part in parts {
+            dtype = match Device::download_async(part).await? {
+                HostBuffer::F32(part) => append(&mut data, part, Dtype::F32, f32::to_le_bytes),
+                HostBuffer::F64(part) => append(&mut data, part, Dtype::F64, f64::to_le_bytes),
+                HostBuffer::U32(part) => append(&mut data, part, Dtype::U32, u32::to_le_bytes),
+            };
+        }
+        let mut shape = parts.first().map(|part| part.shape().dims().to_vec()).unwrap_or_default();
+        if let Some(first) = shape.first_mut() {
+            *first *= parts.len();
+        }
+        bytes.push((name, dtype, shape, data));
     }
     let views: Vec<_> = bytes
         .iter()
-        .map(|(name, dtype, shape, data)| Ok((name, TensorView::new(*dtype, shape.dims().to_vec(), data)?)))
+        .map(|(name, dtype, shape, data)| Ok((name, TensorView::new(*dtype, shape.clone(), data)?)))
         .collect::<Result<_, SafeTensorError>>()
         .map_err(malformed)?;
     let file = safetensors::serialize(views, None).map_err(malformed)?;
     Ok(if aliases.is_empty() { file } else { with_metadata(&file, &aliases) })
+}
+
+fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, dtype: Dtype, le: impl Fn(T) -> [u8; N]) -> Dtype {
+    bytes.extend(numbers.into_iter().flat_map(le));
+    dtype
 }
 
 /// The same file with these words in its header, in their order: the crate would shuffle them, and a model saved twice would
@@ -71,7 +87,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>> {
     SafeTensors::deserialize(bytes).map_err(malformed)
 }
 
-fn malformed(error: SafeTensorError) -> Error {
+pub(super) fn malformed(error: SafeTensorError) -> Error {
     Error::new(ErrorKind::Checkpoint, format!("not a complete safetensors file: {error}")).caused_by(error)
 }
 

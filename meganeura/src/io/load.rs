@@ -3,18 +3,25 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 
+use super::names::{Names, Part};
+use super::report::Lone;
 use super::{LoadReport, format};
 use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt, Role, tie};
 use crate::{Error, ErrorKind, Result, Tensor};
 
+/// What PyTorch's batch normalisation counts in its files. Nothing is computed with it, unless its momentum is `None`.
+const COUNTER: &str = "num_batches_tracked";
+
 /// Replaces what `bytes` has values for, and ties what was tied when they were saved.
-pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8]) -> Result<LoadReport> {
+pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8], names: &Names) -> Result<LoadReport> {
+    names.check()?;
     let file = format::parse(bytes)?;
-    let aliases = format::aliases(bytes, &file)?;
+    let aliases = renamed_aliases(format::aliases(bytes, &file)?, names);
     let groups = groups(&aliases);
-    let mut found = Found::new(&file, aliases);
+    let mut found = Found::new(&file, aliases, names)?;
     for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
         found.read(leaf);
     }
@@ -30,6 +37,15 @@ pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8]) -> Result<L
     Ok(report)
 }
 
+/// The other paths of tied tensors, as paths of the model. Parts go with parts.
+fn renamed_aliases(aliases: BTreeMap<String, String>, names: &Names) -> BTreeMap<String, String> {
+    let pairs = aliases.into_iter().flat_map(|(alias, name)| {
+        let (aliases, names) = (names.paths(&alias), names.paths(&name));
+        aliases.into_iter().zip(names).filter(|((_, a), (_, b))| a == b).map(|((alias, _), (name, _))| (alias, name))
+    });
+    pairs.filter(|(alias, name)| alias != name).collect()
+}
+
 /// The paths of each tensor that has several, the one that it is stored under first.
 fn groups(aliases: &BTreeMap<String, String>) -> Vec<Vec<String>> {
     let mut groups: BTreeMap<&String, Vec<String>> = BTreeMap::new();
@@ -39,44 +55,81 @@ fn groups(aliases: &BTreeMap<String, String>) -> Vec<Vec<String>> {
     groups.into_values().collect()
 }
 
+/// A tensor of the file, or a part of one.
+struct Entry<'a> {
+    /// What the file calls it.
+    name: String,
+    view: TensorView<'a>,
+}
+
 /// What a file has for a model.
 struct Found<'a> {
-    file: &'a SafeTensors<'a>,
+    /// By the paths that the names become.
+    entries: BTreeMap<String, Entry<'a>>,
     aliases: BTreeMap<String, String>,
+    ignored: Vec<String>,
     /// By the leaf's first path.
     tensors: HashMap<String, Tensor>,
-    /// Names of the file that were looked at.
+    /// Paths of entries that were looked at.
     used: HashSet<String>,
     loaded: Vec<String>,
-    missing: Vec<String>,
-    mismatched: Vec<String>,
+    missing: Vec<Lone>,
+    mismatched: Vec<Mismatch>,
     failed: Option<Error>,
 }
 
+/// A leaf that what has its name does not fit.
+struct Mismatch {
+    leaf: Lone,
+    message: String,
+}
+
 impl<'a> Found<'a> {
-    fn new(file: &'a SafeTensors<'a>, aliases: BTreeMap<String, String>) -> Self {
+    /// # Errors
+    ///
+    /// If the rules make two names of the file one, or split what cannot be split.
+    fn new(file: &SafeTensors<'a>, aliases: BTreeMap<String, String>, names: &Names) -> Result<Self> {
+        let mut entries: BTreeMap<String, Entry<'a>> = BTreeMap::new();
+        let mut ignored = Vec::new();
+        let mut all = file.names();
+        all.sort_unstable();
+        for name in all {
+            let view = file.tensor(name).map_err(format::malformed)?;
+            let paths = names.paths(name);
+            if paths.is_empty() {
+                ignored.push(name.to_owned());
+            }
+            for (path, part) in paths {
+                let view = part_of(&view, part).map_err(|error| error.context(format_args!("`{name}`")))?;
+                if let Some(other) = entries.insert(path.clone(), Entry { name: name.to_owned(), view }) {
+                    bail!(Checkpoint, "the rules make both `{}` and `{name}` of the file `{path}`", other.name);
+                }
+            }
+        }
         let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
         let (tensors, used) = (HashMap::new(), HashSet::new());
-        Self { file, aliases, tensors, used, loaded, missing, mismatched, failed: None }
+        Ok(Self { entries, aliases, ignored, tensors, used, loaded, missing, mismatched, failed: None })
     }
 
     /// Reads what will be the value of `leaf`.
     fn read(&mut self, leaf: &Leaf<'_>) {
+        let lone = || Lone { path: leaf.path.clone(), name: None, shape: leaf.ty().shape.dims().to_vec() };
         let stored = |path: &str| {
-            let name = self.aliases.get(path).map_or(path, String::as_str);
-            self.file.tensor(name).ok().map(|view| (name.to_owned(), view))
+            let path = self.aliases.get(path).map_or(path, String::as_str);
+            self.entries.get_key_value(path)
         };
         let all: Vec<_> = leaf.paths().filter_map(stored).collect();
-        let Some((name, view)) = all.first() else {
-            self.missing.push(leaf.path.clone());
+        let Some((name, Entry { view, .. })) = all.first() else {
+            self.missing.push(lone());
             return;
         };
-        self.used.extend(all.iter().map(|(name, _)| name.clone()));
-        let is_another = |other: &&(String, safetensors::tensor::TensorView<'_>)| {
-            (other.1.dtype(), other.1.shape(), other.1.data()) != (view.dtype(), view.shape(), view.data())
+        self.used.extend(all.iter().map(|(path, _)| (*path).clone()));
+        let is_another = |(_, Entry { view: other, .. }): &&(&String, &Entry<'a>)| {
+            (other.dtype(), other.shape(), other.data()) != (view.dtype(), view.shape(), view.data())
         };
         if let Some((other, _)) = all.iter().find(is_another) {
-            self.mismatched.push(format!("`{name}` and `{other}` are tied in the model, but differ in the file"));
+            let message = format!("`{name}` and `{other}` are tied in the model, but differ in the file");
+            self.mismatched.push(Mismatch { leaf: lone(), message });
             return;
         }
         match format::read(view, &leaf.value()) {
@@ -85,26 +138,67 @@ impl<'a> Found<'a> {
                 self.loaded.push(leaf.path.clone());
             }
             Err(error) if error.kind() == ErrorKind::Checkpoint => {
-                self.mismatched.push(error.context(format_args!("`{}`", leaf.path)).to_string());
+                let message = error.context(format_args!("`{}`", leaf.path)).to_string();
+                self.mismatched.push(Mismatch { leaf: lone(), message });
             }
             Err(error) => self.failed = Some(error.context(&leaf.path)),
         }
     }
 
-    fn finish(self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
+    fn finish(mut self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        if !self.mismatched.is_empty() {
-            bail!(Checkpoint, "the file is of another model; nothing was loaded:\n  {}", self.mismatched.join("\n  "));
+        let mut unexpected = Vec::new();
+        for (path, Entry { name, view }) in self.entries {
+            if self.used.contains(&path) {
+                continue;
+            }
+            match path.rsplit('.').next() {
+                Some(COUNTER) => self.ignored.push(name),
+                _ => unexpected.push(Lone { path, name: Some(name), shape: view.shape().to_vec() }),
+            }
         }
-        let names = self.file.names().into_iter().filter(|name| !self.used.contains(*name)).map(str::to_owned);
-        let mut unexpected: Vec<_> = names.collect();
-        unexpected.sort_unstable();
-        let report = LoadReport { loaded: self.loaded, missing: self.missing, unexpected };
+        let mismatched: Vec<_> = self.mismatched.iter().map(|mismatch| mismatch.describe(&unexpected)).collect();
+        let report = LoadReport::new(self.loaded, self.missing, unexpected, self.ignored);
+        if !mismatched.is_empty() {
+            let mut message =
+                format!("the file is of another model; nothing was loaded:\n  {}", mismatched.join("\n  "));
+            if report.strict().is_err() {
+                message = format!("{message}\n{}", report.difference());
+            }
+            bail!(Checkpoint, "{message}");
+        }
         if report.loaded.is_empty() && !report.missing.is_empty() {
-            return Err(report.difference().context("the file has no name in common with the model"));
+            let message = format!("the file has no name in common with the model\n{}", report.difference());
+            return Err(Error::new(ErrorKind::Checkpoint, message));
         }
         Ok((self.tensors, report))
     }
+}
+
+impl Mismatch {
+    /// With what in the file would fit and nothing else asks for.
+    fn describe(&self, unexpected: &[Lone]) -> String {
+        let fitting: Vec<_> = unexpected.iter().filter(|lone| lone.shape == self.leaf.shape).cloned().collect();
+        match self.leaf.nearest(&fitting) {
+            Some(Lone { name: Some(name), .. }) => format!("{}; did you mean `{name}`?", self.message),
+            _ => self.message.clone(),
+        }
+    }
+}
+
+/// A part of a tensor along its first axis.
+fn part_of<'a>(view: &TensorView<'a>, part: Part) -> Result<TensorView<'a>> {
+    if part == Part::WHOLE {
+        return Ok(view.clone());
+    }
+    let mut shape = view.shape().to_vec();
+    match shape.first_mut() {
+        Some(first) if first.is_multiple_of(part.of) => *first /= part.of,
+        _ => bail!(Checkpoint, "{:?} in the file does not fall into {} equal parts", view.shape(), part.of),
+    }
+    let length = view.data().len() / part.of;
+    let data = &view.data()[part.index * length..][..length];
+    TensorView::new(view.dtype(), shape, data).map_err(format::malformed)
 }

@@ -3,22 +3,24 @@
 //! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then the
 //! numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several places, is stored once; the
 //! header's `__metadata__` has for each of its other paths the name under which it is, as the library of that format writes it.
-//! Nothing here knows a layer: a checkpoint is a visit.
+//! Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are read, and written, by the rules of
+//! [`Names`].
 
 mod format;
 mod load;
+mod names;
 mod report;
+mod save;
 
-use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use names::Names;
 pub use report::LoadReport;
 
-use crate::error::bail;
-use crate::module::{Module, ModuleExt, Role};
+use crate::module::Module;
 use crate::{Error, ErrorKind, Result};
 
 /// Saving a model and loading it. Implemented for every [`Module`].
@@ -68,22 +70,27 @@ pub trait Checkpoint: Module {
     ///
     /// As [`save`](Self::save).
     fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
-        let (mut tensors, mut aliases) = (BTreeMap::new(), BTreeMap::new());
-        let (mut known, mut twice) = (HashSet::new(), None);
-        for leaf in self.leaves().into_iter().filter(|leaf| leaf.role != Role::Constant) {
-            twice = twice.or_else(|| leaf.paths().find(|path| !known.insert((*path).to_owned())).map(str::to_owned));
-            tensors.insert(leaf.path.clone(), leaf.value());
-            aliases.extend(leaf.aliases.into_iter().map(|alias| (alias, leaf.path.clone())));
-        }
-        async {
-            if let Some(path) = twice {
-                bail!(
-                    Checkpoint,
-                    "two parameters have the path `{path}`, so one of them would be lost; rename a field"
-                );
-            }
-            format::write(tensors, aliases).await
-        }
+        save::to_safetensors(self, &Names::new())
+    }
+
+    /// As [`save`](Self::save), under the names that these rules read as the model's paths: for whoever the file is for.
+    ///
+    /// # Errors
+    ///
+    /// As [`save`](Self::save); [`Argument`](ErrorKind::Argument) if a path has no name that the rules lead back to it, if two
+    /// have the same, or if there are not all the equal parts of what is one in the file.
+    fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
+        let path = path.as_ref();
+        replace_file(path, &self.to_safetensors_with(names)?).map_err(|error| io_error("written", path, error))
+    }
+
+    /// The bytes that [`save_with`](Self::save_with) writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`save_with`](Self::save_with).
+    fn to_safetensors_with(&self, names: &Names) -> Result<Vec<u8>> {
+        pollster::block_on(save::to_safetensors(self, names))
     }
 
     /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read, brain
@@ -91,18 +98,17 @@ pub trait Checkpoint: Module {
     ///
     /// What was tied when the file was saved is tied again: parameters that shared a tensor then share one afterwards.
     ///
-    /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an error.
+    /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an error. The
+    /// counters `num_batches_tracked` of PyTorch's batch normalisation are passed over.
     ///
     /// # Errors
     ///
     /// Nothing has changed when any of these is returned: [`Io`](ErrorKind::Io) if the file cannot be read;
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model, or
-    /// if shapes or element types differ, all of which are listed, or if it has several values for what is tied in the
-    /// model; and what the device meets.
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model,
+    /// if shapes or element types differ, or if it has several values for what is tied in the model: all of which are listed, each
+    /// with the nearest name of the other side; and what the device meets.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
-        let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
-        self.load_safetensors(&bytes).map_err(|error| error.context(path.display()))
+        self.load_with(path, &Names::new())
     }
 
     /// As [`load`](Self::load), from the bytes of a file.
@@ -111,7 +117,45 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load`](Self::load).
     fn load_safetensors(&mut self, bytes: &[u8]) -> Result<LoadReport> {
-        load::load(self, bytes)
+        self.load_safetensors_with(bytes, &Names::new())
+    }
+
+    /// As [`load`](Self::load), from a file with other names: of PyTorch's model, say.
+    ///
+    /// ```
+    /// use meganeura::io::Names;
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("theirs.safetensors");
+    /// let theirs = Linear::new(3, 2).init(&device, Seed::new(1))?;
+    /// let names = Names::new().rename("model.fc.*", "*");
+    /// theirs.save_with(&path, &names)?; // `model.fc.weight` and `model.fc.bias`
+    ///
+    /// let mut net = Linear::new(3, 2).init(&device, Seed::new(2))?;
+    /// net.load_with(&path, &names)?.strict()?;
+    /// assert_eq!(net.weight.value().to_vec()?, theirs.weight.value().to_vec()?);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); also if a rule makes no sense, if the rules give two names in the file one path, or if a tensor does
+    /// not fall into the parts that they want of it.
+    fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
+        self.load_safetensors_with(&bytes, names).map_err(|error| error.context(path.display()))
+    }
+
+    /// As [`load_with`](Self::load_with), from the bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_with`](Self::load_with).
+    fn load_safetensors_with(&mut self, bytes: &[u8], names: &Names) -> Result<LoadReport> {
+        load::load(self, bytes, names)
     }
 }
 

@@ -126,7 +126,76 @@ fn names_of_one_side_are_reported() {
     assert_eq!(report.unexpected, ["extra"]);
     assert_eq!(values(&net)[2], [0.0; 4]);
     let error = report.strict().unwrap_err();
-    assert_eq!(error.to_string(), "missing from the file: blocks.0.0, blocks.0.1; only in the file: extra");
+    assert_eq!(
+        error.to_string(),
+        "missing from the file:\n  `blocks.0.0` [3]\n  `blocks.0.1` []\nonly in the file:\n  `extra` [1]"
+    );
+}
+
+#[test]
+fn names_are_those_of_the_rules_both_ways() {
+    let names = Names::new().rename("model.*", "weight").rename("net.*.**", "blocks.*.**");
+    let error = net(1.0).to_safetensors_with(&names).unwrap_err();
+    assert!(error.to_string().contains("from `model.*` to `weight`"), "{error}");
+    let names = Names::new().rename("model.w", "weight").rename("net.*.**", "blocks.*.**").ignore("optimizer.**");
+    let saved = net(1.0).to_safetensors_with(&names).unwrap();
+    let theirs = SafeTensors::deserialize(&saved).unwrap();
+    let mut found = theirs.names();
+    found.sort_unstable();
+    assert_eq!(found, ["model.w", "net.0.0", "net.0.1"]);
+    let tensors = |name: &'static str| (name, theirs.tensor(name).unwrap());
+    let more = ["optimizer.step", "norm.num_batches_tracked"]
+        .map(|name| (name, TensorView::new(Dtype::I64, vec![], &[0; 8]).unwrap()));
+    let all = [tensors("model.w"), tensors("net.0.0"), tensors("net.0.1")].into_iter().chain(more);
+    let bytes = safetensors::serialize(all, None).unwrap();
+    let mut other = net(5.0);
+    let report = other.load_safetensors_with(&bytes, &names).unwrap();
+    report.strict().unwrap();
+    assert_eq!(report.loaded, ["weight", "blocks.0.0", "blocks.0.1"]);
+    assert_eq!(report.ignored, ["optimizer.step", "norm.num_batches_tracked"]);
+    assert_eq!(values(&other), values(&net(1.0)));
+}
+
+#[test]
+fn one_tensor_is_split_and_put_together_again() {
+    let names = Names::new().split("qkv.*", ["0.*", "1.*", "2.*"]);
+    let tensor = |first: f32| Tensor::from_slice(&Device::cpu(), [1, 2], &[first, first + 1.0]).unwrap();
+    let model = |first: f32| [0.0, 2.0, 4.0].map(|step| [Param::new(tensor(first + step))]);
+    let bytes = model(1.0).to_safetensors_with(&names).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let qkv = file.tensor("qkv.0").unwrap();
+    assert_eq!((file.len(), qkv.shape()), (1, &[3, 2][..]));
+    assert_eq!(qkv.data(), [1f32, 2.0, 3.0, 4.0, 5.0, 6.0].map(f32::to_le_bytes).concat());
+    let mut other = model(9.0);
+    let report = other.load_safetensors_with(&bytes, &names).unwrap();
+    report.strict().unwrap();
+    assert_eq!(other.each_ref().map(|[part]| part.value().to_vec().unwrap()), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]);
+
+    let uneven = self::file(&[("qkv.0", Dtype::F32, &[4, 2], &[0; 32])]);
+    let error = other.load_safetensors_with(&uneven, &names).unwrap_err();
+    assert_eq!(error.to_string(), "`qkv.0`: [4, 2] in the file does not fall into 3 equal parts");
+    let error = model(1.0)[..2].to_vec().to_safetensors_with(&names).unwrap_err();
+    assert!(error.to_string().contains("made of 3 parts, of which the model has 2"), "{error}");
+    let longer = Param::new(Tensor::zeros(&Device::cpu(), [2, 2]).unwrap());
+    let [a, b, _] = model(1.0);
+    let error = [a, b, [longer]].to_safetensors_with(&names).unwrap_err();
+    assert!(error.to_string().contains("`0.0` and `2.0` cannot be joined as `qkv.0`"), "{error}");
+}
+
+#[test]
+fn rules_that_make_two_names_one_are_refused() {
+    let bytes = file(&[("a", Dtype::F32, &[2], &[0; 8]), ("b", Dtype::F32, &[2], &[0; 8])]);
+    let mut param = Param::new(Tensor::zeros(&Device::cpu(), [2]).unwrap());
+    let names = Names::new().rename("*", "");
+    let error = param.load_safetensors_with(&bytes, &names).unwrap_err();
+    assert!(error.to_string().contains("from `*` to ``"), "{error}");
+    let names = Names::new().rename("a", "").rename("b", "");
+    let error = param.load_safetensors_with(&bytes, &names).unwrap_err();
+    assert_eq!(error.to_string(), "the rules make both `a` and `b` of the file ``");
+    let pair = [param.clone(), param];
+    let error = pair.to_safetensors_with(&Names::new().rename("x", "0").rename("x", "1")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    assert!(error.to_string().contains("`1` would be saved as `x`"), "{error}");
 }
 
 #[test]
@@ -138,6 +207,20 @@ fn a_file_of_another_model_is_refused() {
     ]));
     assert!(message.contains("`weight`: [4] in the file, [2, 2] in the model"), "{message}");
     assert!(message.contains("`blocks.0.0`: I32 in the file"), "{message}");
+    // All of it is listed, with what may have been meant.
+    let message = refused(&file(&[
+        ("weight", Dtype::F32, &[4], &[0; 16]),
+        ("wieght", Dtype::F32, &[2, 2], &[0; 16]),
+        ("blocks.0.0", Dtype::F32, &[3], &[0; 12]),
+        ("blocks.1.0", Dtype::F32, &[], &[0; 4]),
+    ]));
+    assert_eq!(
+        message,
+        "the file is of another model; nothing was loaded:\n  \
+         `weight`: [4] in the file, [2, 2] in the model; did you mean `wieght`?\n\
+         missing from the file:\n  `blocks.0.1` []; did you mean `blocks.1.0` []?\n\
+         only in the file:\n  `blocks.1.0` []; did you mean `blocks.0.1` []?\n  `wieght` [2, 2]"
+    );
     let message = refused(&file(&[("head.weight", Dtype::F32, &[1], &[0; 4])]));
     assert!(message.contains("no name in common"), "{message}");
     assert!(message.contains("blocks.0.0") && message.contains("head.weight"), "{message}");
@@ -246,6 +329,26 @@ fn tied_tensors_are_stored_once_and_tied_again() {
     let mut again = tied(7.0);
     assert_eq!(again.load_safetensors(&bytes).unwrap().loaded, ["0", "1"]);
     assert_eq!(again.to_safetensors().unwrap(), bytes);
+}
+
+#[test]
+fn ties_are_kept_under_other_names() {
+    let names = Names::new().rename("head.w", "0").rename("body.w", "1").rename("tail.w", "2");
+    let bytes = tied(1.0).to_safetensors_with(&names).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut found = file.names();
+    found.sort_unstable();
+    assert_eq!(found, ["body.w", "head.w"]);
+    let mut apart = tied(5.0).map(|param| Param::new(param.value()));
+    apart.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
+    assert!(apart[0].is_tied_to(&apart[2]) && !apart[0].is_tied_to(&apart[1]));
+    // What is a part of something in the file is stored wherever it stands.
+    let names = Names::new().split("all", ["0", "1", "2"]);
+    let bytes = tied(1.0).to_safetensors_with(&names).unwrap();
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("all").unwrap().shape(), [6]);
+    let mut model = tied(7.0);
+    model.load_safetensors_with(&bytes, &names).unwrap().strict().unwrap();
+    assert_eq!(model.each_ref().map(|param| param.value().to_vec().unwrap()[0]), [1.0, 2.0, 1.0]);
 }
 
 #[test]

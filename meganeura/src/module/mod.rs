@@ -25,6 +25,7 @@ mod ext;
 mod init;
 mod layer;
 mod leaves;
+pub(crate) mod pattern;
 mod seed;
 mod select;
 mod skip;

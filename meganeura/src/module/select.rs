@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Leaf;
+use super::pattern::distance;
 use crate::error::bail;
 use crate::{Param, Result};
 
@@ -69,97 +70,11 @@ impl fmt::Debug for Selection<'_> {
     }
 }
 
-/// How many characters must change until the pattern matches: 0 if it does.
-fn distance(pattern: &str, path: &str) -> usize {
-    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), path.split('.').collect());
-    let length = |segment: &&str| segment.chars().count().max(1);
-    edits(
-        &pattern,
-        &path,
-        |segment| *segment == "**",
-        length,
-        |wanted, found| {
-            let (wanted, found): (Vec<char>, Vec<char>) = (wanted.chars().collect(), found.chars().collect());
-            edits(&wanted, &found, |c| *c == '*', |_| 1, |a, b| usize::from(a != b))
-        },
-    )
-}
-
-/// Levenshtein's distance, where some parts of the pattern stand for anything.
-fn edits<T>(
-    pattern: &[T],
-    found: &[T],
-    is_anything: impl Fn(&T) -> bool,
-    cost: impl Fn(&T) -> usize,
-    exchange: impl Fn(&T, &T) -> usize,
-) -> usize {
-    // From no pattern to the first parts of what was found.
-    let mut row: Vec<usize> = vec![0];
-    row.extend(found.iter().scan(0, |sum, part| {
-        *sum += cost(part);
-        Some(*sum)
-    }));
-    for wanted in pattern {
-        let above = row.clone();
-        let anything = is_anything(wanted);
-        row[0] += if anything { 0 } else { cost(wanted) };
-        for (j, part) in found.iter().enumerate() {
-            row[j + 1] = match anything {
-                true => above[j + 1].min(row[j]),
-                false => {
-                    let (removed, added) = (above[j + 1] + cost(wanted), row[j] + cost(part));
-                    removed.min(added).min(above[j] + exchange(wanted, part))
-                }
-            };
-        }
-    }
-    row[found.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::module::leaves::leaves;
     use crate::{Device, ErrorKind, Tensor};
-
-    #[test]
-    fn patterns_match_paths() {
-        for (pattern, path) in [
-            ("stem.weight", "stem.weight"),
-            ("*.weight", "stem.weight"),
-            ("st*.w*t", "stem.weight"),
-            ("encoder.**", "encoder.0.conv.weight"),
-            ("encoder.**", "encoder"),
-            ("**.bias", "bias"),
-            ("**.bias", "a.b.bias"),
-            ("a.**.bias", "a.bias"),
-            ("a.**.b.**.c", "a.x.b.y.z.c"),
-            ("**", ""),
-            ("**", "a.b"),
-            ("*", "weight"),
-            ("blocks.*.conv.*", "blocks.12.conv.bias"),
-        ] {
-            assert_eq!(distance(pattern, path), 0, "{pattern} {path}");
-        }
-        for (pattern, path) in [
-            ("stem", "stem.weight"),
-            ("*", "stem.weight"),
-            ("**.bias", "a.biases"),
-            ("encoder.**", "encoders.0"),
-            ("*.*", "weight"),
-            ("", "weight"),
-            ("weight", ""),
-        ] {
-            assert!(distance(pattern, path) > 0, "{pattern} {path}");
-        }
-    }
-
-    #[test]
-    fn what_is_near_is_counted_in_characters() {
-        assert_eq!(distance("head.wieght", "head.weight"), 2);
-        assert_eq!(distance("**.baias", "stem.bias"), 1);
-        assert_eq!(distance("stem", "stem.bias"), 4);
-    }
 
     #[test]
     fn nothing_selected_is_an_error_with_what_is_near() {

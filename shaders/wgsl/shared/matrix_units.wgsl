@@ -32,7 +32,11 @@ const BN: u32 = 16u * FN * SN;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 
-#include "shared/scales"
-
-/// The sums of a fragment of each subgroup.
+/// The sums of a fragment of each subgroup, and before there are any, what the scales are found with.
+#if PLAIN == none
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
+#else
+var<workgroup> sums: array<f32, 2u * FINDERS>;
+#endif
+
+#include "shared/scales"

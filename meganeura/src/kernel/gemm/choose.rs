@@ -194,18 +194,19 @@ impl Product {
     }
 
     /// Ways to tile this on matrix units where its columns are pixels of tiles that read so much of images, best first, those that fit.
-    /// `small` images read more around each pixel, and are fewer: deep steps let more be done with it. The reduction is cut into
-    /// whole steps of all taps, where there are not tiles enough for each multiprocessor.
+    /// Tiles are for two workgroups of a multiprocessor; those of narrow images for one, in deep steps, since there are fewer of them. The reduction is cut into whole steps of all taps, where there are not tiles enough for each multiprocessor.
     #[must_use]
-    pub fn halo_choices(self, caps: &Caps, halo: Halo, small: bool) -> Vec<Choice> {
+    pub fn halo_choices(self, caps: &Caps, halo: Halo, width: usize) -> Vec<Choice> {
         let [one, two] = [1, 2].map(|halves| Units::Halo { halo, halves });
-        let shallow = tiling!("halo 128", two, [4, 2], [2, 4], 16);
+        let four = tiling!("halo 128", two, [2, 2], [4, 4], 16);
+        let eight = tiling!("halo 128 by 8", one, [2, 4], [4, 2], 16);
         let deep = tiling!("halo 128 deep", one, [2, 4], [4, 2], 32);
-        let flat = tiling!("halo 64×128", two, [2, 2], [2, 4], 16);
-        let tilings = match self.m {
-            0..=64 => [flat, deep, shallow],
-            _ if small => [deep, shallow, flat],
-            _ => [shallow, deep, flat],
+        let flat = tiling!("halo 64×128", two, [1, 4], [4, 2], 16);
+        let tilings = match width {
+            _ if self.m <= 64 => [flat, deep, four, eight],
+            0..16 => [deep, four, eight, flat],
+            16 => [four, eight, deep, flat],
+            _ => [eight, four, deep, flat],
         };
         let channels = self.k / halo.taps;
         let choice = |tiling: Tiling| {

@@ -72,5 +72,5 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
         variant.scratch.push((g.o * g.patch()).div_ceil(2));
         variant
     };
-    product.halo_choices(caps, tile.halo(c), tile.images > 1).into_iter().map(variant).collect()
+    product.halo_choices(caps, tile.halo(c), c.q).into_iter().map(variant).collect()
 }

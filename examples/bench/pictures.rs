@@ -1,0 +1,83 @@
+//! Examples that are read from files while the model learns, as those of a large dataset are.
+
+use std::fs;
+use std::path::Path;
+
+use image::{DynamicImage, Rgb, RgbImage};
+use meganeura::data::{Batch, Batches, BatchesOn, HorizontalFlip, ImageFolder, Normalise, RandomCrop};
+use meganeura::prelude::*;
+use meganeura::{Error, ErrorKind};
+use tempfile::TempDir;
+
+/// Steps that the images are enough for; then they come again in another order.
+const STEPS: usize = 16;
+
+/// A folder of PNG images, one class a folder, and its batches without end.
+pub struct Pictures {
+    batches: Batches,
+    device: Device,
+    epoch: usize,
+    rest: BatchesOn,
+    /// Gone with the workload.
+    _folder: TempDir,
+}
+
+impl Pictures {
+    /// Images for batches of this shape, `[N, C, H, W]`, decoded and augmented by so many threads.
+    pub fn new(device: &Device, batch: Shape, classes: u32, workers: usize) -> meganeura::Result<Self> {
+        let &[size, channels, height, width] = batch.dims() else {
+            return Err(Error::new(ErrorKind::Shape, format!("batches of images have four axes, not {batch}")));
+        };
+        let folder = TempDir::new().map_err(|error| failed("a folder for images", error))?;
+        write(folder.path(), size * STEPS, classes, [height as u32, width as u32])?;
+        let images = ImageFolder::open(folder.path())?;
+        let images = if channels == 1 { images.gray() } else { images.rgb() };
+        let batches = Dataset::of(images)?
+            .batches(size)
+            .shuffle(42)
+            .transform(RandomCrop::new(height, width).padding(4))
+            .transform(HorizontalFlip::new(0.5))
+            .transform(Normalise::new(vec![0.5; channels], vec![0.25; channels]))
+            .workers(workers);
+        let rest = batches.clone().epoch(0).on(device);
+        Ok(Self { batches, device: device.clone(), epoch: 0, rest, _folder: folder })
+    }
+
+    /// The next batch; after the last of an epoch, the first of the next.
+    pub fn next(&mut self) -> meganeura::Result<Batch> {
+        if let Some(batch) = self.rest.next() {
+            return batch;
+        }
+        self.epoch += 1;
+        self.rest = self.batches.clone().epoch(self.epoch).on(&self.device);
+        self.rest.next().expect("an epoch has batches")
+    }
+}
+
+/// So many images, in classes that differ by colour: a disc somewhere on a gradient, which packs as photographs do, about.
+fn write(folder: &Path, count: usize, classes: u32, [height, width]: [u32; 2]) -> meganeura::Result<()> {
+    for index in 0..count {
+        let class = index as u32 % classes;
+        let draw = Seed::new(1).index(index).get();
+        let (x0, y0) = (draw as u32 % width, (draw >> 32) as u32 % height);
+        let radius = height.max(width) / 4 + 1;
+        let image = RgbImage::from_fn(width, height, |x, y| {
+            let (dx, dy) = (x.abs_diff(x0), y.abs_diff(y0));
+            // The lowest bits of photographs are noise.
+            let noise = (Seed::new(draw).index((y * width + x) as usize).get() % 8) as u32;
+            match dx * dx + dy * dy <= radius * radius {
+                true => Rgb([class * 255 / classes, 255 - class * 255 / classes, 128 + noise].map(|x| x as u8)),
+                false => Rgb([x * 240 / width + noise, y * 240 / height + noise, 64 + noise].map(|x| x as u8)),
+            }
+        });
+        let class = folder.join(format!("class {class}"));
+        let path = class.join(format!("{index:06}.png"));
+        fs::create_dir_all(&class).map_err(|error| failed("a folder for images", error))?;
+        DynamicImage::from(image).save(&path).map_err(|error| failed(&path.display().to_string(), error))?;
+    }
+    Ok(())
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format!("{what} could not be written: {error}"))
+}

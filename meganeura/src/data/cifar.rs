@@ -1,0 +1,150 @@
+//! CIFAR-10 and CIFAR-100, the binary version (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009).
+//!
+//! Records of one label (two in CIFAR-100, the coarse one first) and 3·32·32 pixels, red, green, blue, each row by row.
+
+use std::path::Path;
+
+use super::Dataset;
+use super::file::Contents;
+use crate::Result;
+use crate::error::bail;
+
+const SHAPE: [usize; 3] = [3, 32, 32];
+const PIXELS: usize = 3 * 32 * 32;
+
+/// Which of the two labels of CIFAR-100.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cifar100Label {
+    /// One of 20 groups.
+    Coarse,
+    /// One of 100 classes.
+    Fine,
+}
+
+impl Dataset {
+    /// The images of files of CIFAR-10, one after the other: `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`.
+    /// Examples are `[3, 32, 32]`, from 0 to 1.
+    ///
+    /// ```no_run
+    /// use meganeura::prelude::*;
+    ///
+    /// let train = Dataset::from_cifar10((1..=5).map(|i| format!("cifar-10-batches-bin/data_batch_{i}.bin")))?;
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or above, which is said with the place
+    /// in the file.
+    pub fn from_cifar10<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
+        read(files, &[10], 0)
+    }
+
+    /// The images of files of CIFAR-100, one after the other: `train.bin` or `test.bin`, with one of their two labels. Examples are
+    /// `[3, 32, 32]`, from 0 to 1.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_cifar10`](Self::from_cifar10); there are 20 coarse and 100 fine labels.
+    pub fn from_cifar100<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, label: Cifar100Label) -> Result<Self> {
+        read(files, &[20, 100], label as usize)
+    }
+}
+
+/// Records with a label for each of these numbers of classes, of which one is wanted.
+fn read<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, classes: &[u8], wanted: usize) -> Result<Dataset> {
+    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    for path in files {
+        let mut file = Contents::open(path.as_ref())?;
+        let record = classes.len() + PIXELS;
+        loop {
+            let start = file.offset();
+            let bytes = file.up_to(record as u64)?;
+            if bytes.is_empty() && start > 0 {
+                break;
+            }
+            // Before the length: a file with other records is told by its labels, long before it ends.
+            for (index, (label, classes)) in bytes.iter().zip(classes).enumerate() {
+                if label >= classes {
+                    let message = format!("label {label} where there are {classes} classes; no file of this format?");
+                    return Err(file.wrong(start + index as u64, message));
+                }
+            }
+            if bytes.len() < record {
+                let image = start / record as u64;
+                let message = format!("the file ends here, in image {image}; each has {record} bytes");
+                return Err(file.wrong(file.offset(), message));
+            }
+            labels.push(u32::from(bytes[wanted]));
+            pixels.extend_from_slice(&bytes[classes.len()..]);
+        }
+    }
+    if labels.is_empty() {
+        bail!(Argument, "no files of CIFAR were named");
+    }
+    Dataset::from_bytes(pixels, SHAPE, labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    /// Records with these labels; pixel `i` of the first is `i`, of the second `i + 1`.
+    fn records(labels: &[&[u8]]) -> Vec<u8> {
+        let records = labels.iter().enumerate().map(|(record, labels)| {
+            let pixels = (0..PIXELS).map(|i| (i + record) as u8);
+            labels.iter().copied().chain(pixels).collect::<Vec<_>>()
+        });
+        records.collect::<Vec<_>>().concat()
+    }
+
+    fn files<const N: usize>(
+        contents: [&[u8]; N],
+        read: impl Fn(&[std::path::PathBuf]) -> Result<Dataset>,
+    ) -> Result<Dataset> {
+        let folder = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = (0..N).map(|i| folder.path().join(format!("batch_{i}.bin"))).collect();
+        paths.iter().zip(contents).for_each(|(path, contents)| std::fs::write(path, contents).unwrap());
+        read(&paths)
+    }
+
+    #[test]
+    fn files_follow_each_other() {
+        let (two, one) = (records(&[&[3], &[9]]), records(&[&[0]]));
+        let dataset = files([&two, &one], |paths| Dataset::from_cifar10(paths)).unwrap();
+        assert_eq!((dataset.len(), dataset.shape().dims()), (3, &SHAPE[..]));
+        assert_eq!([0, 1, 2].map(|i| dataset.get(i).unwrap().1), [3, 9, 0]);
+        let image = dataset.get(1).unwrap().0;
+        assert_eq!([image[0], image[254], image[255], image[1024]], [1.0 / 255.0, 1.0, 0.0, 1.0 / 255.0]);
+
+        let hundred = records(&[&[19, 99], &[0, 7]]);
+        for (label, expected) in [(Cifar100Label::Coarse, [19, 0]), (Cifar100Label::Fine, [99, 7])] {
+            let dataset = files([&hundred], |paths| Dataset::from_cifar100(paths, label)).unwrap();
+            assert_eq!([0, 1].map(|i| dataset.get(i).unwrap().1), expected);
+            assert_eq!(dataset.get(0).unwrap().0[..2], [0.0, 1.0 / 255.0]);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let (good, hundred) = (records(&[&[3], &[9]]), records(&[&[19, 99], &[19, 99]]));
+        for (second, parts) in [
+            (&good[..good.len() - 1], ["batch_1.bin, byte 6145: ", "in image 1"]),
+            (&good[..1], ["batch_1.bin, byte 1: ", "in image 0"]),
+            (&[], ["batch_1.bin, byte 0: ", "in image 0"]),
+            (&[&good[..], &[10]].concat(), ["batch_1.bin, byte 6146: ", "label 10"]),
+            (&[&good[..], &[1]].concat(), ["batch_1.bin, byte 6147: ", "in image 2"]),
+            (&hundred, ["batch_1.bin, byte 0: ", "label 19"]),
+            (b"a text file", ["batch_1.bin, byte 0: ", "label 97"]),
+        ] {
+            let error = files([&good, second], |paths| Dataset::from_cifar10(paths)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+            assert!(parts.iter().all(|part| error.to_string().contains(part)), "{parts:?}: {error}");
+        }
+        let error = files([&good], |paths| Dataset::from_cifar100(paths, Cifar100Label::Fine)).unwrap_err();
+        assert!(error.to_string().contains("batch_0.bin, byte "), "{error}");
+        assert_eq!(Dataset::from_cifar10([""; 0]).unwrap_err().kind(), ErrorKind::Argument);
+        assert_eq!(Dataset::from_cifar10(["no such file"]).unwrap_err().kind(), ErrorKind::Io);
+    }
+}

@@ -1,0 +1,204 @@
+//! A set of examples, and its parts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::examples::{Element, Memory};
+use super::order::shuffle;
+use super::{Batches, Examples};
+use crate::error::bail;
+use crate::module::Seed;
+use crate::{Result, Shape};
+
+/// Examples of one shape, each with a label: in memory, or read as they are needed. Clones and splits share them.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// // Four images of one channel, 2×2 pixels each.
+/// let digits = Dataset::new(vec![0.0; 16], [1, 2, 2], vec![0, 1, 2, 1])?;
+/// let (train, test) = digits.split(0.75, 1)?;
+/// assert_eq!((train.len(), test.len()), (3, 1));
+///
+/// let device = Device::cpu();
+/// for batch in train.batches(2).shuffle(7).on(&device) {
+///     let batch = batch?;
+///     println!("{} images, {:?}", batch.images.shape()[0], batch.labels);
+/// }
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Dataset {
+    examples: Arc<dyn Examples>,
+    /// Which of them belong to this set, in order.
+    rows: Arc<[usize]>,
+}
+
+impl Dataset {
+    /// Examples of this shape, `[channels, height, width]` for images, one after the other, and the label of each.
+    ///
+    /// # Errors
+    ///
+    /// If `features` has not as many numbers as the labels ask for, or the shape has no elements.
+    pub fn new(features: Vec<f32>, shape: impl Into<Shape>, labels: Vec<u32>) -> Result<Self> {
+        Self::in_memory(features, shape.into(), labels)
+    }
+
+    /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255 is 1) when a
+    /// batch is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, labels: Vec<u32>) -> Result<Self> {
+        Self::in_memory(pixels, shape.into(), labels)
+    }
+
+    fn in_memory<T: Element>(features: Vec<T>, shape: Shape, labels: Vec<u32>) -> Result<Self> {
+        check_shape(shape)?;
+        Self::of(Memory::new(features, shape, labels)?)
+    }
+
+    /// The examples of your own [source](Examples).
+    ///
+    /// # Errors
+    ///
+    /// If the shape of an example has no elements, or as many axes as a tensor can have, which leaves none for the batch.
+    pub fn of(examples: impl Examples + 'static) -> Result<Self> {
+        check_shape(examples.shape())?;
+        let rows = (0..examples.len()).collect();
+        Ok(Self { examples: Arc::new(examples), rows })
+    }
+
+    /// The number of examples.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no examples.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The shape of one example.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.examples.shape()
+    }
+
+    /// The numbers and the label of example `index`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such example, or it cannot be read.
+    pub fn get(&self, index: usize) -> Result<(Vec<f32>, u32)> {
+        if index >= self.len() {
+            bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
+        }
+        let mut example = vec![0.0; self.shape().elements()];
+        let label = self.read(index, &mut example)?;
+        Ok((example, label))
+    }
+
+    /// Writes example `index`, which there is, over zeros.
+    pub(super) fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
+        self.examples.read(self.rows[index], example)
+    }
+
+    /// Two sets drawn at random: the share `fraction` of the examples, rounded, and the rest.
+    ///
+    /// The seed says which, by the order that [`shuffle`](Batches::shuffle) would give.
+    ///
+    /// # Errors
+    ///
+    /// If `fraction` is not between 0 and 1.
+    pub fn split(&self, fraction: f64, seed: impl Into<Seed>) -> Result<(Self, Self)> {
+        if !(0.0..=1.0).contains(&fraction) {
+            bail!(Argument, "a dataset cannot be split at {fraction}; the fraction lies between 0 and 1");
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the length")]
+        let first = (self.len() as f64 * fraction).round() as usize;
+        let mut rows = self.rows.to_vec();
+        shuffle(&mut rows, seed.into());
+        let part = |rows: &[usize]| Self { examples: Arc::clone(&self.examples), rows: rows.into() };
+        let (head, tail) = rows.split_at(first);
+        Ok((part(head), part(tail)))
+    }
+
+    /// The examples in batches of `size`, in order until told otherwise.
+    pub fn batches(&self, size: usize) -> Batches {
+        Batches::new(self, size)
+    }
+}
+
+impl fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dataset({} examples of shape {})", self.len(), self.shape())
+    }
+}
+
+fn check_shape(shape: Shape) -> Result<()> {
+    if shape.elements() == 0 {
+        bail!(Shape, "an example needs at least one number, shape {shape} has none");
+    }
+    if shape.rank() == crate::MAX_RANK {
+        bail!(Shape, "examples of shape {shape} leave no axis for the batch");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    /// Ten examples of two numbers; example `i` is `(i, −i)` with label `i`.
+    fn dataset() -> Dataset {
+        let features = (0..10u8).map(f32::from).flat_map(|i| [i, -i]).collect();
+        Dataset::new(features, [2], (0..10).collect()).unwrap()
+    }
+
+    fn labels(dataset: &Dataset) -> Vec<u32> {
+        (0..dataset.len()).map(|i| dataset.get(i).unwrap().1).collect()
+    }
+
+    #[test]
+    fn examples_keep_their_labels() {
+        let (first, second) = dataset().split(0.3, 7).unwrap();
+        assert_eq!(labels(&first), [4, 1, 3]);
+        assert_eq!(labels(&second), [9, 6, 8, 5, 7, 2, 0]);
+        assert_eq!(second.get(1).unwrap(), (vec![6.0, -6.0], 6));
+        assert_eq!(second.get(7).unwrap_err().kind(), ErrorKind::Argument);
+        assert_eq!(second.split(0.0, 0).unwrap().0.len(), 0);
+    }
+
+    #[test]
+    fn misuse_is_an_error() {
+        let kind =
+            |features, shape: &[usize], labels| Dataset::new(features, Shape::new(shape), labels).unwrap_err().kind();
+        assert_eq!(kind(vec![0.0; 5], &[2], vec![0, 1]), ErrorKind::Shape);
+        assert_eq!(kind(vec![], &[0], vec![0]), ErrorKind::Shape);
+        assert_eq!(kind(vec![0.0], &[1; 8], vec![0]), ErrorKind::Shape);
+        assert_eq!(kind(vec![], &[usize::MAX, 2], vec![0, 0]), ErrorKind::Shape);
+        for fraction in [-0.1, 1.1, f64::NAN] {
+            assert_eq!(dataset().split(fraction, 0).unwrap_err().kind(), ErrorKind::Argument);
+        }
+    }
+
+    #[test]
+    fn a_dataset_may_be_empty() {
+        let dataset = Dataset::new(vec![], [2], vec![]).unwrap();
+        assert!(dataset.is_empty());
+        assert!(dataset.get(0).is_err());
+    }
+
+    #[test]
+    fn bytes_become_fractions() {
+        let dataset = Dataset::from_bytes(vec![0, 51, 255, 1], [2], vec![3, 4]).unwrap();
+        assert_eq!(dataset.get(0).unwrap(), (vec![0.0, 0.2], 3));
+        assert_eq!(dataset.get(1).unwrap(), (vec![1.0, 1.0 / 255.0], 4));
+        assert_eq!(format!("{dataset:?}"), "Dataset(2 examples of shape [2])");
+    }
+}

@@ -1,0 +1,358 @@
+//! Images in folders, one folder for each class.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use image::imageops::FilterType;
+
+use super::Examples;
+use super::file::unreadable;
+use super::picture::{self, Header};
+use crate::error::bail;
+use crate::{Error, ErrorKind, Result, Shape};
+
+/// How the files end that are taken for images, in small letters.
+const EXTENSIONS: [&str; 8] = ["png", "jpg", "jpeg", "bmp", "pnm", "pgm", "ppm", "pbm"];
+
+/// As many wrong files are named in one error.
+const NAMED: usize = 10;
+
+/// Images in folders, one folder for each class; needs the feature `images`.
+///
+/// ```text
+/// pets/cat/1.png  pets/cat/2.jpg  pets/dog/1.png
+/// ```
+///
+/// Classes are numbered in the order of their folders' names, from 0; images come in the order of their files' names. An image is read
+/// and decoded (PNG, JPEG, BMP, PNM) each time that a batch needs it, and never kept, so the folder may be larger than the memory.
+///
+/// Examples are `[channels, height, width]`, from 0 to 1 (255, or 65,535 in images of 16 bits). All are as the first image is, unless
+/// they are made alike by [`resize`](Self::resize), [`rgb`](Self::rgb) or [`gray`](Self::gray). One that is not is an error when
+/// it is read; [`check`](Self::check) finds them all beforehand.
+///
+/// ```
+/// use meganeura::data::ImageFolder;
+/// use meganeura::prelude::*;
+///
+/// # let root = tempfile::tempdir().unwrap();
+/// # for (class, width) in [("cat", 3), ("dog", 4)] {
+/// #     std::fs::create_dir(root.path().join(class)).unwrap();
+/// #     image::RgbImage::new(width, 5).save(root.path().join(class).join("1.png")).unwrap();
+/// # }
+/// # let folder = root.path();
+/// let pets = ImageFolder::open(folder)?.resize(64, 64).rgb(); // "pets"
+/// assert_eq!(pets.classes(), ["cat", "dog"]);
+///
+/// let pets = Dataset::of(pets)?;
+/// assert_eq!(pets.shape(), Shape::from([3, 64, 64]));
+/// for batch in pets.batches(32).shuffle(1).workers(4).on(&Device::cpu()) {
+///     let batch = batch?;
+///     // …
+/// }
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    root: PathBuf,
+    classes: Vec<String>,
+    folders: Vec<PathBuf>,
+    /// The class of each image, and its file in that class's folder.
+    files: Vec<(u32, OsString)>,
+    /// What the first image is like.
+    first: Header,
+    channels: Option<usize>,
+    size: Option<[usize; 2]>,
+}
+
+impl ImageFolder {
+    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names begin with a dot are passed over.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read or has no classes; if anything in it is out of place, all of which is named: files beside the
+    /// folders of the classes, folders inside of those, files that are no images by their names, classes without images.
+    pub fn open(root: impl AsRef<Path>) -> Result<Self> {
+        let root = root.as_ref();
+        let (mut classes, mut folders, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let mut wrong = Vec::new();
+        for (name, path) in entries(root)? {
+            if !path.is_dir() {
+                wrong.push(format!("{}: a file beside the folders of the classes", path.display()));
+                continue;
+            }
+            let class = u32::try_from(folders.len()).expect("fewer folders than 2³²");
+            let before = files.len();
+            for (name, path) in entries(&path)? {
+                match why_no_image(&path) {
+                    Some(why) => wrong.push(format!("{}: {why}", path.display())),
+                    None => files.push((class, name)),
+                }
+            }
+            if files.len() == before {
+                wrong.push(format!("{}: a class without images", path.display()));
+            }
+            classes.push(name.to_string_lossy().into_owned());
+            folders.push(path);
+        }
+        if folders.is_empty() && wrong.is_empty() {
+            bail!(Data, "{}: no folders, where one with images is expected for each class", root.display());
+        }
+        all_well(root, wrong)?;
+        let (class, name) = &files[0];
+        let first = picture::header(&folders[*class as usize].join(name))?;
+        Ok(Self { root: root.to_owned(), classes, folders, files, first, channels: None, size: None })
+    }
+
+    /// With every image scaled to this size, whatever its proportions: averaged where it becomes smaller, interpolated where larger.
+    #[must_use]
+    pub fn resize(self, height: usize, width: usize) -> Self {
+        Self { size: Some([height, width]), ..self }
+    }
+
+    /// With three channels of every image, red, green and blue; gray ones have three alike. Transparency is dropped.
+    #[must_use]
+    pub fn rgb(self) -> Self {
+        Self { channels: Some(3), ..self }
+    }
+
+    /// With one channel of every image, the brightness. Transparency is dropped.
+    #[must_use]
+    pub fn gray(self) -> Self {
+        Self { channels: Some(1), ..self }
+    }
+
+    /// The names of the classes; a label is an index into them.
+    #[must_use]
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The file of example `index`; `None` past the end.
+    #[must_use]
+    pub fn path(&self, index: usize) -> Option<PathBuf> {
+        self.files.get(index).map(|(class, name)| self.folders[*class as usize].join(name))
+    }
+
+    /// Reads the header of every image, to find before a training what would end it.
+    ///
+    /// # Errors
+    ///
+    /// If images are not alike and not made so, or cannot be read: the first ten are named. Damage behind the headers is found when an
+    /// image is decoded, and no earlier.
+    pub fn check(&self) -> Result<()> {
+        let paths = (0..self.files.len()).filter_map(|index| self.path(index));
+        let wrong = paths.filter_map(|path| {
+            let header = picture::header(&path).and_then(|header| self.fits(&path, header));
+            header.err().map(|error| error.to_string())
+        });
+        all_well(&self.root, wrong.collect())
+    }
+
+    /// That an image is as the others are, or will be made so.
+    fn fits(&self, path: &Path, header: Header) -> Result<()> {
+        let Header { channels, height, width } = self.first;
+        if self.channels.is_none() && header.channels != channels {
+            let found = header.channels;
+            bail!(
+                Data,
+                "{}: {found} channels, where the first image has {channels}; `rgb()` or `gray()` makes them alike",
+                path.display()
+            );
+        }
+        if self.size.is_none() && (header.height, header.width) != (height, width) {
+            bail!(
+                Data,
+                "{}: {} by {} pixels, where the first image has {height} by {width}; `resize` makes them alike",
+                path.display(),
+                header.height,
+                header.width
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Examples for ImageFolder {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn shape(&self) -> Shape {
+        let [height, width] = self.size.unwrap_or([self.first.height, self.first.width]);
+        [self.channels.unwrap_or(self.first.channels), height, width].into()
+    }
+
+    fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
+        let (class, name) = &self.files[index];
+        let path = self.folders[*class as usize].join(name);
+        let mut image = picture::read(&path, |header| self.fits(&path, header))?;
+        let shape = self.shape();
+        if [image.height() as usize, image.width() as usize] != shape.dims()[1..] {
+            let extent = |axis: usize| u32::try_from(shape[axis]).unwrap_or(u32::MAX);
+            image = image.resize_exact(extent(2), extent(1), FilterType::Triangle);
+        }
+        picture::write(image, shape[0], example);
+        Ok(*class)
+    }
+}
+
+/// The names and paths in a folder, in the order of the names.
+fn entries(folder: &Path) -> Result<Vec<(OsString, PathBuf)>> {
+    let list = || fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>();
+    let list = list().map_err(|error| unreadable(folder, error))?;
+    let mut entries: Vec<_> = list.into_iter().map(|entry| (entry.file_name(), entry.path())).collect();
+    entries.retain(|(name, _)| !name.as_encoded_bytes().starts_with(b"."));
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+fn why_no_image(path: &Path) -> Option<&'static str> {
+    if path.is_dir() {
+        return Some("a folder inside of a class; images of a class lie in its folder alone");
+    }
+    if !path.is_file() {
+        return Some("no file");
+    }
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    let is_image = extension.is_some_and(|extension| EXTENSIONS.contains(&&*extension));
+    (!is_image).then_some("no image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
+}
+
+/// An error with what is wrong in a folder, if anything is.
+fn all_well(root: &Path, mut wrong: Vec<String>) -> Result<()> {
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let (count, more) = (wrong.len(), wrong.len().saturating_sub(NAMED));
+    wrong.truncate(NAMED);
+    if more > 0 {
+        wrong.push(format!("and {more} more"));
+    }
+    let message = format!("{}, a folder of images: {count} wrong\n  {}", root.display(), wrong.join("\n  "));
+    Err(Error::new(ErrorKind::Data, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{GrayImage, RgbImage};
+
+    use super::*;
+    use crate::data::Dataset;
+
+    /// Writes an image of one colour; its folder is made if need be.
+    fn image(root: &Path, name: &str, [height, width]: [u32; 2], gray: u8) {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        RgbImage::from_pixel(width, height, image::Rgb([gray, gray, 0])).save(path).unwrap();
+    }
+
+    fn expect(result: Result<impl std::fmt::Debug>, parts: &[&str]) {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+        // Paths are written as they are on this system.
+        let message = error.to_string().replace('\\', "/");
+        assert!(parts.iter().all(|part| message.contains(part)), "{parts:?}: {message}");
+    }
+
+    #[test]
+    fn classes_and_images_come_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        image(root, "dog/10.png", [2, 3], 51);
+        image(root, "dog/1.bmp", [2, 3], 102);
+        image(root, "cat/x.PPM", [2, 3], 255);
+        fs::create_dir(root.join(".hidden")).unwrap();
+        fs::write(root.join("cat/.hidden"), "").unwrap();
+        let folder = ImageFolder::open(root).unwrap();
+        assert_eq!((folder.classes(), folder.len()), (&["cat".to_owned(), "dog".to_owned()][..], 3));
+        assert_eq!(folder.path(1), Some(root.join("dog").join("1.bmp")));
+        assert_eq!(folder.path(3), None);
+        folder.check().unwrap();
+        let dataset = Dataset::of(folder.clone()).unwrap();
+        assert_eq!(dataset.shape(), Shape::from([3, 2, 3]));
+        let examples = [0, 1, 2].map(|i| dataset.get(i).unwrap());
+        assert_eq!(
+            examples.each_ref().map(|(example, label)| (example[0], example[17], *label)),
+            [(1.0, 0.0, 0), (0.4, 0.0, 1), (0.2, 0.0, 1)]
+        );
+        let gray = Dataset::of(folder.gray().resize(1, 1)).unwrap();
+        assert_eq!(gray.shape(), Shape::from([1, 1, 1]));
+        assert!(gray.get(0).unwrap().0[0] > 0.5);
+    }
+
+    #[test]
+    fn images_of_other_sizes_are_named_or_resized() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        image(root, "a/1.png", [4, 4], 0);
+        image(root, "a/2.png", [4, 5], 255);
+        image(root, "b/3.png", [8, 4], 255);
+        let folder = ImageFolder::open(root).unwrap();
+        expect(
+            folder.check(),
+            &["2 wrong", "a/2.png: 4 by 5 pixels", "b/3.png: 8 by 4 pixels", "has 4 by 4", "`resize`"],
+        );
+        let dataset = Dataset::of(folder.clone()).unwrap();
+        expect(dataset.get(1), &["a/2.png: 4 by 5 pixels"]);
+        assert!(dataset.get(0).is_ok());
+        let folder = folder.resize(6, 2);
+        folder.check().unwrap();
+        let (resized, _) = Dataset::of(folder.clone()).unwrap().get(2).unwrap();
+        assert_eq!(resized, [[1.0; 24].as_slice(), &[0.0; 12]].concat());
+        assert!(Dataset::of(folder.resize(0, 3)).is_err());
+    }
+
+    #[test]
+    fn images_with_other_channels_are_named_or_converted() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        image(root, "a/1.png", [1, 1], 255);
+        GrayImage::from_raw(1, 1, vec![51]).unwrap().save(root.join("a/2.png")).unwrap();
+        let folder = ImageFolder::open(root).unwrap();
+        expect(folder.check(), &["1 wrong", "a/2.png: 1 channels", "first image has 3", "`rgb()`"]);
+        expect(Dataset::of(folder.clone()).unwrap().get(1), &["a/2.png: 1 channels"]);
+        assert_eq!(Dataset::of(folder.clone().rgb()).unwrap().get(1).unwrap().0, [0.2; 3]);
+        assert_eq!(Dataset::of(folder.gray()).unwrap().get(1).unwrap().0, [0.2]);
+    }
+
+    #[test]
+    fn whatever_is_out_of_place_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        expect(ImageFolder::open(root), &["no folders"]);
+        image(root, "a/1.png", [1, 1], 0);
+        image(root, "a/nested/1.png", [1, 1], 0);
+        image(root, "beside.png", [1, 1], 0);
+        fs::create_dir(root.join("empty")).unwrap();
+        fs::write(root.join("a/labels.txt"), "").unwrap();
+        expect(
+            ImageFolder::open(root),
+            &[
+                "4 wrong",
+                "a/labels.txt: no image by its name",
+                "a/nested: a folder inside of a class",
+                "beside.png: a file beside",
+                "empty: a class without images",
+            ],
+        );
+        (0..20).for_each(|i| fs::write(root.join(format!("a/{i}.txt")), "").unwrap());
+        expect(ImageFolder::open(root), &["24 wrong", "and 14 more"]);
+        assert_eq!(ImageFolder::open(root.join("nowhere")).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(ImageFolder::open(root.join("beside.png")).unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn text_under_the_name_of_an_image_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        image(root, "a/2.png", [1, 1], 0);
+        fs::write(root.join("a/3.png"), "a text file").unwrap();
+        let folder = ImageFolder::open(root).unwrap();
+        expect(folder.check(), &["1 wrong", "a/3.png, byte ", "no image that can be read"]);
+        expect(Dataset::of(folder).unwrap().get(1), &["a/3.png, byte "]);
+        fs::write(root.join("a/1.png"), "").unwrap();
+        expect(ImageFolder::open(root), &["a/1.png, byte 0"]);
+    }
+}

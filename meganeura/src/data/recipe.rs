@@ -1,0 +1,97 @@
+//! How a batch is made: by its number alone, so that it has the same bits whoever makes it, and whatever was made before.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::transform::Transform;
+use super::{Batch, Dataset};
+use crate::error::bail;
+use crate::host::HostBuffer;
+use crate::module::Seed;
+use crate::{DType, Device, Result, Shape, Tensor};
+
+/// Everything that the batches of an epoch depend on.
+pub(super) struct Recipe {
+    pub dataset: Dataset,
+    pub device: Device,
+    /// The examples, in the order in which they come. Positions past the end begin again at the front.
+    pub order: Vec<usize>,
+    /// Positions of the epoch: up to here there are batches.
+    pub positions: usize,
+    /// Positions of a batch; the last may have fewer.
+    pub size: usize,
+    pub transforms: Vec<Arc<dyn Transform>>,
+    /// The shapes of an example between the transformations, from before the first to after the last.
+    pub shapes: Vec<Shape>,
+    /// Of the transformations' draws.
+    pub seed: Seed,
+}
+
+impl Recipe {
+    /// The number of batches.
+    pub fn count(&self) -> usize {
+        self.positions.div_ceil(self.size)
+    }
+
+    /// Batch `number`; `None` if it is not wanted any more, which is asked before each example.
+    pub fn batch(&self, number: usize, is_wanted: impl Fn() -> bool) -> Result<Option<Batch>> {
+        let first = number * self.size;
+        let positions = first..self.positions.min(first.saturating_add(self.size));
+        let example = self.shapes[self.shapes.len() - 1];
+        let shape = Shape::new(&[&[positions.len()], example.dims()].concat());
+        let mut images = zeros(shape).map_err(|error| error.context(format!("a batch {shape}")))?;
+        let mut labels = Vec::with_capacity(positions.len());
+        let mut scratch = Vec::new();
+        for (position, image) in positions.zip(images.chunks_exact_mut(example.elements())) {
+            if !is_wanted() {
+                return Ok(None);
+            }
+            let index = self.order[position % self.order.len()];
+            labels.push(match &*self.transforms {
+                [] => self.dataset.read(index, image)?,
+                transforms => {
+                    scratch.clear();
+                    scratch.resize(self.shapes[0].elements(), 0.0);
+                    let label = self.dataset.read(index, &mut scratch)?;
+                    self.transform(transforms, position, &mut scratch)?;
+                    image.copy_from_slice(&scratch);
+                    label
+                }
+            });
+        }
+        let images = HostBuffer::F32(images).cast(self.device.precision().dtype());
+        Ok(Some(Batch {
+            images: Tensor::from_host(&self.device, shape, images)?,
+            labels: Tensor::indices(&self.device, [labels.len()], &labels)?,
+        }))
+    }
+
+    /// Each transformation draws from a seed of its own, so that one more at the end leaves the others as they were.
+    fn transform(&self, transforms: &[Arc<dyn Transform>], position: usize, example: &mut Vec<f32>) -> Result<()> {
+        let seed = self.seed.index(position);
+        for (index, transform) in transforms.iter().enumerate() {
+            let (before, after) = (self.shapes[index], self.shapes[index + 1]);
+            transform.apply(example, before, seed.index(index));
+            if example.len() != after.elements() {
+                let found = example.len();
+                bail!(Shape, "{transform:?} makes {found} numbers of shape {before}, and said that it makes {after}");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the order, which is as long as the dataset.
+        let Self { dataset, size, transforms, .. } = self;
+        write!(f, "Recipe({dataset:?} in batches of {size}, {transforms:?})")
+    }
+}
+
+fn zeros(shape: Shape) -> Result<Vec<f32>> {
+    match HostBuffer::try_zeros(DType::F32, shape.elements())? {
+        HostBuffer::F32(zeros) => Ok(zeros),
+        other => unreachable!("{:?} where f32 was asked for", other.dtype()),
+    }
+}

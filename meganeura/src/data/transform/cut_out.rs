@@ -1,0 +1,79 @@
+//! A piece of the image is hidden.
+
+use super::{Transform, image};
+use crate::data::order::below;
+use crate::module::Seed;
+use crate::{Result, Shape};
+
+/// Hides a square of zeros, whose centre is any pixel and which may reach over the border (DeVries & Taylor, Improved
+/// Regularization of Convolutional Neural Networks with Cutout, 2017).
+///
+/// Zero is the mean behind [`Normalise`](super::Normalise), black ahead of it; the authors hide with the mean.
+#[derive(Clone, Copy, Debug)]
+pub struct CutOut {
+    side: usize,
+}
+
+impl CutOut {
+    /// Squares of `side` by `side` pixels.
+    #[must_use]
+    pub fn new(side: usize) -> Self {
+        Self { side }
+    }
+}
+
+impl Transform for CutOut {
+    fn shape(&self, shape: Shape) -> Result<Shape> {
+        image(shape).map(|_| shape)
+    }
+
+    fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed) {
+        let (height, width) = (shape[1], shape[2]);
+        let mut rng = seed.rng();
+        let mut range = |extent: usize| {
+            let (centre, before) = (below(&mut rng, extent), self.side / 2);
+            centre.saturating_sub(before)..centre.saturating_add(self.side - before).min(extent)
+        };
+        let (rows, columns) = (range(height), range(width));
+        for channel in example.chunks_exact_mut(height * width) {
+            for row in rows.clone() {
+                channel[row * width..][..width][columns.clone()].fill(0.0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hidden(side: usize, seed: u64) -> Vec<(usize, usize)> {
+        let mut example = vec![1.0; 2 * 20];
+        CutOut::new(side).apply(&mut example, [2, 4, 5].into(), Seed::new(seed));
+        assert_eq!(example[..20], example[20..], "channels differ");
+        (0..20).filter(|&i| example[i] == 0.0).map(|i| (i / 5, i % 5)).collect()
+    }
+
+    #[test]
+    fn a_square_is_hidden() {
+        let sizes: Vec<_> = (0..200).map(|seed| hidden(3, seed).len()).collect();
+        // 2 or 3 rows by 2 or 3 columns, as the centre lies at the border or not.
+        for size in [4, 6, 9] {
+            assert!(sizes.contains(&size), "{size}");
+        }
+        assert!(sizes.iter().all(|size| [4, 6, 9].contains(size)), "{sizes:?}");
+        let corner = (0..200).map(|seed| hidden(3, seed)).find(|hidden| hidden.len() == 4 && hidden[0] == (0, 0));
+        assert_eq!(corner.unwrap(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn sides_may_be_nothing_or_everything() {
+        assert!(hidden(0, 1).is_empty());
+        assert_eq!(hidden(usize::MAX, 1).len(), 20);
+        // Every pixel is the centre sometimes.
+        let mut alone: Vec<_> = (0..500).flat_map(|seed| hidden(1, seed)).collect();
+        alone.sort_unstable();
+        alone.dedup();
+        assert_eq!(alone.len(), 20);
+    }
+}

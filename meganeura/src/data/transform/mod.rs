@@ -1,0 +1,124 @@
+//! What is done to examples on their way into a batch. One transformation per file.
+
+mod crop;
+mod cut_out;
+mod flip;
+mod normalise;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use crop::RandomCrop;
+pub use cut_out::CutOut;
+pub use flip::HorizontalFlip;
+pub use normalise::Normalise;
+
+use crate::error::bail;
+use crate::module::Seed;
+use crate::{Result, Shape};
+
+/// A change of an example: [`Batches::transform`](super::Batches::transform) applies it.
+///
+/// Here are [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalise`]; yours is a type with these two methods.
+///
+/// ```
+/// use meganeura::data::Transform;
+/// use meganeura::prelude::*;
+/// use rand_pcg::rand_core::Rng;
+///
+/// /// Half of the images with paper and ink exchanged.
+/// #[derive(Debug)]
+/// struct Invert;
+///
+/// impl Transform for Invert {
+///     fn shape(&self, shape: Shape) -> meganeura::Result<Shape> {
+///         Ok(shape)
+///     }
+///
+///     fn apply(&self, example: &mut Vec<f32>, _: Shape, seed: Seed) {
+///         if seed.rng().next_u64() % 2 == 0 {
+///             example.iter_mut().for_each(|x| *x = 1.0 - *x);
+///         }
+///     }
+/// }
+///
+/// let digits = Dataset::new(vec![0.25; 40], [1, 2, 2], vec![0; 10])?;
+/// let batch = digits.batches(10).transform(Invert).on(&Device::cpu()).next().unwrap()?;
+/// assert!(batch.images.to_vec()?.iter().any(|x| *x == 0.75));
+/// # assert!(batch.images.to_vec()?.iter().any(|x| *x == 0.25));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+pub trait Transform: fmt::Debug + Send + Sync {
+    /// The shape that examples of this shape get.
+    ///
+    /// # Errors
+    ///
+    /// If such examples cannot be transformed, or the transformation itself makes no sense.
+    fn shape(&self, shape: Shape) -> Result<Shape>;
+
+    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All that is random about it comes from
+    /// the seed, which is another for each epoch, position and transformation.
+    fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed);
+}
+
+/// The shapes of an example between these transformations, from before the first to after the last.
+pub(super) fn shapes(first: Shape, transforms: &[Arc<dyn Transform>]) -> Result<Vec<Shape>> {
+    let mut shapes = vec![first];
+    for transform in transforms {
+        let before = shapes[shapes.len() - 1];
+        let after = transform.shape(before).map_err(|error| error.context(format!("{transform:?}")))?;
+        if after.elements() == 0 || after.rank() == crate::MAX_RANK {
+            bail!(Shape, "{transform:?} makes examples of shape {after}, of which there can be no batches");
+        }
+        shapes.push(after);
+    }
+    Ok(shapes)
+}
+
+/// Channels, height and width of an image.
+fn image(shape: Shape) -> Result<[usize; 3]> {
+    match *shape.dims() {
+        [channels, height, width] => Ok([channels, height, width]),
+        _ => bail!(Shape, "an image has shape [channels, height, width], not {shape}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn of(transforms: &[Arc<dyn Transform>], shape: &[usize]) -> Result<Vec<Shape>> {
+        shapes(Shape::new(shape), transforms)
+    }
+
+    #[test]
+    fn shapes_follow_each_other() {
+        let crop: Arc<dyn Transform> = Arc::new(RandomCrop::new(3, 2).padding(1));
+        let flip: Arc<dyn Transform> = Arc::new(HorizontalFlip::new(0.5));
+        let found = of(&[crop.clone(), flip, crop], &[1, 4, 5]).unwrap();
+        assert_eq!(found, [[1, 4, 5], [1, 3, 2], [1, 3, 2], [1, 3, 2]].map(Shape::from));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        type Wrong = (Box<dyn Transform>, &'static [usize], ErrorKind, &'static str);
+        let wrong: [Wrong; 10] = [
+            (Box::new(RandomCrop::new(6, 6)), &[1, 5, 6], ErrorKind::Shape, "RandomCrop"),
+            (Box::new(RandomCrop::new(0, 6)), &[1, 5, 6], ErrorKind::Argument, "RandomCrop"),
+            (Box::new(RandomCrop::new(2, 2).padding(usize::MAX)), &[1, 5, 6], ErrorKind::Argument, "RandomCrop"),
+            (Box::new(RandomCrop::new(2, 2)), &[4], ErrorKind::Shape, "[channels, height, width]"),
+            (Box::new(HorizontalFlip::new(0.5)), &[2, 2], ErrorKind::Shape, "HorizontalFlip"),
+            (Box::new(HorizontalFlip::new(f64::NAN)), &[1, 2, 2], ErrorKind::Argument, "HorizontalFlip"),
+            (Box::new(CutOut::new(2)), &[2, 2], ErrorKind::Shape, "CutOut"),
+            (Box::new(Normalise::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
+            (Box::new(Normalise::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),
+            (Box::new(Normalise::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalise"),
+        ];
+        for (transform, shape, kind, part) in wrong {
+            let error = of(&[Arc::from(transform)], shape).unwrap_err();
+            assert_eq!(error.kind(), kind, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! From a model to the bytes of a file.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::format;
+use super::names::{Names, Part};
+use crate::error::bail;
+use crate::module::{Module, ModuleExt, Role};
+use crate::{Result, Tensor};
+
+/// The parameters and buffers of a model, constants apart, under the names that `names` read as their paths.
+pub(super) fn to_safetensors<M: Module + ?Sized>(
+    module: &M,
+    names: &Names,
+) -> impl Future<Output = Result<Vec<u8>>> + use<M> {
+    let contents = Contents::of(module, names);
+    async {
+        let Contents { tensors, aliases } = contents?;
+        let joined = |(name, parts): (String, Parts)| parts.joined(&name).map(|parts| (name, parts));
+        format::write(tensors.into_iter().map(joined).collect::<Result<_>>()?, aliases).await
+    }
+}
+
+/// What will be in a file.
+#[derive(Default)]
+struct Contents {
+    tensors: BTreeMap<String, Parts>,
+    /// Of tied tensors the other names, each with the one under which it is stored.
+    aliases: BTreeMap<String, String>,
+}
+
+/// What is one tensor in the file, with the paths of what it is made of.
+struct Parts(Vec<Option<(String, Tensor)>>);
+
+impl Contents {
+    fn of<M: Module + ?Sized>(module: &M, names: &Names) -> Result<Self> {
+        names.check()?;
+        let mut contents = Self::default();
+        let mut known = HashSet::new();
+        for leaf in module.leaves().into_iter().filter(|leaf| leaf.role != Role::Constant) {
+            if let Some(path) = leaf.paths().find(|path| !known.insert((*path).to_owned())) {
+                bail!(
+                    Checkpoint,
+                    "two parameters have the path `{path}`, so one of them would be lost; rename a field"
+                );
+            }
+            let first = names.name(&leaf.path)?;
+            contents.add(&leaf.path, &first, leaf.value())?;
+            for alias in &leaf.aliases {
+                let other = names.name(alias)?;
+                // A tie holds between whole tensors of a file; parts are stored wherever they stand.
+                match (first.1, other.1) {
+                    (Part::WHOLE, Part::WHOLE) => drop(contents.aliases.insert(other.0, first.0.clone())),
+                    _ => contents.add(alias, &other, leaf.value())?,
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    fn add(&mut self, path: &str, (name, part): &(String, Part), tensor: Tensor) -> Result<()> {
+        let Parts(parts) = self.tensors.entry(name.clone()).or_insert_with(|| Parts(vec![None; part.of]));
+        if let Some((other, _)) = parts.get(part.index).and_then(Option::as_ref) {
+            bail!(
+                Argument,
+                "both `{other}` and `{path}` would be saved as `{name}`; another rule must tell them apart"
+            );
+        }
+        if parts.len() != part.of {
+            bail!(Argument, "`{path}` would be a part of `{name}`, which the rules split unequally");
+        }
+        parts[part.index] = Some((path.to_owned(), tensor));
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// All of them, in their order.
+    fn joined(self, name: &str) -> Result<Vec<Tensor>> {
+        let Self(parts) = self;
+        let of = parts.len();
+        let there: Vec<_> = parts.into_iter().flatten().collect();
+        let [(first, tensor), ..] = &there[..] else { unreachable!("what has no part is not noted") };
+        if there.len() < of {
+            bail!(Argument, "`{name}` is made of {of} parts, of which the model has {}; one is `{first}`", there.len());
+        }
+        if let Some((other, _)) = there.iter().find(|(_, other)| of > 1 && !can_join(tensor, other)) {
+            bail!(Argument, "`{first}` and `{other}` cannot be joined as `{name}`: equal parts along a first axis are");
+        }
+        Ok(there.into_iter().map(|(_, tensor)| tensor).collect())
+    }
+}
+
+fn can_join(a: &Tensor, b: &Tensor) -> bool {
+    a.ty() == b.ty() && a.shape().rank() > 0
+}

@@ -1,0 +1,151 @@
+"""What is compared: expressions of PyTorch, which are the names of the cases too, and the shapes of what goes in."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Case:
+    """An expression of a module (`nn.…`) or of a value (`F.…`), and its inputs: a shape, or `ints` of one."""
+
+    torch: str
+    inputs: dict
+    # How a module is called.
+    call: str = "m(x)"
+    # Floats are multiples of this: halves give zeros, ties and numbers that meet a threshold.
+    unit: float = 2**-10
+
+
+@dataclass
+class ints:
+    """Integers below `end`."""
+
+    end: int
+    shape: tuple
+
+
+def case(torch, call="m(x)", unit=2**-10, **inputs):
+    return Case(torch, inputs, call, unit)
+
+
+LAYERS = [
+    case("nn.Linear(5, 3)", x=(1, 5)),
+    case("nn.Linear(7, 4, bias=False)", x=(2, 3, 7)),
+    case("nn.Conv2d(3, 5, (3, 2), stride=(1, 2), padding=(1, 0))", x=(1, 3, 7, 5)),
+    case("nn.Conv2d(4, 6, 3, stride=(2, 3), padding=(2, 1), dilation=(2, 1), groups=2, bias=False)", x=(3, 4, 9, 8)),
+    case("nn.Conv2d(3, 6, (2, 3), padding=(0, 2), groups=3)", x=(2, 3, 5, 7)),
+    case("nn.Conv2d(5, 3, 1, stride=2)", x=(2, 5, 5, 4)),
+    case("nn.Conv2d(8, 8, 3, padding=1)", x=(2, 8, 11, 13)),
+    case("nn.Conv2d(2, 3, (4, 5))", x=(1, 2, 4, 5)),
+    case("nn.ConvTranspose2d(3, 2, 3)", x=(1, 3, 4, 5)),
+    case(
+        "nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(1, 2), groups=2)",
+        x=(2, 4, 3, 5),
+    ),
+    case("nn.ConvTranspose2d(3, 3, (2, 3), stride=(3, 1), padding=(0, 2), groups=3, bias=False)", x=(3, 3, 5, 3)),
+    case("nn.BatchNorm2d(3)", x=(4, 3, 5, 3)),
+    case("nn.BatchNorm2d(3, eps=0.1, momentum=0.3)", x=(1, 3, 3, 5)),
+    case("nn.BatchNorm2d(5, affine=False)", x=(7, 5, 1, 1)),
+    case("nn.BatchNorm2d(3).eval()", x=(1, 3, 5, 3)),
+    case("nn.BatchNorm2d(2, eps=0.1, affine=False).eval()", x=(3, 2, 1, 1)),
+    case("nn.GroupNorm(2, 6, eps=0.1)", x=(1, 6, 3, 5)),
+    case("nn.GroupNorm(3, 3)", x=(3, 3, 5, 7)),
+    case("nn.LayerNorm(7)", x=(3, 2, 7)),
+    case("nn.LayerNorm((3, 5), eps=0.1, elementwise_affine=False)", x=(1, 2, 3, 5)),
+    case("nn.InstanceNorm2d(3)", x=(2, 3, 5, 3)),
+    case("nn.InstanceNorm2d(3, eps=0.1, affine=True)", x=(1, 3, 3, 7)),
+    case("nn.Embedding(7, 3)", x=ints(7, (5, 3))),
+    case("nn.Embedding(5, 3, padding_idx=2)", x=ints(5, (3, 7))),
+    case("nn.MultiheadAttention(6, 2, batch_first=True)", "m(x, x, x)[0]", x=(2, 5, 6)),
+    case("nn.MultiheadAttention(3, 1, bias=False, batch_first=True)", "m(x, x, x)[0]", x=(1, 2, 3)),
+    case(
+        "nn.MultiheadAttention(4, 2, batch_first=True)", "m(x, context, context, attn_mask=mask)[0]",
+        x=(2, 3, 4), context=(2, 5, 4), mask=(3, 5),
+    ),
+    case("SelfAttention2d(6, 3)", x=(2, 6, 3, 5)),
+    case("SinusoidalEmbedding(6)", x=(5,)),
+    case("nn.MaxPool2d(2)", x=(1, 2, 6, 4)),
+    case("nn.MaxPool2d((3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2))", x=(2, 3, 7, 5)),
+    case("nn.MaxPool2d(3, stride=2, padding=1)", x=(2, 2, 7, 9), unit=0.5),
+    case("nn.AvgPool2d((3, 2))", x=(1, 2, 7, 5)),
+    case("nn.AvgPool2d(3, stride=(2, 1), padding=1)", x=(2, 2, 5, 7)),
+    case("nn.AvgPool2d((3, 2), stride=2, padding=(1, 0), count_include_pad=False)", x=(2, 2, 5, 7)),
+    case("nn.AdaptiveAvgPool2d((3, 2))", x=(2, 3, 7, 5)),
+    case("nn.AdaptiveAvgPool2d((5, 3))", x=(1, 2, 2, 4)),
+    case("nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())", x=(2, 3, 5, 3)),
+    case("nn.Upsample(scale_factor=(2, 3))", x=(2, 2, 3, 5)),
+    case("nn.Upsample(scale_factor=(3, 2), mode='bilinear')", x=(1, 2, 3, 5)),
+    case("nn.Upsample(scale_factor=(2, 3), mode='bilinear', align_corners=True)", x=(2, 2, 3, 1)),
+    case("F.interpolate(x, size=(5, 2), mode='bilinear')", x=(2, 2, 3, 7)),
+    case("F.interpolate(x, size=(2, 9), mode='bilinear', align_corners=True)", x=(1, 3, 5, 4)),
+    case("nn.PixelShuffle(2)", x=(2, 8, 3, 1)),
+    case("nn.PixelUnshuffle(3)", x=(1, 2, 6, 3)),
+    case("nn.Dropout(0.3).eval()", x=(3, 5)),
+    case("nn.Flatten()", x=(2, 3, 1, 5)),
+    case("nn.ReLU()", x=(5, 7), unit=0.5),
+    case("nn.LeakyReLU(0.2)", x=(5, 7), unit=0.5),
+    case("nn.ELU(1.3)", x=(5, 7), unit=0.5),
+    case("nn.GELU()", x=(5, 7)),
+    case("nn.GELU(approximate='tanh')", x=(5, 7)),
+    case("nn.SiLU()", x=(5, 7)),
+    case("nn.Sigmoid()", x=(5, 7)),
+    case("nn.Tanh()", x=(5, 7)),
+    case("nn.Softplus()", x=(5, 7)),
+]
+
+REDUCTIONS = ("mean", "sum", "none")
+
+LOSSES = [
+    *(
+        case(f"F.{loss}, reduction='{reduction}')", x=(3, 5), t=(3, 5), unit=0.5)
+        for loss in ("mse_loss(x, t", "l1_loss(x, t", "huber_loss(x, t, delta=0.5", "smooth_l1_loss(x, t, beta=1.5")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.binary_cross_entropy_with_logits(x, t.sigmoid(), {weight}reduction='{reduction}')", x=(3, 5), t=(3, 5), w=(5,))
+        for weight in ("", "pos_weight=w.exp(), ")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.cross_entropy(x, labels{options}, reduction='{reduction}')", x=shape, labels=ints(4, labels), w=(4,))
+        for options, shape, labels in (
+            ("", (1, 4), (1,)),
+            (", ignore_index=1", (7, 4), (7,)),
+            (", label_smoothing=0.1", (2, 4, 3, 5), (2, 3, 5)),
+            (", weight=w.exp()", (7, 4), (7,)),
+            (", weight=w.exp(), ignore_index=2, label_smoothing=0.3", (2, 4, 5, 3), (2, 5, 3)),
+        )
+        for reduction in REDUCTIONS
+    ),
+]
+
+# Of `p`, the parameters of a linear layer.
+OPTIMIZERS = [
+    "optim.SGD(p, lr=0.125)",
+    "optim.SGD(p, lr=0.125, momentum=0.9, weight_decay=0.01)",
+    "optim.SGD(p, lr=0.125, momentum=0.5, weight_decay=0.1, nesterov=True)",
+    "optim.Adam(p, lr=0.125)",
+    "optim.Adam(p, lr=0.125, betas=(0.5, 0.75), eps=0.01, weight_decay=0.1)",
+    "optim.AdamW(p, lr=0.125)",
+    "optim.AdamW(p, lr=0.125, betas=(0.5, 0.75), eps=0.01, weight_decay=0.3)",
+    "optim.RMSprop(p, lr=0.125)",
+    "optim.RMSprop(p, lr=0.125, alpha=0.5, eps=0.01, momentum=0.3, weight_decay=0.1)",
+    "optim.RMSprop(p, lr=0.125, alpha=0.9, eps=0.01, centered=True)",
+    "optim.Muon(p, lr=0.125, adjust_lr_fn='match_rms_adamw')",
+    "optim.Muon(p, lr=0.125, momentum=0.5, nesterov=False, weight_decay=0.3, adjust_lr_fn='match_rms_adamw')",
+    "Lion(p, lr=0.125, betas=(0.5, 0.75), weight_decay=0.1)",
+]
+
+# Of an optimizer `o` with a learning rate of 0.1, and for how many steps.
+SCHEDULES = {
+    "ConstantLR(o, factor=1.0)": 5,
+    "LinearLR(o, start_factor=1.0, end_factor=0.2, total_iters=4)": 8,
+    "StepLR(o, step_size=3, gamma=0.5)": 10,
+    "MultiStepLR(o, milestones=[2, 5], gamma=0.1)": 8,
+    "ExponentialLR(o, gamma=0.9)": 8,
+    "CosineAnnealingLR(o, T_max=7, eta_min=0.01)": 8,
+    "PolynomialLR(o, total_iters=6, power=2.0)": 9,
+    "OneCycleLR(o, max_lr=1.0, total_steps=10)": 10,
+    "OneCycleLR(o, max_lr=1.0, total_steps=12, pct_start=0.4, div_factor=10.0, final_div_factor=100.0)": 12,
+    "SequentialLR(o, [LinearLR(o, start_factor=0.25, total_iters=3), CosineAnnealingLR(o, T_max=6)], [3])": 10,
+    "SequentialLR(o, [ConstantLR(o, factor=1.0), ExponentialLR(o, gamma=0.5)], [4])": 8,
+}

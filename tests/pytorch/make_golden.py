@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""What PyTorch computes, for the tests to compare with: files beside this one, computed in double precision.
+
+    python3 tests/pytorch/make_golden.py
+    cargo xtask agreement --save DIR && python3 tests/pytorch/make_golden.py --check-ours DIR
+
+Needs torch and safetensors. The second line writes this framework's models under PyTorch's names, loads them with
+`load_state_dict(strict=True)` and compares what they compute with what they should.
+
+A file of cases has for each, by its number (line N of `cases` in `__metadata__` is its name, from 0):
+
+    N.state.KEY      the module's parameters and buffers, under PyTorch's keys
+    N.input.NAME     what goes in
+    N.cotangent      what the gradients are of: Σ output · cotangent
+    N.output         what comes out
+    N.grad.KEY       the gradient of a parameter
+    N.input_grad.NAME
+    N.after.KEY      a buffer after a forward pass that changed it; of an optimizer, `N.after.STEP.KEY`
+
+Everything that goes in is exact in 16 bits, so every precision starts from the same numbers. Gradients of models are rounded to
+single precision, 6e-8 of each; all else that comes out is stored in double.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from unittest import mock
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn, optim
+from torch.nn import functional as F
+from torch.optim import lr_scheduler
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent.parent / "examples" / "bench"))
+
+import cases
+import modules
+import torch_twin
+
+NAMES = {**vars(lr_scheduler), **vars(modules), "nn": nn, "F": F, "optim": optim}
+
+
+def exact(shape, generator, unit=2**-10):
+    """Normal numbers, rounded to multiples of a unit."""
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return ((x / unit).round() * unit).half().double()
+
+
+def draw(spec, generator, unit):
+    if isinstance(spec, cases.ints):
+        return torch.randint(spec.end, spec.shape, generator=generator)
+    return exact(spec, generator, unit)
+
+
+@torch.no_grad()
+def fill(module, generator):
+    """Other numbers than the first ones, of which many are 0 or 1: weights such that sums of them are about 1."""
+    for name, x in module.state_dict(keep_vars=True).items():
+        if name.endswith("running_var"):
+            x.copy_((0.5 + exact(x.shape, generator).abs()).half())
+        elif x.is_floating_point():
+            fan = x[0].numel() if x.dim() > 1 else 1
+            x.copy_((exact(x.shape, generator) / fan**0.5).half())
+    for part in module.modules():
+        if isinstance(part, nn.Embedding) and part.padding_idx is not None:
+            part.weight[part.padding_idx] = 0
+
+
+def as_float(tensors):
+    return {name: x.float() if x.is_floating_point() else x for name, x in tensors.items()}
+
+
+def differentiate(module, inputs, call, generator):
+    """What a case's file has of a call of a module, if there is one."""
+    # Weights of classes are settings, not operands.
+    floats = {name: x.requires_grad_() for name, x in inputs.items() if x.is_floating_point() and name != "w"}
+    before = {} if module is None else {name: x.clone() for name, x in module.named_buffers()}
+    y = eval(call, {**NAMES, "m": module, **inputs})
+    cotangent = exact(y.shape, generator) if y.dim() > 0 else torch.ones((), dtype=torch.float64)
+    (y * cotangent).sum().backward()
+    result = as_float({f"input.{name}": x.detach() for name, x in inputs.items()})
+    result |= {"cotangent": cotangent.float(), "output": y.detach()}
+    result |= {f"input_grad.{name}": x.grad for name, x in floats.items() if x.grad is not None}
+    if module is not None:
+        result |= {f"grad.{name}": x.grad for name, x in module.named_parameters()}
+        changed = lambda name, x: x.is_floating_point() and not torch.equal(x, before[name])
+        result |= {f"after.{name}": x for name, x in module.named_buffers() if changed(name, x)}
+    return result
+
+
+def of_case(case, generator):
+    inputs = {name: draw(spec, generator, case.unit) for name, spec in case.inputs.items()}
+    if case.torch.startswith("F."):
+        return differentiate(None, inputs, case.torch, generator)
+    module = eval(case.torch, NAMES).double()
+    fill(module, generator)
+    state = as_float({f"state.{name}": x.detach().clone() for name, x in module.state_dict().items()})
+    return state | differentiate(module, inputs, case.call, generator)
+
+
+def of_optimizer(expression, generator):
+    """Three steps of a linear layer's squared error. Muon takes matrices alone, and computes in `bfloat16` unless told otherwise."""
+    net = nn.Linear(4, 3, bias="Muon" not in expression).double()
+    fill(net, generator)
+    result = as_float({f"state.{name}": x.detach().clone() for name, x in net.state_dict().items()})
+    x, t = exact((6, 4), generator), exact((6, 3), generator)
+    result |= {"input.x": x.float(), "input.t": t.float()}
+    with mock.patch.object(torch, "bfloat16", torch.float64):
+        optimizer = eval(expression, {**NAMES, "p": list(net.parameters())})
+        for step in range(1, 4):
+            optimizer.zero_grad()
+            F.mse_loss(net(x), t).backward()
+            optimizer.step()
+            result |= {f"after.{step}.{name}": x.detach().clone() for name, x in net.named_parameters()}
+    return result
+
+
+def of_schedule(expression, steps):
+    optimizer = optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    scheduler = eval(expression, {**NAMES, "o": optimizer})
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return {"output": torch.tensor(rates, dtype=torch.float64)}
+
+
+def resnet18gn():
+    """The reference workload, of 4 channels."""
+    inputs = {"x": (3, 3, 17, 15), "labels": cases.ints(10, (3,))}
+    return torch_twin.ResNet18Gn(4, groups=2), inputs, "F.cross_entropy(m(x), labels)"
+
+
+def unet():
+    """The reference workload, of 4 channels."""
+    inputs = {"x": (2, 3, 8, 12), "t": cases.ints(1000, (2,)), "noise": (2, 3, 8, 12)}
+    return torch_twin.UNet(4, groups=2), inputs, "F.mse_loss(m(x, t.double()), noise)"
+
+
+def torchvision_resnet():
+    """Narrow, and with one stage of two blocks."""
+    return modules.ResNet((1, 2, 1, 1), 4, 10).eval(), {"x": (2, 3, 37, 41)}, "m(x)"
+
+
+MODELS = [resnet18gn, unet, torchvision_resnet]
+
+
+def of_model(model, generator):
+    """The model's own file, as `state_dict` has it, what it computes, and what its name says more."""
+    module, inputs, call = model()
+    module = module.double()
+    fill(module, generator)
+    state = {name: x.half() if x.is_floating_point() else x for name, x in module.state_dict().items()}
+    inputs = {name: draw(spec, generator, 2**-6) for name, spec in inputs.items()}
+    result = differentiate(module, inputs, call, generator)
+    answer = as_float({name: x for name, x in result.items() if name != "output"}) | {"output": result["output"]}
+    return state, answer, "" if module.training else ".eval()"
+
+
+def save(name, tensors, metadata=None):
+    path = HERE / f"{name}.safetensors"
+    save_file({name: x.contiguous() for name, x in tensors.items()}, path, metadata)
+    print(f"{path.name}: {len(tensors)} tensors, {path.stat().st_size:,} bytes")
+
+
+def save_cases(name, named):
+    tensors = {f"{i}.{key}": x for i, (_, case) in enumerate(named) for key, x in case.items()}
+    # One entry: several would come in another order each time.
+    save(name, tensors, {"cases": "\n".join(name for name, _ in named)})
+
+
+def make():
+    generator = torch.Generator().manual_seed(1)
+    save_cases("layers", [(case.torch, of_case(case, generator)) for case in cases.LAYERS])
+    save_cases("losses", [(case.torch, of_case(case, generator)) for case in cases.LOSSES])
+    save_cases("optimizers", [(name, of_optimizer(name, generator)) for name in cases.OPTIMIZERS])
+    save_cases("schedules", [(name, of_schedule(name, steps)) for name, steps in cases.SCHEDULES.items()])
+    answers = []
+    for model in MODELS:
+        state, answer, mode = of_model(model, generator)
+        save(model.__name__, state)
+        answers.append((model.__name__ + mode, answer))
+    save_cases("models", answers)
+
+
+def check_ours(directory):
+    """Loads what this framework saved, strictly, and compares what it computes with the golden output."""
+    answers = load_file(HERE / "models.safetensors")
+    for i, model in enumerate(MODELS):
+        module, inputs, call = model()
+        state = load_file(directory / f"{model.__name__}.safetensors")
+        dtypes = {str(x.dtype) for x in state.values()}
+        module.double().load_state_dict(state, strict=True)
+        values = {name: answers[f"{i}.input.{name}"] for name in inputs}
+        values = {name: x.double() if x.is_floating_point() else x for name, x in values.items()}
+        with torch.no_grad():
+            y = eval(call, {**NAMES, "m": module, **values})
+        want = answers[f"{i}.output"]
+        error = ((y - want).abs().max() / want.abs().max()).item()
+        print(f"{model.__name__}: {len(state)} tensors of {', '.join(dtypes)} loaded strictly, error of the output {error:.1e}")
+        if error > 1e-12:
+            sys.exit("error: not what it should compute")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check-ours", type=Path, metavar="DIR", help="load files of this framework instead")
+    options = parser.parse_args()
+    if options.check_ours:
+        check_ours(options.check_ours)
+    else:
+        make()

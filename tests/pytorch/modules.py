@@ -1,0 +1,109 @@
+"""Modules and optimizers that PyTorch does not have, or that live outside of it."""
+
+import math
+
+import torch
+from torch import nn, optim
+from torch.nn import functional as F
+
+
+class BasicBlock(nn.Module):
+    """As torchvision has it."""
+
+    def __init__(self, inplanes, planes, stride=1, downsample=None):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inplanes, planes, kernel_size=3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(planes, planes, kernel_size=3, stride=1, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.downsample = downsample
+        self.stride = stride
+
+    def forward(self, x):
+        identity = x
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        return self.relu(out + identity)
+
+
+class ResNet(nn.Module):
+    """As torchvision has it, but of any width: `resnet18` has layers (2, 2, 2, 2) and a width of 64."""
+
+    def __init__(self, layers, width, num_classes):
+        super().__init__()
+        self.inplanes = width
+        self.conv1 = nn.Conv2d(3, width, kernel_size=7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+        self.layer1 = self._make_layer(width, layers[0])
+        self.layer2 = self._make_layer(2 * width, layers[1], stride=2)
+        self.layer3 = self._make_layer(4 * width, layers[2], stride=2)
+        self.layer4 = self._make_layer(8 * width, layers[3], stride=2)
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+        self.fc = nn.Linear(8 * width, num_classes)
+
+    def _make_layer(self, planes, blocks, stride=1):
+        downsample = None
+        if stride != 1 or self.inplanes != planes:
+            conv = nn.Conv2d(self.inplanes, planes, kernel_size=1, stride=stride, bias=False)
+            downsample = nn.Sequential(conv, nn.BatchNorm2d(planes))
+        layers = [BasicBlock(self.inplanes, planes, stride, downsample)]
+        self.inplanes = planes
+        layers += (BasicBlock(planes, planes) for _ in range(1, blocks))
+        return nn.Sequential(*layers)
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class SelfAttention2d(nn.Module):
+    """Attention of every pixel to every pixel, written with PyTorch's."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Conv2d(channels, 3 * channels, 1)
+        self.output = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        n, c, h, w = x.shape
+        split = lambda part: part.reshape(n, self.heads, c // self.heads, h * w).transpose(2, 3)
+        q, k, v = (split(part) for part in self.qkv(x).chunk(3, 1))
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.output(y.transpose(2, 3).reshape(n, c, h, w))
+
+
+class SinusoidalEmbedding(nn.Module):
+    """As DDPM has it."""
+
+    def __init__(self, width, max_period=10_000):
+        super().__init__()
+        half = width // 2
+        self.frequencies = [math.exp(-math.log(max_period) / (half - 1) * k) for k in range(half)]
+
+    def forward(self, x):
+        angles = x[..., None] * torch.tensor(self.frequencies, dtype=x.dtype)
+        return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+class Lion(optim.Optimizer):
+    """As its authors write it (Chen et al., 2023, algorithm 2)."""
+
+    def __init__(self, params, lr, betas, weight_decay):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            lr, (beta1, beta2) = group["lr"], group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - lr * group["weight_decay"])
+                p.sub_(lr * (beta1 * m + (1 - beta1) * p.grad).sign())
+                m.mul_(beta2).add_((1 - beta2) * p.grad)

@@ -1,0 +1,85 @@
+//! The table of how far we are from PyTorch: of every layer, loss, optimizer and model the largest error, by what computed it.
+//!
+//! `--agreement` before the other arguments prints it when the tests are over, as rows of Markdown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use libtest_mimic::Conclusion;
+use meganeura::{Device, Precision};
+
+use crate::adapter::adapter;
+
+/// The columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Executor {
+    Double,
+    Native,
+    Gpu,
+}
+
+#[derive(Default)]
+struct Row {
+    cases: BTreeSet<String>,
+    errors: BTreeMap<Executor, f64>,
+}
+
+/// The parts of the table, by the files that the cases are from.
+const PARTS: [&str; 5] = ["models", "layers", "losses", "optimizers", "schedules"];
+
+/// Rows by the part and by what PyTorch calls it.
+static ROWS: Mutex<BTreeMap<(usize, String), Row>> = Mutex::new(BTreeMap::new());
+
+/// Notes an error of a case on a device.
+pub(super) fn note(file: &str, case: &str, device: &Device, error: f64) {
+    let executor = match (device.is_gpu(), device.precision()) {
+        (true, _) => Executor::Gpu,
+        (false, Precision::Double) => Executor::Double,
+        (false, _) => Executor::Native,
+    };
+    add(file, case, executor, error);
+}
+
+/// Notes an error of a schedule, which no device computes.
+pub(super) fn note_schedule(case: &str, error: f64) {
+    add("schedules", case, Executor::Double, error);
+}
+
+fn add(file: &str, case: &str, executor: Executor, error: f64) {
+    let mut rows = ROWS.lock().expect("notes do not panic");
+    let part = PARTS.iter().position(|part| *part == file).unwrap_or(PARTS.len());
+    let row = rows.entry((part, subject(case))).or_default();
+    row.cases.insert(case.to_owned());
+    let largest = row.errors.entry(executor).or_insert(0.0);
+    *largest = largest.max(error);
+}
+
+/// What an expression is of, and whether it is not of a training step.
+fn subject(case: &str) -> String {
+    let mode = if case.ends_with(".eval()") { ".eval()" } else { "" };
+    let name = case.split('(').next().unwrap_or(case);
+    // A chain is known by what it does.
+    let name = if name == "nn.Sequential" { "nn.AdaptiveAvgPool2d(1)" } else { name.trim_end_matches(".eval") };
+    format!("{name}{mode}")
+}
+
+/// Prints what was noted.
+pub(crate) fn print(conclusion: &Conclusion) {
+    match adapter() {
+        Ok(device) => println!("GPU: {device}\n"),
+        Err(why) => println!("GPU: not here, {why}\n"),
+    }
+    println!("| PyTorch | cases | f64 | f32, native | f32, GPU |\n|---|---|---|---|---|");
+    for ((_, name), Row { cases, errors }) in &*ROWS.lock().expect("notes do not panic") {
+        let cell = |executor| match errors.get(&executor) {
+            Some(0.0) => "0".to_owned(),
+            Some(error) => format!("{error:.0e}"),
+            None => "-".to_owned(),
+        };
+        let [double, native, gpu] = [Executor::Double, Executor::Native, Executor::Gpu].map(cell);
+        println!("| `{name}` | {} | {double} | {native} | {gpu} |", cases.len());
+    }
+    if conclusion.num_failed > 0 {
+        println!("\n{} tests failed", conclusion.num_failed);
+    }
+}

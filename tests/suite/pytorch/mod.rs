@@ -1,0 +1,259 @@
+//! What PyTorch computes, number for number: results, every gradient, and what becomes of buffers and parameters.
+//!
+//! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. A case here has the name of a
+//! case there, which is the expression that PyTorch evaluated; beside it stands what is held to be the same. Its numbers go
+//! into the layer by [`Checkpoint::load_safetensors_with`], and its gradients come out by
+//! [`Checkpoint::to_safetensors_with`], under PyTorch's keys again.
+
+mod agreement;
+mod compare;
+mod golden;
+mod layers;
+mod losses;
+mod models;
+mod optimizers;
+mod torchvision;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::io::{Checkpoint, Names};
+use meganeura::module::At;
+use meganeura::{Device, Grads, Module, ModuleExt, Precision, Result, Tape, Tensor, Var};
+use safetensors::SafeTensors;
+
+use crate::adapter::gpu_trial;
+use crate::numbers::{Computed, Reference};
+
+pub(crate) use agreement::print;
+use compare::relative_error;
+use golden::{Array, Golden, cases_of};
+
+/// What has a golden case to be compared with.
+struct Case {
+    /// The file that has the golden case.
+    file: &'static str,
+    /// Its name: what PyTorch evaluated.
+    torch: String,
+    run: Box<Run>,
+}
+
+/// Computes what the golden case has, under its keys.
+type Run = dyn Fn(&Device, &Golden) -> Result<Numbers, Failed> + Send + Sync;
+
+type Numbers = BTreeMap<String, Array>;
+
+/// How far from PyTorch's numbers ours may be, relative to the largest of a tensor.
+fn tolerance(file: &str, precision: Precision) -> f64 {
+    match precision {
+        // Gradients of models are stored in single precision, 6e-8 of each number.
+        Precision::Double if file == "models" => 1e-7,
+        // Some ten roundings of 1e-16, of sums that nearly cancel.
+        Precision::Double => 1e-12,
+        // Sums of thousands of roundings of 6e-8, through seventeen layers in the deepest model.
+        _ => 1e-4,
+    }
+}
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    compare::collect(trials);
+    trials.push(Trial::test("pytorch::a_wrong_setting_is_noticed", wrong_settings));
+    models::collect(trials);
+    optimizers::collect_schedules(trials);
+    let all = [layers::cases(), losses::cases(), optimizers::cases(), models::cases()].concat();
+    for file in ["layers", "losses", "optimizers", "models"] {
+        let own: Vec<_> = all.iter().filter(|case| case.file == file).map(|case| case.torch.clone()).collect();
+        trials.push(Trial::test(format!("pytorch::every_case_of_{file}_is_compared"), move || complete(file, &own)));
+    }
+    for case in all {
+        let name = |executor: &str| format!("pytorch::{executor}::{}", case.torch);
+        for (executor, precision) in [("f64", Precision::Double), ("native", Precision::Full)] {
+            let case = Arc::clone(&case);
+            let run = move || agrees(&case, &Device::cpu_with(precision).for_testing(0)?);
+            trials.push(Trial::test(name(executor), run));
+        }
+        let shared = Arc::clone(&case);
+        trials.push(gpu_trial(name("gpu"), move |device| agrees(&shared, &device.for_testing(0)?)));
+    }
+}
+
+/// Both sides have the same cases.
+fn complete(file: &str, own: &[String]) -> Result<(), Failed> {
+    let golden: Vec<_> = cases_of(file)?.into_iter().map(|golden| golden.name).collect();
+    let only = |a: &[String], b: &[String]| a.iter().filter(|name| !b.contains(name)).cloned().collect::<Vec<_>>();
+    let (theirs, ours) = (only(&golden, own), only(own, &golden));
+    if !theirs.is_empty() || !ours.is_empty() {
+        return Err(format!("only in {file}.safetensors: {theirs:#?}; only here: {ours:#?}").into());
+    }
+    Ok(())
+}
+
+/// Holds a case to what PyTorch has of it.
+fn agrees(case: &Case, device: &Device) -> Result<(), Failed> {
+    let errors = errors(case, device)?;
+    for (_, error) in &errors {
+        agreement::note(case.file, &case.torch, device, *error);
+    }
+    within(&errors, tolerance(case.file, device.precision()))
+}
+
+fn within(errors: &[(String, f64)], allowed: f64) -> Result<(), Failed> {
+    match errors.iter().find(|(_, error)| *error > allowed) {
+        Some((key, error)) => {
+            Err(format!("{key} is off by {error:.1e} of its largest number, allowed are {allowed:.1e}").into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// How far off all is that a golden case has. Nothing else may be computed.
+fn errors(case: &Case, device: &Device) -> Result<Vec<(String, f64)>, Failed> {
+    let golden = golden::case_of(case.file, &case.torch)?;
+    let computed = (case.run)(device, &golden)?;
+    let expected = golden.results()?;
+    if let Some(key) = computed.keys().find(|key| !expected.contains_key(*key)) {
+        return Err(format!("{key} was computed, and PyTorch has none").into());
+    }
+    let compare = |(key, expected): (String, Array)| {
+        let found = computed.get(&key).ok_or_else(|| format!("{key} was not computed"))?;
+        if found.shape != expected.shape {
+            return Err(format!("{key} is {:?}, PyTorch's {:?}", found.shape, expected.shape).into());
+        }
+        let error = relative_error(&Computed(found.data.clone()), &Reference(expected.data));
+        Ok((key, error))
+    };
+    expected.into_iter().map(compare).collect()
+}
+
+/// What is a little different from what PyTorch evaluated, only where it is to be noticed.
+fn wrong_settings() -> Result<(), Failed> {
+    for (case, keys) in layers::wrong().into_iter().chain(optimizers::wrong()) {
+        for precision in [Precision::Double, Precision::Full] {
+            let device = Device::cpu_with(precision).for_testing(0)?;
+            let (errors, allowed) = (errors(&case, &device)?, tolerance(case.file, precision));
+            let wrong: Vec<_> = errors.iter().filter(|(_, error)| *error > allowed).map(|(key, _)| &**key).collect();
+            assert_eq!(wrong, keys, "{}, {errors:?}", case.torch);
+            assert!(within(&errors, allowed).is_err());
+        }
+    }
+    Ok(())
+}
+
+/// A module that `build` makes, with the state of the golden case, whose names `names` reads; and what it computes of the inputs.
+fn module<M: Module + 'static>(
+    file: &'static str,
+    torch: impl Into<String>,
+    names: Names,
+    build: impl Fn(&Device) -> Result<M> + Send + Sync + 'static,
+    forward: impl Fn(&M, &Inputs) -> Var + Send + Sync + 'static,
+) -> Arc<Case> {
+    let torch = torch.into();
+    let is_training = !torch.ends_with(".eval()");
+    let run = move |device: &Device, golden: &Golden| {
+        let mut net = build(device)?;
+        net.load_safetensors_with(&golden.state()?, &names)?.strict()?;
+        let tape = if is_training { Tape::new(device) } else { Tape::inference(device) };
+        let inputs = Inputs::new(&tape, golden)?;
+        let y = forward(&net, &inputs);
+        let cotangent = tape.input(&golden.tensor(device, "cotangent")?.reshape(y.shape())?);
+        let grads = tape.backward_with(&y, &cotangent)?;
+        let mut numbers = Numbers::from([("output".to_owned(), Array::read(&y.to_tensor()?)?)]);
+        for (name, x) in &inputs.vars {
+            if let Some(dx) = grads.of(x) {
+                numbers.insert(format!("input_grad.{name}"), Array::read(&dx.to_tensor()?)?);
+            }
+        }
+        let gradients = gradients(&net, &grads)?;
+        if is_training {
+            tape.apply()?;
+            let after = saved(&net, &names)?.into_iter().map(|(key, array)| (format!("after.{key}"), array));
+            numbers.extend(after.filter(|(key, _)| golden.has(key)));
+        }
+        numbers.extend(under_their_names(&mut net, gradients, &names, golden)?);
+        Ok(numbers)
+    };
+    Arc::new(Case { file, torch, run: Box::new(run) })
+}
+
+/// A function without parameters.
+fn function(
+    file: &'static str,
+    torch: impl Into<String>,
+    f: impl Fn(&Inputs) -> Var + Send + Sync + 'static,
+) -> Arc<Case> {
+    module(file, torch, Names::new(), |_| Ok(()), move |(), inputs| f(inputs))
+}
+
+/// The gradient of every parameter, by path.
+fn gradients<M: Module>(net: &M, grads: &Grads) -> Result<BTreeMap<String, Tensor>, Failed> {
+    let of = |(path, param)| {
+        let gradient = grads.get(param).ok_or_else(|| format!("{path} has no gradient"))?;
+        Ok((path, gradient.to_tensor()?))
+    };
+    net.named_parameters().into_iter().map(of).collect()
+}
+
+/// The gradients as the file would have them: in the place of their parameters, saved under PyTorch's names.
+fn under_their_names<M: Module>(
+    net: &mut M,
+    mut gradients: BTreeMap<String, Tensor>,
+    names: &Names,
+    golden: &Golden,
+) -> Result<Numbers, Failed> {
+    let mut result = Ok(());
+    net.visit_mut(At::root(), &mut |at, mut slot| {
+        if let Some(gradient) = gradients.remove(&at.path()) {
+            result = result.clone().and(slot.set(gradient));
+        }
+    });
+    result?;
+    let all = saved(net, names)?.into_iter().map(|(key, array)| (format!("grad.{key}"), array));
+    // Buffers have none.
+    Ok(all.filter(|(key, _)| golden.has(key)).collect())
+}
+
+/// What a file of the model has.
+fn saved<M: Module>(net: &M, names: &Names) -> Result<Numbers, Failed> {
+    let bytes = net.to_safetensors_with(names)?;
+    let file = SafeTensors::deserialize(&bytes)?;
+    file.iter().map(|(name, view)| Ok((name.to_owned(), Array::decode(&view)?))).collect()
+}
+
+/// What a golden case puts in, on a tape.
+struct Inputs {
+    tape: Tape,
+    tensors: BTreeMap<String, Tensor>,
+    vars: BTreeMap<String, Var>,
+}
+
+impl Inputs {
+    fn new(tape: &Tape, golden: &Golden) -> Result<Self, Failed> {
+        let named = |name: String| Ok((name.clone(), golden.tensor(&tape.device(), &format!("input.{name}"))?));
+        let tensors: BTreeMap<_, _> = golden.inputs().map(named).collect::<Result<_, Failed>>()?;
+        let vars = tensors.iter().map(|(name, tensor)| (name.clone(), tape.input(tensor))).collect();
+        Ok(Self { tape: tape.clone(), tensors, vars })
+    }
+
+    fn var(&self, name: &str) -> &Var {
+        self.vars.get(name).unwrap_or_else(|| panic!("the golden case has no input {name}"))
+    }
+
+    fn tensor(&self, name: &str) -> &Tensor {
+        self.tensors.get(name).unwrap_or_else(|| panic!("the golden case has no input {name}"))
+    }
+
+    /// Numbers that are whole, as floats.
+    fn as_floats(&self, name: &str) -> Var {
+        let tensor = self.tensor(name);
+        let data: Vec<_> = tensor.to_u32_vec().expect("whole numbers").into_iter().map(f64::from).collect();
+        self.tape.input(&Tensor::from_f64(&self.tape.device(), tensor.shape(), &data).expect("as before"))
+    }
+
+    /// A setting computed from an input, in double precision.
+    fn setting(&self, name: &str, f: fn(f64) -> f64) -> Tensor {
+        let tensor = self.tensor(name);
+        let data: Vec<_> = tensor.to_f64_vec().expect("floats").into_iter().map(f).collect();
+        Tensor::from_f64(&self.tape.device(), tensor.shape(), &data).expect("as before")
+    }
+}

@@ -1,0 +1,162 @@
+//! The models of the reference workloads, small, and one from elsewhere: from PyTorch's files, and back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use libtest_mimic::Trial;
+use meganeura::io::{Checkpoint, LoadReport, Names};
+use meganeura::{Device, ErrorKind, Layer, Module, ModuleExt, Precision, Result};
+use safetensors::{Dtype, SafeTensors};
+
+use super::golden::path_of;
+use super::torchvision::{self, ResNet, ResNetConfig};
+use super::{Case, module};
+use crate::Outcome;
+use resnet::{ResNet18Gn, ResNet18GnConfig};
+use unet::{UNet, UNetConfig};
+
+#[path = "../../../examples/bench/models/resnet.rs"]
+mod resnet;
+#[path = "../../../examples/bench/models/unet.rs"]
+mod unet;
+
+fn resnet18gn(device: &Device) -> Result<ResNet18Gn> {
+    ResNet18Gn::init(device, 1, ResNet18GnConfig { width: 4, groups: 2 })
+}
+
+fn unet(device: &Device) -> Result<UNet> {
+    UNet::init(device, 1, UNetConfig { channels: 4, groups: 2 })
+}
+
+fn resnet(device: &Device) -> Result<ResNet> {
+    ResNet::init(device, 1, ResNetConfig { depths: [1, 2, 1, 1], width: 4, classes: 10 })
+}
+
+fn resnet18gn_names() -> Names {
+    Names::new().rename("stem.0.*", "stem.*").rename("stem.1.*", "norm.*")
+}
+
+/// PyTorch's twin has its blocks and what is between them in one list.
+fn unet_names() -> Names {
+    // The embedding has no parameters there, and is no part of the chain.
+    let mut names = Names::new().rename("time.0.*", "time.1.*").rename("time.2.*", "time.3.*");
+    let down = ["0.blocks.0", "0.blocks.1", "0.half", "1.blocks.0", "1.blocks.1", "1.half", "2.blocks.0", "2.blocks.1"];
+    for (index, place) in down.iter().enumerate() {
+        names = names.rename(format!("down.{index}.**"), format!("down.{place}.**"));
+    }
+    for (index, place) in (0..11).map(|index| (index, (index / 4, index % 4))) {
+        names = match place {
+            (level, 3) => names.rename(format!("up.{index}.1.*"), format!("up.{level}.double.*")),
+            (level, block) => names.rename(format!("up.{index}.**"), format!("up.{level}.blocks.{block}.**")),
+        };
+    }
+    names
+}
+
+pub(super) fn cases() -> Vec<Arc<Case>> {
+    vec![
+        module("models", "resnet18gn", resnet18gn_names(), resnet18gn, |net, inputs| {
+            net.forward(inputs.var("x")).cross_entropy(inputs.tensor("labels"))
+        }),
+        module("models", "unet", unet_names(), unet, |net, inputs| {
+            net.forward(inputs.var("x"), &inputs.as_floats("t")).mse(inputs.var("noise"))
+        }),
+        module("models", "torchvision_resnet.eval()", torchvision::names(), resnet, |net, inputs| {
+            net.forward(inputs.var("x"))
+        }),
+    ]
+}
+
+pub(super) fn collect(trials: &mut Vec<Trial>) {
+    let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("pytorch::{name}"), run));
+    test("resnet18gn_is_saved_as_pytorch_does", || saved_as_theirs("resnet18gn", resnet18gn, &resnet18gn_names()));
+    test("unet_is_saved_as_pytorch_does", || saved_as_theirs("unet", unet, &unet_names()));
+    test("torchvision_resnet_is_saved_as_pytorch_does", || {
+        saved_as_theirs("torchvision_resnet", resnet, &torchvision::names())
+    });
+    test("counters_of_batch_normalisation_are_passed_over", counters);
+    test("files_of_other_models_are_refused", refused);
+    test("a_file_whose_names_are_not_mapped_says_what_may_be_meant", unmapped);
+}
+
+fn load<M: Module>(net: &mut M, file: &str, names: &Names) -> Result<LoadReport> {
+    net.load_with(path_of(file), names)
+}
+
+/// Their file, loaded and saved under its names, has the same names, shapes and numbers, in this framework's type. Written to
+/// `MEGANEURA_SAVE` if that is set, for PyTorch to load.
+fn saved_as_theirs<M: Module>(file: &str, build: fn(&Device) -> Result<M>, names: &Names) -> Outcome {
+    let bytes = std::fs::read(path_of(file))?;
+    let theirs = SafeTensors::deserialize(&bytes)?;
+    let expected: BTreeMap<_, _> = theirs.iter().filter(|(name, _)| !name.ends_with("num_batches_tracked")).collect();
+    for (precision, dtype) in [(Precision::Full, Dtype::F32), (Precision::Double, Dtype::F64)] {
+        let mut net = build(&Device::cpu_with(precision))?;
+        load(&mut net, file, names)?.strict()?;
+        let ours = net.to_safetensors_with(names)?;
+        let ours = SafeTensors::deserialize(&ours)?;
+        let found: BTreeMap<_, _> = ours.iter().collect();
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (name, view) in &found {
+            assert_eq!((view.dtype(), view.shape()), (dtype, expected[name].shape()), "{name}");
+        }
+        // The numbers are the same: loaded once more, from ours alone.
+        let mut again = build(&Device::cpu_with(precision))?;
+        again.load_safetensors_with(&net.to_safetensors_with(names)?, names)?.strict()?;
+        assert_eq!(again.to_safetensors()?, net.to_safetensors()?);
+        if let Some(directory) = std::env::var_os("MEGANEURA_SAVE").filter(|_| precision == Precision::Full) {
+            std::fs::create_dir_all(&directory)?;
+            net.save_with(PathBuf::from(directory).join(format!("{file}.safetensors")), names)?;
+        }
+    }
+    Ok(())
+}
+
+fn counters() -> Outcome {
+    let mut net = resnet(&Device::cpu())?;
+    let report = load(&mut net, "torchvision_resnet", &torchvision::names())?;
+    report.strict()?;
+    assert_eq!(report.loaded.len(), net.leaves().len());
+    assert_eq!(report.ignored.len(), 14);
+    assert!(report.ignored.iter().all(|name| name.ends_with(".num_batches_tracked")), "{:?}", report.ignored);
+    Ok(())
+}
+
+/// What is not theirs: nothing is loaded, and all of what differs is listed.
+fn refused() -> Outcome {
+    let mut net = resnet18gn(&Device::cpu())?;
+    let before = net.to_safetensors()?;
+    let error = load(&mut net, "unet", &resnet18gn_names()).map(drop).expect_err("another model");
+    assert_eq!(error.kind(), ErrorKind::Checkpoint);
+    let message = error.to_string();
+    for part in ["unet.safetensors: ", "`blocks.7.norm2.bias` [32]", "`down.0.conv1.weight` [4, 4, 3, 3]"] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    assert_eq!(net.to_safetensors()?, before);
+    // A wider one: every shape that differs, with its path.
+    let wider = ResNet18GnConfig { width: 8, groups: 2 };
+    let mut net = ResNet18Gn::init(&Device::cpu(), 1, wider)?;
+    let message = load(&mut net, "resnet18gn", &resnet18gn_names()).map(drop).expect_err("wider").to_string();
+    let listed = message.lines().filter(|line| line.contains(" in the file, ")).count();
+    assert_eq!(listed, net.leaves().len() - 1, "all but the bias of the head: {message}");
+    assert!(message.contains("`head.weight`: [10, 32] in the file, [10, 64] in the model"), "{message}");
+    Ok(())
+}
+
+fn unmapped() -> Outcome {
+    let mut net = resnet(&Device::cpu())?;
+    let names = Names::new().rename("layer1.**", "stages.0.**");
+    let error = load(&mut net, "torchvision_resnet", &names)?.strict().expect_err("half of the names");
+    let message = error.to_string();
+    for part in [
+        "`norm.weight` [4]; did you mean `bn1.weight` [4]?",
+        "`head.weight` [10, 32]; did you mean `fc.weight` [10, 32]?",
+        "`stages.0.0.norm2.bias` [4]; did you mean `layer1.0.bn2.bias` [4]?",
+        "`layer1.0.bn2.bias` [4], by the rules `stages.0.0.bn2.bias`; did you mean `stages.0.0.norm2.bias` [4]?",
+        "`stages.3.0.conv1.weight` [32, 16, 3, 3]; did you mean `layer4.0.conv1.weight` [32, 16, 3, 3]?",
+    ] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    assert!(!message.contains("num_batches_tracked"), "{message}");
+    Ok(())
+}
