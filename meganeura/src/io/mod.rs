@@ -8,6 +8,7 @@
 mod format;
 mod load;
 mod report;
+mod state;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -118,7 +119,7 @@ pub trait Checkpoint: Module {
 impl<M: Module + ?Sized> Checkpoint for M {}
 
 /// Writes a file beside `path`, then gives it that name.
-fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
     // Of this process and this call alone: others may be saving under the same name.
@@ -130,7 +131,8 @@ fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         // Else the new name could survive a power failure, and the contents not.
         file.sync_all()?;
         drop(file);
-        fs::rename(&partial, path)
+        fs::rename(&partial, path)?;
+        sync_folder(path.parent().unwrap_or(Path::new("")))
     };
     let result = write();
     if result.is_err() {
@@ -140,7 +142,13 @@ fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     result
 }
 
-fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
+/// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{} could not be {done}: {error}", path.display())).caused_by(error)
 }
 
