@@ -68,6 +68,7 @@ pub mod module;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod run;
 
 pub use device::{Device, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};

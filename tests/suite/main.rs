@@ -26,6 +26,7 @@ mod ops;
 mod optimizers;
 mod plan;
 mod planted;
+mod runs;
 mod special;
 mod steps;
 mod table;
@@ -40,7 +41,7 @@ use libtest_mimic::Failed;
 type Outcome = Result<(), Failed>;
 
 fn main() {
-    if devices::print_if_asked() {
+    if devices::print_if_asked() || runs::train_if_asked() {
         return;
     }
     if std::env::var_os("MEGANEURA_CACHE").is_none() {
@@ -70,6 +71,7 @@ fn main() {
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
     models::collect(&mut trials);
+    runs::collect(&mut trials);
     large::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if table {

@@ -9,8 +9,9 @@ use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt, Role, tie};
 use crate::{Error, ErrorKind, Result, Tensor};
 
-/// Replaces what `bytes` has values for, and ties what was tied when they were saved.
-pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8]) -> Result<LoadReport> {
+/// Replaces what `bytes` has values for, and ties what was tied when they were saved. If `exactly`, both sides must have the
+/// same names.
+pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8], exactly: bool) -> Result<LoadReport> {
     let file = format::parse(bytes)?;
     let aliases = format::aliases(bytes, &file)?;
     let groups = groups(&aliases);
@@ -19,6 +20,9 @@ pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8]) -> Result<L
         found.read(leaf);
     }
     let (tensors, report) = found.finish()?;
+    if exactly {
+        report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
+    }
     tie(module, &groups).map_err(|error| {
         Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
     })?;

@@ -112,11 +112,16 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load`](Self::load).
     fn load_safetensors(&mut self, bytes: &[u8]) -> Result<LoadReport> {
-        load::load(self, bytes)
+        load::load(self, bytes, false)
     }
 }
 
 impl<M: Module + ?Sized> Checkpoint for M {}
+
+/// As [`Checkpoint::load_safetensors`], but names that only one side has are an error that changes nothing.
+pub(crate) fn load_exactly(module: &mut dyn Module, bytes: &[u8]) -> Result<()> {
+    load::load(module, bytes, true).map(drop)
+}
 
 /// Writes a file beside `path`, then gives it that name.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
