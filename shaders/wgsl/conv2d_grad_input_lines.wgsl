@@ -35,7 +35,14 @@ fn load_b(group: u32, k: u32, pixel: u32, end: u32) -> Line {
     );
 }
 
-fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+const PITCH_RESULT: u32 = H * W;
+
+/// Where the sum of input channel i at an input pixel goes.
+fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
     let plane = pixel / (H * W) * CHANNELS + group * GROUP_C + i;
-    put_sum(part, plane * H * W + pixel % (H * W), sum);
+    return part * RESULT + plane * H * W + pixel % (H * W);
+}
+
+fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+    put_sum(result_at(group, part, i, pixel), sum);
 }

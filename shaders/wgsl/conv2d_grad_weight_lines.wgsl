@@ -38,5 +38,5 @@ fn place_of(column: u32) -> u32 {
 }
 
 fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
-    put_sum(part, (group * GROUP_O + i) * COLUMNS + place_of(j), sum);
+    put_sum(part * RESULT + (group * GROUP_O + i) * COLUMNS + place_of(j), sum);
 }

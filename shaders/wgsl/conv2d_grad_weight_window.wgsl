@@ -56,6 +56,6 @@ fn load_b(group: u32, k: u32, c: u32) -> Line {
 fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
     let c = j / (16u * TAPS) * 16u + j % 16u;
     if c < GROUP_C {
-        put_sum(part, ((group * GROUP_O + i) * GROUP_C + c) * TAPS + j / 16u % TAPS, sum);
+        put_sum(part * RESULT + ((group * GROUP_O + i) * GROUP_C + c) * TAPS + j / 16u % TAPS, sum);
     }
 }

@@ -22,7 +22,14 @@ fn load_b(group: u32, k: u32, pixel: u32, end: u32) -> Line {
     return window(group * GROUP_C + k % GROUP_C, tap, pixel, is_term(k, end) && is_column(pixel));
 }
 
-fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+const PITCH_RESULT: u32 = P * Q;
+
+/// Where the sum of output channel i at an output pixel goes.
+fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
     let plane = pixel / (P * Q) * O + group * GROUP_O + i;
-    put_sum(part, plane * P * Q + pixel % (P * Q), sum);
+    return part * RESULT + plane * P * Q + pixel % (P * Q);
+}
+
+fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
+    put_sum(result_at(group, part, i, pixel), sum);
 }

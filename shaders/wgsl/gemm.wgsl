@@ -140,8 +140,14 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 }
 #endif
 
+const PITCH_RESULT: u32 = COLUMNS;
+
+fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32 {
+    return ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
+}
+
 fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32) {
-    let at = ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
+    let at = result_at(b, part, i, j);
 #if SUMS == whole
     store(at, sum);
 #else

@@ -33,10 +33,30 @@ enum Units {
     Window {
         span: usize,
     },
+    /// The same, where columns are pixels, which are in workgroup memory with those around them; and as many steps of the rows as
+    /// there are halves.
+    Halo {
+        halo: Halo,
+        halves: usize,
+    },
 }
 
+/// What a tile of pixels reads of images.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Halo {
+    /// For each pixel.
+    pub taps: usize,
+    /// Pixels, those around the tile included.
+    pub pixels: usize,
+    /// Those among them that can be anything but padding.
+    pub inside: usize,
+}
+
+/// Columns of a tile that are pixels.
+pub const HALO_COLUMNS: usize = 128;
+
 /// Maxima of each operand of which products on matrix units find the largest.
-const PEAKS: usize = 512;
+pub const PEAKS: usize = 512;
 
 /// Extents of a batch of products `[M,K]·[K,N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +71,8 @@ pub struct Product {
     pub k: usize,
     /// How the operands lie.
     pub operands: Operands,
+    /// Whether sixteen columns lie beside each other in the result, those from a multiple of sixteen on.
+    pub beside: bool,
 }
 
 /// How the operands of a product lie in memory.
@@ -107,6 +129,9 @@ impl Tiling {
                 let channels = 16 * self.workers[1];
                 (self.depth * (rows / 4 + 2) + (self.depth + span) * (channels / 4 + 2)) * 8 + others
             }
+            Units::Halo { halo, halves } => {
+                (halves * self.depth * (rows / 4 + 2) + halo.pixels * (self.depth / 4 + 2)) * 8 + others
+            }
         }
     }
 
@@ -117,14 +142,15 @@ impl Tiling {
 
     /// Elements that an invocation loads at a time: a block, or a line.
     fn load(&self) -> usize {
-        if let Units::Lines | Units::Window { .. } = self.units { 8 } else { 16 }
+        if let Units::Scalar | Units::Matrix { .. } = self.units { 16 } else { 8 }
     }
 
     fn fits(&self, caps: &Caps) -> bool {
         let [rows, columns] = self.extent();
         let invocations = self.invocations(caps);
-        // Blocks are loaded by all invocations alike; of a window's lines some may be too many.
-        let loads = if let Units::Window { .. } = self.units { rows } else { rows + columns } * self.depth;
+        // Blocks are loaded by all invocations alike; of the lines of windows and halos some may be too many.
+        let alike = if let Units::Window { .. } | Units::Halo { .. } = self.units { rows } else { rows + columns };
+        let loads = alike * self.depth;
         self.memory(caps) <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
             && loads.is_multiple_of(self.load() * invocations)
@@ -173,12 +199,13 @@ impl Choice {
         let Tiling { units, workers, blocks, depth, .. } = self.tiling;
         let [rows, columns] = self.tiling.extent();
         let ([down, over], load) = (workers, self.tiling.load());
-        let mut bindings: Vec<_> = operands.into();
+        let (mut bindings, mut plain) = (Vec::from(operands), false);
         let (name, each) = match units {
             Units::Scalar => ("scalar", 1),
             Units::Matrix { .. } => ("matrix", self.subgroup),
             Units::Lines => ("lines", self.subgroup),
             Units::Window { .. } => ("window", self.subgroup),
+            Units::Halo { .. } => ("halo", self.subgroup),
         };
         let invocations = down * over * each;
         defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
@@ -186,25 +213,38 @@ impl Choice {
             defines.extend(define![TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
         } else {
             bindings.extend([Binding::Scratch(0), Binding::Scratch(1)]);
-            let halves = if let Units::Matrix { halves } = units { halves } else { 1 };
+            let halves = if let Units::Matrix { halves } | Units::Halo { halves, .. } = units { halves } else { 1 };
             defines.extend(define![A_IS: u32::from(product.operands == Operands::Gathered), PEAKS: PEAKS]);
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves, SUBGROUP: self.subgroup]);
+            let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
+            match sums {
+                Sums::Whole if whole => plain = true,
+                Sums::Scratch(_) if whole => defines.extend(define![PLAIN: "parts"]),
+                _ => defines.extend(define![PLAIN: "none"]),
+            }
         }
-        if let Units::Window { span } = units {
-            let lines = (depth + span) * 16 * over / load;
-            let of_a = rows * depth / (load * invocations);
-            defines.extend(define![LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
-        } else {
-            let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
-            let loads = (rows + columns) * depth / (load * invocations);
-            defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
+        let of_a = rows * depth / (load * invocations);
+        match units {
+            Units::Window { span } => {
+                let lines = (depth + span) * 16 * over / load;
+                defines.extend(define![LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
+            }
+            Units::Halo { halo, .. } => {
+                let lines = halo.inside * depth / load;
+                defines.extend(define![TAPS: halo.taps, LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
+            }
+            _ => {
+                let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
+                let loads = (rows + columns) * depth / (load * invocations);
+                defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
+            }
         }
         let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product));
         match sums {
             Sums::Whole => {
                 launch.bindings = bindings;
                 launch.defines.extend(define![SUMS: "whole"]);
-                launch.stores_through_epilogue()
+                Launch { plain, ..launch.stores_through_epilogue() }
             }
             Sums::Scratch(at) => {
                 launch.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);

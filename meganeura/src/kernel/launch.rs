@@ -76,6 +76,9 @@ pub struct Launch {
     pub loads: Option<usize>,
     /// Whether the kernel stores result 0 through `store`, which the plan writes.
     pub stores: bool,
+    /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define `PLAIN`: the
+    /// result's name in the shader, or `none`.
+    pub plain: bool,
 }
 
 impl Launch {
@@ -88,7 +91,7 @@ impl Launch {
         workgroups: usize,
     ) -> Self {
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups, loads: None, stores: false }
+        Self { kernel, defines, bindings, workgroups, loads: None, stores: false, plain: false }
     }
 
     /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its number

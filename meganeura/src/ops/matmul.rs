@@ -152,7 +152,7 @@ impl Kernel for Matmul {
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
         let across = gemm::lie_across([a, b]) == [true, true];
         let operands = if across { Operands::Across } else { Operands::Along };
-        let product = Product { batch, m, n, k, operands };
+        let product = Product { batch, m, n, k, operands, beside: true };
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let tiled = |choice: Choice| choice.variant(product, x, |sums| choice.strided(product, read, sums));
         let mut variants: Vec<_> = product.choices(caps, true).into_iter().map(tiled).collect();

@@ -206,6 +206,10 @@ impl KernelWork {
             let body = program.element(step, &results, "store_", "").body();
             let function = format!("fn store(i: u32, value: f32) {{\n{body}}}");
             launch.defines.push(("STORE", [declarations, functions, function].join("\n")));
+            if launch.plain {
+                let result = if self.store.is_none() { format!("store_y{}", results[0]) } else { "none".to_owned() };
+                launch.defines.push(("PLAIN", result));
+            }
         }
     }
 }

@@ -15,13 +15,13 @@ const BATCH: u32 = ${G};
 const TAPS: u32 = KH * KW;
 
 #if SUMS == whole
-fn put_sum(part: u32, at: u32, sum: f32) {
+fn put_sum(at: u32, sum: f32) {
     store(at, sum);
 }
 #else
 @group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<f32>;
 
-fn put_sum(part: u32, at: u32, sum: f32) {
-    parts[part * RESULT + at] = sum;
+fn put_sum(at: u32, sum: f32) {
+    parts[at] = sum;
 }
 #endif

@@ -14,9 +14,9 @@
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Defines: UNITS    scalar, matrix, lines or window; the further defines are those of shared/gemm_scalar, shared/gemm_matrix, or
-//                   shared/gemm_lines and shared/gemm_window, which read their operands in another way
-//          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column (not with UNITS window)
+// Defines: UNITS    scalar, matrix, lines, window or halo; the further defines are those of shared/gemm_scalar, shared/gemm_matrix, or
+//                   shared/gemm_lines, shared/gemm_window and shared/gemm_halo, which read their operands in another way
+//          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column (not with UNITS window or halo)
 //          PARTS    parts of the reduction
 
 #if UNITS == scalar
@@ -33,6 +33,9 @@ enable wgpu_cooperative_matrix;
 #endif
 #if UNITS == window
 #include "shared/gemm_window"
+#endif
+#if UNITS == halo
+#include "shared/gemm_halo"
 #endif
 #endif
 

@@ -1,7 +1,8 @@
-    // The sums of the fragments, scaled back, one fragment of each subgroup at a time. The smaller power first: no product overflows
-    // that need not.
+    // The sums of the fragments, scaled back. The smaller power first: no product overflows that need not.
     let inverse = powers(-exponents);
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
+#if PLAIN == none
+    // Through memory of the workgroup, one fragment of each subgroup at a time.
     let begin_sums = subgroup * 16u * PITCH;
     let member = lane % SUBGROUP;
 #for I in FM
@@ -19,3 +20,12 @@
     }
 #endfor
 #endfor
+#else
+#for I in FM
+#for J in FN
+    let place_${I}_${J} = result_at(batch, part, row0 + (y + ${I}u) * 16u, column0 + (x + ${J}u) * 16u);
+    let scaled_${I}_${J} = sum_${I}_${J} * back.x * back.y;
+    coopStoreT(scaled_${I}_${J}, &${PLAIN}[place_${I}_${J}], PITCH_RESULT);
+#endfor
+#endfor
+#endif

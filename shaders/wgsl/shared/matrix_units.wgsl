@@ -8,6 +8,10 @@
 //          SUBGROUP       invocations of a subgroup
 //          A_IS           which of the operands of `peaks` a is, 0 or 1; b is the other
 //          PEAKS          how many maxima of each operand there are
+//          PLAIN          the buffer of the result, where fragments of sums lie inside of it and nothing is done to them but to store them;
+//                         else `none`. It takes from the kernel
+//                           fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32   where the element of row i and column j is
+//                           const PITCH_RESULT                                   how much further on the next row's is
 
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};
@@ -15,7 +19,11 @@ const FM: u32 = ${FM};
 const FN: u32 = ${FN};
 const BK: u32 = 16u * ${STEPS};
 const HALVES: u32 = ${HALVES};
+#if UNITS == halo
+const ROUND: u32 = TAPS * BK;
+#else
 const ROUND: u32 = HALVES * BK;
+#endif
 const SUBGROUP: u32 = ${SUBGROUP};
 const A_IS: u32 = ${A_IS};
 const WG: u32 = SUBGROUP * SM * SN;

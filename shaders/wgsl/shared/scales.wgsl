@@ -1,5 +1,7 @@
-// Powers of two that bring operands into the range of f16, 6e-8 to 65,504: their largest elements to 2¹⁴ or above, below 2¹⁵. Every
-// workgroup finds them anew from what `peaks` has left, which takes less time than a launch of their own.
+// The powers of two by which a product's operands are scaled. Every workgroup finds them anew from what `peaks` has left, which takes
+// less time than a launch of their own.
+
+#include "shared/powers"
 
 const PEAKS: u32 = ${PEAKS};
 
@@ -9,8 +11,7 @@ const PEAKS: u32 = ${PEAKS};
 
 var<workgroup> largest: array<vec2<f32>, WG>;
 
-/// The exponents of the scales of operands 0 and 1: between those of normal numbers whose inverses are normal. All invocations call
-/// this together.
+/// The exponents of the scales of operands 0 and 1. All invocations call this together.
 fn scale_exponents(lane: u32) -> vec2<i32> {
     var peak = vec2<f32>();
     for (var at = lane; at < PEAKS; at += WG) {
@@ -24,9 +25,5 @@ fn scale_exponents(lane: u32) -> vec2<i32> {
         }
     }
     workgroupBarrier();
-    return clamp(vec2(141) - vec2<i32>(bitcast<vec2<u32>>(largest[0]) >> vec2(23u)), vec2(-113), vec2(113));
-}
-
-fn powers(exponents: vec2<i32>) -> vec2<f32> {
-    return bitcast<vec2<f32>>(vec2<u32>(exponents + 127) << vec2(23u));
+    return exponents_for(largest[0]);
 }

@@ -1,6 +1,6 @@
 //! The tables: which tilings suit which product on which device.
 
-use super::{Choice, Operands, Product, Tiling, Units};
+use super::{Choice, Halo, Operands, Product, Tiling, Units};
 use crate::kernel::launch::{Caps, Kind};
 
 /// A tiling, and its name with a cut reduction.
@@ -191,5 +191,29 @@ impl Product {
             Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 }
         };
         tilings.into_iter().filter(|tiling| caps.matrix && tiling.fits(caps)).map(choice).collect()
+    }
+
+    /// Ways to tile this on matrix units where its columns are pixels of tiles that read so much of images, best first, those that fit.
+    /// `small` images read more around each pixel, and are fewer: deep steps let more be done with it. The reduction is cut into
+    /// whole steps of all taps, where there are not tiles enough for each multiprocessor.
+    #[must_use]
+    pub fn halo_choices(self, caps: &Caps, halo: Halo, small: bool) -> Vec<Choice> {
+        let [one, two] = [1, 2].map(|halves| Units::Halo { halo, halves });
+        let shallow = tiling!("halo 128", two, [4, 2], [2, 4], 16);
+        let deep = tiling!("halo 128 deep", one, [2, 4], [4, 2], 32);
+        let flat = tiling!("halo 64×128", two, [2, 2], [2, 4], 16);
+        let tilings = match self.m {
+            0..=64 => [flat, deep, shallow],
+            _ if small => [deep, shallow, flat],
+            _ => [shallow, deep, flat],
+        };
+        let channels = self.k / halo.taps;
+        let choice = |tiling: Tiling| {
+            let (steps, most) = (channels / tiling.depth, tiling.parts(self, busy(caps), 256));
+            let parts = (1..=most).rev().find(|&parts| steps.is_multiple_of(parts)).unwrap_or(1);
+            Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 }
+        };
+        let fits = |tiling: &Tiling| caps.matrix && channels.is_multiple_of(tiling.depth) && tiling.fits(caps);
+        tilings.into_iter().filter(fits).map(choice).collect()
     }
 }

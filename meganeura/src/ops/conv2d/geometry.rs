@@ -174,6 +174,21 @@ impl Geometry {
         Tap { plane: row / (kh * kw) * self.h * self.w, rows, columns, first: y * self.w + x }
     }
 
+    /// How many pixels the taps reach over, less one, per axis.
+    pub(super) fn span(&self) -> [usize; 2] {
+        [0, 1].map(|axis| (self.kernel[axis] - 1) * self.options.dilation[axis])
+    }
+
+    /// The convolution of cotangents, with turned taps, that is the gradient of the input: where there is no stride, and no more
+    /// padding than taps reach over.
+    pub(super) fn transposed(&self) -> Option<Self> {
+        let (Conv2dOptions { stride, padding, .. }, span) = (self.options, self.span());
+        let padding = [span[0].checked_sub(padding[0])?, span[1].checked_sub(padding[1])?];
+        let Self { n, c, h, w, o, kernel, p, q, groups, options } = *self;
+        let options = Conv2dOptions { padding, ..options };
+        (stride == [1, 1]).then_some(Self { n, c: o, h: p, w: q, o: c, kernel, p: h, q: w, groups, options })
+    }
+
     /// The shader's constants.
     pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
@@ -206,6 +221,11 @@ pub(super) fn cases(
         (of([1, 1], [2, 0], [1, 2], 2), [2, 16, 7, 9], [144, 8, 3, 2]),
         (of([1, 1], [3, 3], [1, 1], 1), [3, 40, 5, 4], [8, 40, 3, 3]),
         (of([1, 1], [2, 2], [1, 1], 1), [1, 8, 6, 7], [8, 8, 5, 5]),
+        // … in sixteens: narrow images by turns, wide ones in two tiles, a dilated one with more rows than taps reach, whole tiles
+        (of([1, 1], [1, 1], [1, 1], 1), [3, 16, 6, 5], [32, 16, 3, 3]),
+        (of([1, 1], [0, 1], [1, 1], 2), [1, 64, 5, 40], [96, 32, 2, 3]),
+        (of([1, 1], [3, 0], [2, 1], 1), [5, 32, 3, 4], [16, 32, 3, 2]),
+        (of([1, 1], [1, 1], [1, 1], 1), [2, 128, 8, 16], [128, 128, 3, 3]),
         // beyond one tile of every size
         (of([1, 1], [1, 1], [1, 1], 1), [2, 5, 9, 10], [35, 5, 3, 3]),
         (of([2, 1], [2, 0], [1, 1], 2), [3, 8, 11, 13], [72, 4, 3, 2]),

@@ -4,26 +4,17 @@
 //!   for channels that are convolved one by one.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in
-//!   lines, and without stride the gradient of the weights takes a tap for a distance (`windows`).
+//!   lines, and without stride taps are distances: in the images themselves for the gradient of the weights (`windows`), in what a
+//!   tile reads of them for the others (`halo`).
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels.
 
-use super::Geometry;
-use crate::kernel::gemm::{Choice, Operands, Product, Sums};
+use super::{Geometry, halo, winograd};
+use crate::kernel::gemm::{Choice, Operands, Product};
 use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define};
-use crate::{Layout, Shape};
-
-/// The products of Winograd's tiles.
-const FREQUENCIES: usize = 36;
-
-/// Bytes that Winograd's transformed operands may take together: a bound that does not grow with the batch.
-const WINOGRAD_BYTES: usize = 1 << 29;
 
 /// Invocations of a workgroup that moves data: enough that starting workgroups is not what takes the time.
 const TRANSFORM: usize = 256;
-
-/// Multiplications from which Winograd's further launches pay.
-const WINOGRAD_WORK: usize = 100_000_000;
 
 /// Which of the three kernels. Operands: forward `x, w`; gradient of the input `dy, w`; gradient of the weight `x, dy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,21 +34,16 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)).collect();
     variants.splice(0..0, lines(pass, g, x, product, caps));
-    if pass == Pass::GradWeight {
-        variants.splice(0..0, windows(g, x, caps));
-    }
+    match pass {
+        Pass::GradWeight => variants.splice(0..0, windows(g, x, caps)),
+        Pass::Forward | Pass::GradInput => variants.splice(0..0, halo::variants(pass, g, x, caps)),
+    };
     let plain = plain(pass, g);
     let few = pass == Pass::GradWeight && product.m * product.n <= 256;
     let lone_channels = product.m < 4 || product.k < 4;
     variants.insert(if few || lone_channels { 0 } else { variants.len() }, plain);
-    if let Some(winograd) = winograd(pass, g, caps) {
-        let work = product.batch * product.m * product.n * product.k;
-        let pays = !caps.matrix
-            && caps.kind != Kind::Software
-            && work >= WINOGRAD_WORK
-            && g.c.min(g.o) >= 16
-            && g.p.min(g.q) >= 3;
-        variants.insert(if pays { 0 } else { variants.len() }, winograd);
+    if let Some(winograd) = winograd::variant(pass, g, caps) {
+        variants.insert(if winograd::pays(g, product, caps) { 0 } else { variants.len() }, winograd);
     }
     variants
 }
@@ -71,7 +57,9 @@ fn product(pass: Pass, g: &Geometry) -> Product {
         Pass::GradInput => [c, g.n * g.h * g.w, o * taps],
         Pass::GradWeight => [o, c * taps, pixels],
     };
-    Product { batch: g.groups, m, n, k, operands: Operands::Gathered }
+    let plane = if pass == Pass::Forward { g.p * g.q } else { g.h * g.w };
+    let beside = pass != Pass::GradWeight && plane.is_multiple_of(16);
+    Product { batch: g.groups, m, n, k, operands: Operands::Gathered, beside }
 }
 
 fn plain(pass: Pass, g: &Geometry) -> Variant {
@@ -149,7 +137,7 @@ fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     }
     let span = (g.kernel[0] - 1) * options.dilation[0] * width + (g.kernel[1] - 1) * options.dilation[1];
     let (n, k) = (c.div_ceil(16) * 16 * taps, g.n * height * width);
-    let product = Product { batch: g.groups, m: o, n, k, operands: Operands::Gathered };
+    let product = Product { batch: g.groups, m: o, n, k, operands: Operands::Gathered, beside: false };
     let variant = |choice: Choice| {
         let operands = [Binding::Input(0), Binding::Input(1)];
         // What there is of the result: the product's columns are counted in whole sixteens of channels.
@@ -163,137 +151,28 @@ fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
 /// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a further scratch
 /// buffer.
 fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, lines: bool) {
-    const RUN: usize = 9;
-    let (o, c, taps, len) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.o * g.patch());
-    let mut defines = define![TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form];
+    let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
     let launch = if lines {
-        let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
-        defines.extend(define![G: g.groups, RUN: taps.min(RUN)]);
-        Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32))
+        pack_lines(g, form, define![TO: "lines"])
     } else {
-        defines.extend(define![LEN: len]);
-        transform("conv2d_pack", defines, len)
+        let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+        transform("conv2d_pack", define![LEN: len, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form], len)
     };
-    let bindings = vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())];
     variant.launches.insert(0, Launch { bindings, ..launch });
     variant.scratch.push(len);
 }
 
+/// The launch of the kernel that puts weights into an order for matrix units, without its bindings.
+pub(super) fn pack_lines(g: &Geometry, form: &'static str, mut defines: Vec<(&'static str, String)>) -> Launch {
+    const RUN: usize = 9;
+    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+    let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
+    defines.extend(define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form]);
+    Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32))
+}
+
 /// A launch over so many invocations that reads one buffer and writes another.
-fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
+pub(super) fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
     defines.extend(define![WG: TRANSFORM]);
     Launch::new(kernel, defines, (0, 0), invocations.div_ceil(TRANSFORM))
-}
-
-/// Images as Winograd's algorithm sees them: extents, and zeros before them.
-struct Images {
-    n: usize,
-    channels: usize,
-    extent: [usize; 2],
-    /// Pixels of the outputs that tiles are made of.
-    outputs: [usize; 2],
-    padding: [isize; 2],
-}
-
-impl Images {
-    fn tiles(&self) -> usize {
-        self.n * self.outputs[0].div_ceil(4) * self.outputs[1].div_ceil(4)
-    }
-
-    /// Transforms them into a scratch buffer.
-    fn transform(&self, from: Binding, to: Binding) -> Launch {
-        let [h, w] = self.extent;
-        let [p, q] = self.outputs;
-        let [ph, pw] = self.padding;
-        let defines = define![N: self.n, C: self.channels, H: h, W: w, P: p, Q: q, PH: ph, PW: pw];
-        Launch { bindings: vec![from, to], ..transform("winograd_input", defines, self.channels * self.tiles()) }
-    }
-}
-
-/// The same device without matrix units: rounding to f16 between Winograd's transforms would be amplified.
-fn scalar(caps: &Caps) -> Caps {
-    Caps { matrix: false, ..*caps }
-}
-
-fn winograd(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
-    let options = g.options();
-    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
-    let (pad, [h, w, p, q]) = (options.padding, [g.h, g.w, g.p, g.q]);
-    if !plain || pad[0] > 2 || pad[1] > 2 {
-        return None;
-    }
-    let signed = |pad: usize| isize::try_from(pad).expect("at most 2");
-    let variant = match pass {
-        Pass::Forward => {
-            let padding = pad.map(signed);
-            let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
-            winograd_product(&images, g, g.o, ("forward", Binding::Input(0)), caps)
-        }
-        Pass::GradInput => {
-            // The transposed convolution: of the cotangents, with the taps turned, and zeros around for the taps that overlap.
-            let padding = pad.map(|pad| signed(2 - pad));
-            let images = Images { n: g.n, channels: g.o, extent: [p, q], outputs: [h, w], padding };
-            winograd_product(&images, g, g.c, ("grad_input", Binding::Input(0)), caps)
-        }
-        Pass::GradWeight => {
-            let padding = pad.map(signed);
-            let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
-            let tiles = images.tiles();
-            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles, operands: Operands::Along };
-            let choice = product.choices(&scalar(caps), true).swap_remove(0);
-            let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
-            let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
-            let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
-            let launches = vec![
-                images.transform(Binding::Input(0), Binding::Scratch(0)),
-                Launch {
-                    bindings: vec![Binding::Input(1), Binding::Scratch(1)],
-                    ..transform("winograd_grad_output", cotangents, g.o * tiles)
-                },
-                choice.strided(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
-                Launch {
-                    bindings: vec![Binding::Scratch(2), Binding::Output(0)],
-                    ..transform("winograd_grad_weight", define![O: g.o, C: g.c, PARTS: choice.parts], g.o * g.c)
-                }
-                .stores_through_epilogue(),
-            ];
-            let pairs = FREQUENCIES * g.o * g.c;
-            let scratch = vec![FREQUENCIES * g.c * tiles, FREQUENCIES * g.o * tiles, choice.parts * pairs];
-            Variant { name: "winograd", launches, scratch }
-        }
-    };
-    let bytes = variant.scratch.iter().fold(0usize, |sum, &elements| sum.saturating_add(elements.saturating_mul(4)));
-    (bytes <= WINOGRAD_BYTES).then_some(variant)
-}
-
-/// The convolution of images to `rows` channels: both operands transformed, a product for each frequency, and back.
-fn winograd_product(
-    images: &Images,
-    g: &Geometry,
-    rows: usize,
-    (form, input): (&'static str, Binding),
-    caps: &Caps,
-) -> Variant {
-    let (tiles, depth) = (images.tiles(), images.channels);
-    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, operands: Operands::Across };
-    // The way back adds no parts up.
-    let choice = product.choices(&scalar(caps), false).swap_remove(0);
-    let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
-    let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));
-    let [p, q] = images.outputs;
-    let launches = vec![
-        Launch {
-            bindings: vec![Binding::Input(1), Binding::Scratch(0)],
-            ..transform("winograd_weight", define![O: g.o, C: g.c, FORM: form], g.o * g.c)
-        },
-        images.transform(input, Binding::Scratch(1)),
-        choice.strided(product, [(Binding::Scratch(0), &u), (Binding::Scratch(1), &v)], Sums::Scratch(2)),
-        Launch {
-            bindings: vec![Binding::Scratch(2), Binding::Output(0)],
-            ..transform("winograd_output", define![N: images.n, O: rows, P: p, Q: q], rows * tiles)
-        }
-        .stores_through_epilogue(),
-    ];
-    let scratch = [rows * depth, depth * tiles, rows * tiles].map(|elements| FREQUENCIES * elements).into();
-    Variant { name: "winograd", launches, scratch }
 }

@@ -4,8 +4,10 @@
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
+mod halo;
 mod launch;
 mod transpose;
+mod winograd;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;

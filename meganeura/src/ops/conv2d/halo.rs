@@ -1,0 +1,76 @@
+//! Convolutions without stride on matrix units, gradients of the input among them, whose tiles have what they read of the images in
+//! workgroup memory once for all taps; see `shared/gemm_halo.wgsl`.
+
+use super::Geometry;
+use super::launch::{Pass, pack_lines};
+use crate::kernel::gemm::{Choice, HALO_COLUMNS, Halo, Operands, PEAKS, Product};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
+
+/// The pixels of a tile.
+struct Tile {
+    /// Images whose pixels take turns, so that sixteen columns are `16 / images` pixels beside each other.
+    images: usize,
+    /// As many of those again.
+    groups: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl Tile {
+    fn new(g: &Geometry) -> Self {
+        let images = 16 / g.q.next_power_of_two().min(16);
+        let columns = match g.q {
+            0..=16 => 16 / images,
+            _ if g.q.div_ceil(32) * 32 == g.q.div_ceil(16) * 16 => 32,
+            _ => 16,
+        };
+        let rest = HALO_COLUMNS / (images * columns);
+        let rows = rest.min(g.p.next_power_of_two());
+        Self { images, groups: rest / rows, rows, columns }
+    }
+
+    /// How many there are along images, rows and columns.
+    fn counts(&self, g: &Geometry) -> [usize; 3] {
+        [g.n.div_ceil(self.images * self.groups), g.p.div_ceil(self.rows), g.q.div_ceil(self.columns)]
+    }
+
+    fn halo(&self, g: &Geometry) -> Halo {
+        let ([down, over], [.., across]) = (g.span(), self.counts(g));
+        let rows = self.images * self.groups * (self.rows + down);
+        let columns = self.columns + over;
+        let inside = if across == 1 { g.w } else { columns };
+        Halo { taps: g.kernel[0] * g.kernel[1], pixels: rows * columns, inside: rows * inside }
+    }
+}
+
+/// Ways to compute a pass, best first; none where tiles would be half empty, or where channels do not fill them.
+pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+    let form = if pass == Pass::Forward { "forward" } else { "grad_input" };
+    // A convolution is the gradient of its gradient.
+    let Some(transposed) = g.transposed() else { return Vec::new() };
+    let c = if pass == Pass::Forward { g } else { &transposed };
+    let (tile, pixels) = (Tile::new(c), c.n * c.p * c.q);
+    let (m, channels, taps) = (c.o / c.groups, c.c / c.groups, c.kernel[0] * c.kernel[1]);
+    let n = tile.counts(c).iter().product::<usize>() * HALO_COLUMNS;
+    if !(2..=9).contains(&taps) || !m.is_multiple_of(8) || n > 2 * pixels {
+        return Vec::new();
+    }
+    let beside = tile.images == 1 && n == pixels;
+    let product = Product { batch: c.groups, m, n, k: channels * taps, operands: Operands::Gathered, beside };
+    let variant = |choice: Choice| {
+        let packed = choice.scratch();
+        let mut defines = c.defines();
+        defines.extend(define![TILE_P: tile.rows, TILE_Q: tile.columns, TILE_N: tile.groups, IMAGES: tile.images]);
+        let operands = [Binding::Input(0), Binding::Scratch(packed)];
+        let launch = |sums| choice.launch("conv2d_halo", defines, product, operands, [false; 2], sums);
+        // What there is of the result: the product's columns are counted in whole tiles.
+        let mut variant = choice.variant(Product { n: pixels, ..product }, x, launch);
+        let bindings = vec![Binding::Input(1), Binding::Scratch(1), Binding::Scratch(packed)];
+        let pack = pack_lines(g, form, define![TO: "halves", PEAKS: PEAKS]);
+        // After the peaks of both operands, by which the weights are scaled.
+        variant.launches.insert(2, Launch { bindings, ..pack });
+        variant.scratch.push((g.o * g.patch()).div_ceil(2));
+        variant
+    };
+    product.halo_choices(caps, tile.halo(c), tile.images > 1).into_iter().map(variant).collect()
+}

@@ -1,0 +1,139 @@
+//! Winograd's F(4×4, 3×3) on a GPU: transforms around the products of 36 frequencies.
+
+use super::Geometry;
+use super::launch::{Pass, transform};
+use crate::kernel::gemm::{Operands, Product, Sums};
+use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
+use crate::{Layout, Shape};
+
+/// The products of Winograd's tiles.
+const FREQUENCIES: usize = 36;
+
+/// Bytes that Winograd's transformed operands may take together: a bound that does not grow with the batch.
+const WINOGRAD_BYTES: usize = 1 << 29;
+
+/// Multiplications from which Winograd's further launches pay.
+const WINOGRAD_WORK: usize = 100_000_000;
+
+/// Whether the variant is faster than the direct product.
+pub(super) fn pays(g: &Geometry, direct: Product, caps: &Caps) -> bool {
+    let work = direct.batch * direct.m * direct.n * direct.k;
+    let large = work >= WINOGRAD_WORK && g.c.min(g.o) >= 16 && g.p.min(g.q) >= 3;
+    large && !caps.matrix && caps.kind != Kind::Software
+}
+
+/// Images as Winograd's algorithm sees them: extents, and zeros before them.
+struct Images {
+    n: usize,
+    channels: usize,
+    extent: [usize; 2],
+    /// Pixels of the outputs that tiles are made of.
+    outputs: [usize; 2],
+    padding: [isize; 2],
+}
+
+impl Images {
+    fn tiles(&self) -> usize {
+        self.n * self.outputs[0].div_ceil(4) * self.outputs[1].div_ceil(4)
+    }
+
+    /// Transforms them into a scratch buffer.
+    fn transform(&self, from: Binding, to: Binding) -> Launch {
+        let [h, w] = self.extent;
+        let [p, q] = self.outputs;
+        let [ph, pw] = self.padding;
+        let defines = define![N: self.n, C: self.channels, H: h, W: w, P: p, Q: q, PH: ph, PW: pw];
+        Launch { bindings: vec![from, to], ..transform("winograd_input", defines, self.channels * self.tiles()) }
+    }
+}
+
+/// The same device without matrix units: rounding to f16 between Winograd's transforms would be amplified.
+fn scalar(caps: &Caps) -> Caps {
+    Caps { matrix: false, ..*caps }
+}
+
+/// The variant, where the geometry allows it.
+pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
+    let options = g.options();
+    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
+    let (pad, [h, w, p, q]) = (options.padding, [g.h, g.w, g.p, g.q]);
+    if !plain || pad[0] > 2 || pad[1] > 2 {
+        return None;
+    }
+    let signed = |pad: usize| isize::try_from(pad).expect("at most 2");
+    let variant = match pass {
+        Pass::Forward => {
+            let padding = pad.map(signed);
+            let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
+            winograd_product(&images, g, g.o, ("forward", Binding::Input(0)), caps)
+        }
+        Pass::GradInput => {
+            // The transposed convolution: of the cotangents, with the taps turned, and zeros around for the taps that overlap.
+            let padding = pad.map(|pad| signed(2 - pad));
+            let images = Images { n: g.n, channels: g.o, extent: [p, q], outputs: [h, w], padding };
+            winograd_product(&images, g, g.c, ("grad_input", Binding::Input(0)), caps)
+        }
+        Pass::GradWeight => {
+            let padding = pad.map(signed);
+            let images = Images { n: g.n, channels: g.c, extent: [h, w], outputs: [p, q], padding };
+            let tiles = images.tiles();
+            let operands = Operands::Along;
+            let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles, operands, beside: true };
+            let choice = product.choices(&scalar(caps), true).swap_remove(0);
+            let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
+            let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
+            let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
+            let launches = vec![
+                images.transform(Binding::Input(0), Binding::Scratch(0)),
+                Launch {
+                    bindings: vec![Binding::Input(1), Binding::Scratch(1)],
+                    ..transform("winograd_grad_output", cotangents, g.o * tiles)
+                },
+                choice.strided(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
+                Launch {
+                    bindings: vec![Binding::Scratch(2), Binding::Output(0)],
+                    ..transform("winograd_grad_weight", define![O: g.o, C: g.c, PARTS: choice.parts], g.o * g.c)
+                }
+                .stores_through_epilogue(),
+            ];
+            let pairs = FREQUENCIES * g.o * g.c;
+            let scratch = vec![FREQUENCIES * g.c * tiles, FREQUENCIES * g.o * tiles, choice.parts * pairs];
+            Variant { name: "winograd", launches, scratch }
+        }
+    };
+    let bytes = variant.scratch.iter().fold(0usize, |sum, &elements| sum.saturating_add(elements.saturating_mul(4)));
+    (bytes <= WINOGRAD_BYTES).then_some(variant)
+}
+
+/// The convolution of images to `rows` channels: both operands transformed, a product for each frequency, and back.
+fn winograd_product(
+    images: &Images,
+    g: &Geometry,
+    rows: usize,
+    (form, input): (&'static str, Binding),
+    caps: &Caps,
+) -> Variant {
+    let (tiles, depth) = (images.tiles(), images.channels);
+    let operands = Operands::Across;
+    let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, operands, beside: true };
+    // The way back adds no parts up.
+    let choice = product.choices(&scalar(caps), false).swap_remove(0);
+    let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
+    let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));
+    let [p, q] = images.outputs;
+    let launches = vec![
+        Launch {
+            bindings: vec![Binding::Input(1), Binding::Scratch(0)],
+            ..transform("winograd_weight", define![O: g.o, C: g.c, FORM: form], g.o * g.c)
+        },
+        images.transform(input, Binding::Scratch(1)),
+        choice.strided(product, [(Binding::Scratch(0), &u), (Binding::Scratch(1), &v)], Sums::Scratch(2)),
+        Launch {
+            bindings: vec![Binding::Scratch(2), Binding::Output(0)],
+            ..transform("winograd_output", define![N: images.n, O: rows, P: p, Q: q], rows * tiles)
+        }
+        .stores_through_epilogue(),
+    ];
+    let scratch = [rows * depth, depth * tiles, rows * tiles].map(|elements| FREQUENCIES * elements).into();
+    Variant { name: "winograd", launches, scratch }
+}

@@ -1,0 +1,105 @@
+// `conv2d` without stride as a product on matrix units; see shared/gemm_halo. A tile is TILE_P×TILE_Q pixels of TILE_N·IMAGES
+// images, in fragments of sixteen: pixels beside each other of IMAGES images by turns, so that narrow images fill them, too.
+//
+// Bindings: x[N,C,H,W], w[G,TAPS,C/G,O/G] in f16 from `conv2d_pack_lines`, peaks of both → y[N,O,P,Q] by its epilogue, or
+// parts[part,n,o,p,q] (SUMS parts).
+//
+// Defines: those of shared/gemm with UNITS halo, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8, C/G of BK, and PARTS
+//          divides C/G/BK; there is no more padding than the kernel reaches over
+//          SUMS whole or parts
+//          TILE_P, TILE_Q, TILE_N, IMAGES, whose product is BN; IMAGES 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES
+
+#include "shared/conv2d_gemm"
+
+const TILE_P: u32 = ${TILE_P};
+const TILE_Q: u32 = ${TILE_Q};
+const IMAGES: u32 = ${IMAGES};
+const TILE_N: u32 = ${TILE_N} * IMAGES;
+const TILES_P: u32 = (P + TILE_P - 1u) / TILE_P;
+const TILES_Q: u32 = (Q + TILE_Q - 1u) / TILE_Q;
+const TILES_IMAGES: u32 = (N + TILE_N - 1u) / TILE_N;
+/// Whether tiles lie inside of the result.
+const WHOLE_TILES: bool = P % TILE_P == 0u && Q % TILE_Q == 0u && N % TILE_N == 0u;
+
+/// Rows and columns that a tile reads.
+const HALO_P: u32 = TILE_P + (KH - 1u) * DH;
+const HALO_Q: u32 = TILE_Q + (KW - 1u) * DW;
+const HALO: u32 = TILE_N * HALO_P * HALO_Q;
+/// Columns that lie inside of an image in some tile, and the first of them.
+const INSIDE: u32 = select(HALO_Q, W, TILES_Q == 1u);
+const FIRST: u32 = select(0u, PW, TILES_Q == 1u);
+const PIXELS: u32 = TILE_N * HALO_P * INSIDE;
+const BLOCK: u32 = BK * H * W;
+
+const ROWS: u32 = GROUP_O;
+const COLUMNS: u32 = TILES_IMAGES * TILES_P * TILES_Q * BN;
+const DEPTH: u32 = GROUP_C * TAPS;
+const RESULT: u32 = N * O * P * Q;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<vec4<f16>>;
+
+fn load_a(group: u32, o: u32, tap: u32, c: u32) -> Halves {
+    let at = select(0u, (((group * TAPS + tap) * GROUP_C + c) * GROUP_O + o) / 4u, is_row(o));
+    let nothing = vec4<f16>();
+    return Halves(select(nothing, w[at], is_row(o)), select(nothing, w[at + 1u], is_row(o)));
+}
+
+fn source(group: u32, tile: u32, at: u32) -> Source {
+    let q = FIRST + at % INSIDE;
+    let p = at / INSIDE % HALO_P;
+    let image = at / (INSIDE * HALO_P) % TILE_N;
+    let c = group * GROUP_C + at / PIXELS * 8u;
+    let n = tile / (TILES_P * TILES_Q) * TILE_N + image;
+    // Negative numbers are large ones.
+    let row = tile / TILES_Q % TILES_P * TILE_P + p - PH;
+    let column = tile % TILES_Q * TILE_Q + q - PW;
+    let there = n < N && row < H && column < W;
+    let pixel = ((image / IMAGES * HALO_P + p) * HALO_Q + q) * IMAGES + image % IMAGES;
+    return Source(there, ((n * CHANNELS + c) * H + row) * W + column, pixel);
+}
+
+fn load_b(at: u32) -> Line {
+    return Line(
+        vec4(x[at], x[at + H * W], x[at + 2u * H * W], x[at + 3u * H * W]),
+        vec4(x[at + 4u * H * W], x[at + 5u * H * W], x[at + 6u * H * W], x[at + 7u * H * W]),
+        true,
+    );
+}
+
+/// Image, row and column inside of a tile of the first pixel of a fragment.
+fn fragment_at(fragment: u32) -> vec3<u32> {
+    let pixel = fragment * (16u / IMAGES);
+    return vec3(pixel / (TILE_P * TILE_Q) * IMAGES, pixel / TILE_Q % TILE_P, pixel % TILE_Q);
+}
+
+fn origin(fragment: u32) -> u32 {
+    let at = fragment_at(fragment);
+    return ((at.x / IMAGES * HALO_P + at.y) * HALO_Q + at.z) * IMAGES;
+}
+
+fn shift(tap: u32) -> u32 {
+    return (tap / KW * DH * HALO_Q + tap % KW * DW) * IMAGES;
+}
+
+/// Image, row and column of column j of the product.
+fn pixel_at(j: u32) -> vec3<u32> {
+    let tile = j / BN;
+    let first = vec3(tile / (TILES_P * TILES_Q) * TILE_N, tile / TILES_Q % TILES_P * TILE_P, tile % TILES_Q * TILE_Q);
+    return first + fragment_at(j / 16u % (BN / 16u)) + vec3(j % IMAGES, 0u, j % 16u / IMAGES);
+}
+
+/// Rows of a fragment of one image follow each other.
+const PITCH_RESULT: u32 = P * Q;
+
+fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
+    let at = pixel_at(j);
+    return part * RESULT + ((at.x * O + group * GROUP_O + i) * P + at.y) * Q + at.z;
+}
+
+fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
+    let at = pixel_at(j);
+    if WHOLE_TILES || (at.x < N && at.y < P && at.z < Q) {
+        put_sum(result_at(group, part, i, j), sum);
+    }
+}

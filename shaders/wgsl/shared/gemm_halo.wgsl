@@ -1,0 +1,135 @@
+// The product of shared/gemm on matrix units whose columns are pixels and whose reduction runs over channels, for each of TAPS taps:
+// the pixels that a tile reads, those around it included, are in workgroup memory once for all taps, BK channels at a time, so that
+// a tap is a distance. The rows' elements come in f16, scaled already. The kernel says:
+//   fn load_a(b: u32, i: u32, tap: u32, c: u32) -> Halves   channel c.. of tap `tap`, rows i..
+//   fn source(b: u32, tile: u32, at: u32) -> Source         what is at pixel `at % PIXELS` of the tile, of channels at / PIXELS * 8..
+//   fn load_b(at: u32) -> Line                               eight channels of an image's pixel, the first being element `at`
+//   fn origin(fragment: u32) -> u32                         the pixel in workgroup memory that a fragment's first column reads at tap 0
+//   fn shift(tap: u32) -> u32                               how many pixels further on it is at another tap; a constant
+//   const HALO      pixels in workgroup memory
+//   const PIXELS    those of them that may be anything but zero
+//   const BLOCK     elements from a channel to the one BK further
+// The reduction is cut into whole blocks of BK channels.
+//
+// Defines: TAPS
+//          those of shared/matrix_units, HALVES saying how many steps of a are in workgroup memory
+//          LOADS_A lines of a that an invocation loads, BM·BK/8/(SUBGROUP·SM·SN)
+//          LOADS_B lines of b that an invocation loads at most, ⌈PIXELS·BK/8/(SUBGROUP·SM·SN)⌉
+
+#include "shared/matrix_units"
+#include "shared/line"
+
+/// Eight elements of a.
+struct Halves {
+    first: vec4<f16>,
+    second: vec4<f16>,
+}
+
+/// Where a line comes from, in elements, if there is one, and the pixel in workgroup memory where it goes.
+struct Source {
+    there: bool,
+    start: u32,
+    pixel: u32,
+}
+
+const LINES_B: u32 = PIXELS * BK / 8u;
+// The distance of rows in groups of four, 16 bytes more than they have elements, so that neighbours lie in different banks.
+const PITCH_A: u32 = BM / 4u + 2u;
+const PITCH_B: u32 = BK / 4u + 2u;
+const HALF_A: u32 = BK * PITCH_A;
+
+var<workgroup> tile_a: array<vec4<f16>, HALVES * HALF_A>;
+var<workgroup> tile_b: array<vec4<f16>, HALO * PITCH_B>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+#include "shared/matrix_tile"
+    // The padding, which nobody writes again.
+    for (var at = lane; at < HALO * PITCH_B; at += WG) {
+        tile_b[at] = vec4<f16>();
+    }
+    let channel0 = begin / TAPS;
+#for J in FN
+    let origin_${J} = origin(x + ${J}u) * PITCH_B;
+#endfor
+#for L in LOADS_A
+    let row_a_${L} = row0 + (lane + ${L}u * WG) % (BM / 8u) * 8u;
+    let term_a_${L} = (lane + ${L}u * WG) / (BM / 8u);
+    let to_a_${L} = term_a_${L} * PITCH_A + (lane + ${L}u * WG) % (BM / 8u) * 2u;
+    var a_${L} = load_a(batch, row_a_${L}, 0u, channel0 + term_a_${L});
+#endfor
+#for L in LOADS_B
+    let source_${L} = source(batch, column0 / BN, lane + ${L}u * WG);
+    let there_${L} = source_${L}.there && lane + ${L}u * WG < LINES_B;
+    let start_${L} = select(0u, source_${L}.start + channel0 / BK * BLOCK, there_${L});
+    let to_b_${L} = source_${L}.pixel * PITCH_B + (lane + ${L}u * WG) / PIXELS * 2u;
+    var b_${L} = load_b(start_${L});
+#endfor
+    workgroupBarrier();
+#for L in LOADS_A
+    tile_a[to_a_${L}] = a_${L}.first;
+    tile_a[to_a_${L} + 1u] = a_${L}.second;
+#endfor
+#for L in LOADS_B
+    if there_${L} {
+        tile_b[to_b_${L}] = first_half(b_${L}, scale.y);
+        tile_b[to_b_${L} + 1u] = second_half(b_${L}, scale.y);
+    }
+#endfor
+    workgroupBarrier();
+    for (var round = 0u; round < ROUNDS; round += 1u) {
+        // After the last block, the last once more: loads that depend on nothing can be moved to where they cost least.
+        let next_round = min(round + 1u, ROUNDS - 1u);
+#for T in TAPS
+        // The tap, and the step that comes after it.
+        let half_${T} = (round * TAPS + ${T}u) % HALVES * HALF_A;
+        let next_half_${T} = (round * TAPS + ${T}u + 1u) % HALVES * HALF_A;
+        let next_tap_${T} = (${T}u + 1u) % TAPS;
+        let next_channel_${T} = channel0 + select(next_round, round, ${T}u + 1u < TAPS) * BK;
+#for L in LOADS_A
+        a_${L} = load_a(batch, row_a_${L}, next_tap_${T}, next_channel_${T} + term_a_${L});
+#endfor
+        if ${T}u + 1u == TAPS {
+#for L in LOADS_B
+            b_${L} = load_b(start_${L} + next_round * BLOCK);
+#endfor
+        }
+#for U in STEPS
+        // Named, because naga's SPIR-V writer does not take them inside of the calls.
+#for I in FM
+        let at_a_${T}_${U}_${I} = half_${T} + ${U}u * 16u * PITCH_A + 4u * (y + ${I}u);
+        let a_${T}_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${T}_${U}_${I}], PITCH_A);
+#endfor
+#for J in FN
+        let at_b_${T}_${U}_${J} = origin_${J} + shift(${T}u) * PITCH_B + ${U}u * 4u;
+        let b_${T}_${U}_${J} = coopLoad<coop_mat16x16<f16, B>>(&tile_b[at_b_${T}_${U}_${J}], PITCH_B);
+#for I in FM
+        sum_${I}_${J} = coopMultiplyAdd(a_${T}_${U}_${I}, b_${T}_${U}_${J}, sum_${I}_${J});
+#endfor
+#endfor
+#endfor
+        if HALVES == 1u || ${T}u + 1u == TAPS {
+            workgroupBarrier();
+        }
+        if ${T}u + 1u == TAPS {
+#for L in LOADS_B
+            if there_${L} {
+                tile_b[to_b_${L}] = first_half(b_${L}, scale.y);
+                tile_b[to_b_${L} + 1u] = second_half(b_${L}, scale.y);
+            }
+#endfor
+        }
+#for L in LOADS_A
+        tile_a[next_half_${T} + to_a_${L}] = a_${L}.first;
+        tile_a[next_half_${T} + to_a_${L} + 1u] = a_${L}.second;
+#endfor
+        workgroupBarrier();
+#endfor
+    }
+
+#include "shared/matrix_sums"
+}
