@@ -37,7 +37,8 @@
 //! ```
 //!
 //! Every attribute: [`derive(Module)`](derive@Module). From PyTorch: [its parts, and where they are here](guide::from_pytorch).
-//! Models of other kinds: [three of them, declared and written out](guide::models).
+//! Models of other kinds: [three of them, declared and written out](guide::models). Trainings that survive Ctrl-C, full disks and
+//! power failures: [training and resuming](guide::runs).
 
 // Expansions of the derive name this crate from outside; inside, too.
 extern crate self as meganeura;

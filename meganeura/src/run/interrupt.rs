@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "ctrlc")]
+use std::time::{Duration, Instant};
 
 /// Somebody's wish that the training end soon, with its work saved: a flag that any thread may raise. Clones are the same flag.
 ///
@@ -35,7 +37,7 @@ impl Interrupt {
     }
 
     /// A flag that Ctrl-C raises, and the system's own requests to end (SIGTERM and SIGHUP). A second one ends the process at
-    /// once, with exit code 130.
+    /// once, with exit code 130; within a fifth of a second it counts as the first, because some programs send two.
     ///
     /// Needs the feature `ctrlc`.
     ///
@@ -45,9 +47,11 @@ impl Interrupt {
     #[cfg(feature = "ctrlc")]
     pub fn on_ctrl_c() -> crate::Result<Self> {
         let interrupt = Self::new();
-        let flag = interrupt.clone();
+        let (flag, mut first) = (interrupt.clone(), None::<Instant>);
         let handler = move || {
-            if flag.0.swap(true, Ordering::Relaxed) {
+            flag.request();
+            // `timeout` tells its child and then the child's group.
+            if first.get_or_insert_with(Instant::now).elapsed() > Duration::from_millis(200) {
                 std::process::exit(130);
             }
         };

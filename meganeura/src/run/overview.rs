@@ -95,7 +95,8 @@ impl Overview {
         {
             (position, time) = (state.position, state.time);
         }
-        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, read_metrics(folder)?.last())
+        // Damaged metrics are no reason to tell nothing.
+        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, read_metrics(folder).unwrap_or_default().last())
             && line.time > time
         {
             (position.step, position.epoch, time) = (line.step, line.epoch, line.time);

@@ -23,6 +23,9 @@ use crate::{Error, ErrorKind, Result};
 /// The end of names of folders that are no checkpoints: not yet, or not any more.
 const PARTIAL: &str = ".partial";
 
+/// What names of checkpoints begin with.
+const STEP: &str = "step-";
+
 /// What a checkpoint says besides its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
@@ -57,7 +60,7 @@ impl Saved {
 /// All checkpoints, the oldest first.
 pub(super) fn list(run: &Path) -> Result<Vec<Saved>> {
     let mut saved = Vec::new();
-    for path in folders(&run.join(FILES.checkpoints))? {
+    for path in contents(&run.join(FILES.checkpoints))? {
         let order = path.file_name().and_then(|name| order(name.to_str()?));
         if let Some(order) = order {
             saved.push(Saved { state: read_state(&path).map(|(state, _)| state), path, order });
@@ -69,16 +72,22 @@ pub(super) fn list(run: &Path) -> Result<Vec<Saved>> {
 
 /// Deletes what a crash left unfinished. Only who holds the lock may.
 pub(super) fn sweep(run: &Path) -> Result<()> {
-    for path in folders(&run.join(FILES.checkpoints))? {
-        if path.to_str().is_some_and(|path| path.ends_with(PARTIAL)) {
-            fs::remove_dir_all(&path).map_err(|error| io_error("deleted", &path, error))?;
-        }
+    let is_unfinished = |path: &&PathBuf, of: &str| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(of) && name.ends_with(PARTIAL))
+    };
+    let deleted = |path: &Path, result: std::io::Result<()>| result.map_err(|error| io_error("deleted", path, error));
+    for path in contents(&run.join(FILES.checkpoints))?.iter().filter(|path| is_unfinished(path, STEP)) {
+        deleted(path, fs::remove_dir_all(path))?;
+    }
+    for path in contents(run)?.iter().filter(|path| is_unfinished(path, FILES.run)) {
+        deleted(path, fs::remove_file(path))?;
     }
     Ok(())
 }
 
 /// What is in a folder; nothing if there is none.
-fn folders(path: &Path) -> Result<Vec<PathBuf>> {
+fn contents(path: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -90,11 +99,12 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
 
 /// `step-00000400`, or for the third checkpoint of that step `step-00000400.2`.
 fn name((step, again): (u64, u64)) -> String {
-    if again == 0 { format!("step-{step:08}") } else { format!("step-{step:08}.{again}") }
+    if again == 0 { format!("{STEP}{step:08}") } else { format!("{STEP}{step:08}.{again}") }
 }
 
 fn order(name: &str) -> Option<(u64, u64)> {
-    let (step, again) = name.strip_prefix("step-")?.split_once('.').unwrap_or((name.strip_prefix("step-")?, "0"));
+    let name = name.strip_prefix(STEP)?;
+    let (step, again) = name.split_once('.').unwrap_or((name, "0"));
     Some((step.parse().ok()?, again.parse().ok()?))
 }
 
@@ -311,12 +321,16 @@ mod tests {
         let checkpoints = folder.path().join(FILES.checkpoints);
         fs::create_dir(checkpoints.join("step-00000011.partial")).unwrap();
         fs::write(checkpoints.join("step-00000011.partial/model.safetensors"), "half").unwrap();
-        fs::create_dir(checkpoints.join("somebody's")).unwrap();
+        fs::create_dir(checkpoints.join("somebody's.partial")).unwrap();
+        for name in ["run.json", "run.json.12-0.partial", "net.safetensors.12-1.partial"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
         assert_eq!(list(folder.path()).unwrap().len(), 1);
         sweep(folder.path()).unwrap();
+        assert_eq!(contents(folder.path()).unwrap().len(), 3, "the folder, run.json, and what is not the run's");
         let mut left: Vec<_> = fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["somebody's", "step-00000009"]);
+        assert_eq!(left, ["somebody's.partial", "step-00000009"]);
     }
 
     #[test]

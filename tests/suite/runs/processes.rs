@@ -135,7 +135,9 @@ fn interrupted() -> Outcome {
         let child = program.command().stdout(Stdio::piped()).spawn()?;
         let mut child = Guard(child);
         wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
+        // Some programs send two.
         signal(&child.0, name)?;
+        drop(signal(&child.0, name));
         let status = child.0.wait()?;
         assert!(status.success(), "{status}");
         let said = std::io::read_to_string(child.0.stdout.take().expect("piped"))?;
@@ -165,7 +167,7 @@ fn interrupted_twice() -> Outcome {
     let program = Program { catch: true, sleep_at: 5, ..Program::new(&directory.path().join("run"), 2) };
     let mut child = asleep(&program)?;
     signal(&child.0, "INT")?;
-    sleep(Duration::from_millis(100));
+    sleep(Duration::from_millis(300));
     assert!(child.0.try_wait()?.is_none(), "the first one waits for the step");
     let start = Instant::now();
     signal(&child.0, "INT")?;
