@@ -4,7 +4,7 @@
 //! taken back.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -43,7 +43,8 @@ impl Lines {
     /// took it away.
     pub(super) fn open_at(path: &Path, bytes: u64) -> Result<Self> {
         let bytes = if path.exists() { bytes } else { 0 };
-        let open = || OpenOptions::new().append(true).create(true).open(path);
+        // Not to append alone: Windows does not let such a file be cut.
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = open().map_err(|error| io_error("opened", path, error))?;
         let length = file.metadata().map_err(|error| io_error("read", path, error))?.len();
         if length < bytes {
@@ -74,7 +75,7 @@ impl Lines {
             self.has_rest = false;
         }
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        match self.file.write_all(text.as_bytes()) {
+        match self.file.seek(SeekFrom::Start(self.bytes)).and_then(|_| self.file.write_all(text.as_bytes())) {
             Ok(()) => {
                 self.bytes += text.len() as u64;
                 Ok(())
