@@ -35,7 +35,7 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn digits_are_learned() {
     let out = folder("digits");
-    let output = run("digits", &["--epochs", "3", "--json", "--out", out.to_str().unwrap()]);
+    let output = run("digits", &["--epochs", "3", "--json", "--run", out.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
     let result = last_line(&output);
     assert!(result["test_accuracy"].as_f64().unwrap() > 0.9, "{result}");
@@ -50,18 +50,45 @@ fn digits_are_learned() {
 }
 
 #[test]
+fn digits_goes_on_where_it_was() {
+    let folder = folder("resume");
+    let train = |name: &str, args: &[&str]| {
+        let output = run("digits", &[&["--run", folder.join(name).to_str().unwrap()], args].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    train("whole", &["--epochs", "2"]);
+    let said = train("parts", &["--epochs", "1"]);
+    assert!(said.contains("finished, step 22 (epoch 1, batch 0)"), "{said}");
+    assert!(said.contains("  best  step 22") && said.trim_end().ends_with("--epochs 1 --resume"), "{said}");
+    let said = train("parts", &["--epochs", "2", "--resume"]);
+    assert!(said.contains("from step 22 (epoch 1, batch 0) on"), "{said}");
+    let weights = |name: &str| std::fs::read(folder.join(name).join("digits.safetensors")).unwrap();
+    assert!(weights("whole") == weights("parts"), "the weights, bit for bit");
+    let metrics = meganeura::run::read_metrics(folder.join("parts")).unwrap();
+    assert_eq!(metrics.iter().filter(|line| line.values.contains_key("loss")).count(), 44);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn digits_says_what_is_wrong_before_it_trains() {
     let out = folder("wrong");
     let file = out.join("file");
     std::fs::write(&file, "").unwrap();
     let ok = out.to_str().unwrap();
+    let (file, run_there) = (file.to_str().unwrap(), out.join("run"));
+    let there = run_there.to_str().unwrap();
+    assert!(run("digits", &["--run", there, "--epochs", "0"]).status.success());
     for (args, expected) in [
-        (["--out", file.to_str().unwrap(), "--device", "cpu"], "cannot write there"),
-        (["--out", ok, "--device", "no such adapter"], "no such adapter"),
-        (["--out", ok, "--batch", "0"], "--batch 0"),
-        (["--out", ok, "--batch", "5000"], "1438 images"),
+        (&["--run", file][..], "could not be created"),
+        (&["--run", ok, "--device", "no such adapter"], "no such adapter"),
+        (&["--run", ok, "--batch", "0"], "--batch 0"),
+        (&["--run", ok, "--batch", "5000"], "1438 images"),
+        (&["--run", ok, "--resume"], "there is no run in"),
+        (&["--run", there], "there is a run in"),
+        (&["--run", there, "--resume", "--batch", "32"], "`batch` was 64 and is 32"),
     ] {
-        let output = run("digits", &args);
+        let output = run("digits", args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
         assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{args:?}");

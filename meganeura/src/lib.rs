@@ -38,6 +38,7 @@
 //!
 //! Every attribute: [`derive(Module)`](derive@Module). From PyTorch: [its parts, and where they are here](guide::from_pytorch).
 //! Models of other kinds: [three of them, declared and written out](guide::models). From files to batches: [data](guide::data).
+//! Trainings that survive Ctrl-C, full disks and power failures: [training and resuming](guide::runs).
 
 // Expansions of the derive name this crate from outside; inside, too.
 extern crate self as meganeura;
@@ -68,6 +69,7 @@ pub mod module;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+pub mod run;
 
 pub use device::{Device, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};

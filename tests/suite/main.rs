@@ -29,6 +29,7 @@ mod optimizers;
 mod plan;
 mod planted;
 mod pytorch;
+mod runs;
 mod special;
 mod steps;
 mod table;
@@ -43,7 +44,7 @@ use libtest_mimic::Failed;
 type Outcome = Result<(), Failed>;
 
 fn main() {
-    if devices::print_if_asked() {
+    if devices::print_if_asked() || runs::train_if_asked() {
         return;
     }
     if std::env::var_os("MEGANEURA_CACHE").is_none() {
@@ -75,6 +76,7 @@ fn main() {
     data::collect(&mut trials);
     models::collect(&mut trials);
     pytorch::collect(&mut trials);
+    runs::collect(&mut trials);
     large::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(print) = print {

@@ -69,7 +69,7 @@ fn through_host(device: &Device, state: &OptimizerState) -> Result<OptimizerStat
         Ok((name.clone(), Tensor::from_f64(device, tensor.shape(), &tensor.to_f64_vec()?)?))
     };
     let tensors = state.tensors.iter().map(copy).collect::<Result<BTreeMap<_, _>>>()?;
-    Ok(OptimizerState { tensors, numbers: state.numbers.clone() })
+    Ok(OptimizerState { tensors, ..state.clone() })
 }
 
 fn resumed(device: &Device, new: New) -> Outcome {

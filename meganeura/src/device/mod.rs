@@ -164,6 +164,13 @@ impl Device {
         self.0.seed.store(seed, Ordering::Relaxed);
     }
 
+    /// The random seed that the next [`Tape::new`](crate::Tape::new) gets: given to [`set_seed`](Self::set_seed) later, the tapes
+    /// after it draw the same numbers once more.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0.seed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn next_seed(&self) -> u64 {
         self.0.seed.fetch_add(1, Ordering::Relaxed)
     }

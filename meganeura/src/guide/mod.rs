@@ -12,6 +12,10 @@ pub mod models {
     #![doc = include_str!("models.md")]
 }
 
+pub mod runs {
+    #![doc = include_str!("runs.md")]
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;

@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::error::bail;
 use crate::host::HostBuffer;
-use crate::{Device, Error, ErrorKind, Result, Shape, Tensor};
+use crate::{Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
 
 /// A file with these tensors, each put together of parts of one type, and of tied ones the other names: each alias with the name
 /// under which the tensor is.
@@ -54,7 +54,9 @@ fn with_metadata(file: &[u8], words: &BTreeMap<String, String>) -> Vec<u8> {
     let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
     let entries: Vec<_> = words.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
     // `{"name":…}` to `{"__metadata__":{…},"name":…}`.
-    let mut header = [format!("{{\"__metadata__\":{{{}}},", entries.join(",")).as_bytes(), &header[1..]].concat();
+    let comma = if header[1..].starts_with(b"}") { "" } else { "," };
+    let words = format!("{{\"__metadata__\":{{{}}}{comma}", entries.join(","));
+    let mut header = [words.as_bytes(), &header[1..]].concat();
     // Numbers begin at multiples of 8.
     header.resize(header.len().next_multiple_of(8), b' ');
     [&(header.len() as u64).to_le_bytes()[..], &header, data].concat()
@@ -74,12 +76,29 @@ fn quoted(text: &str) -> String {
     out
 }
 
+/// The words of the header.
+fn metadata(bytes: &[u8]) -> Result<impl Iterator<Item = (String, String)>> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
+    Ok(header.metadata().clone().unwrap_or_default().into_iter())
+}
+
+/// All that [`write`] wrote: the tensors, now on `device`, and the words.
+pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String, Tensor>, BTreeMap<String, String>)> {
+    let file = parse(bytes)?;
+    let tensor = |(name, view): (&str, TensorView<'_>)| {
+        if view.shape().len() > MAX_RANK {
+            bail!(Checkpoint, "`{name}` has {} axes, {MAX_RANK} are the most", view.shape().len());
+        }
+        let tensor = floats(&view, device, Shape::new(view.shape())).map_err(|error| error.context(name))?;
+        Ok((name.to_owned(), tensor))
+    };
+    Ok((file.iter().map(tensor).collect::<Result<_>>()?, metadata(bytes)?.collect()))
+}
+
 /// The other names of tied tensors, each with the name under which the tensor is in the file.
 pub(super) fn aliases(bytes: &[u8], file: &SafeTensors<'_>) -> Result<BTreeMap<String, String>> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
-    let words = header.metadata().clone().unwrap_or_default().into_iter();
     // Others note other things there.
-    Ok(words.filter(|(alias, name)| file.tensor(alias).is_err() && file.tensor(name).is_ok()).collect())
+    Ok(metadata(bytes)?.filter(|(alias, name)| file.tensor(alias).is_err() && file.tensor(name).is_ok()).collect())
 }
 
 /// The tensors of a file. The header is checked against the length: offsets neither overlap nor leave gaps.
@@ -104,11 +123,16 @@ pub(super) fn read(stored: &TensorView<'_>, current: &Tensor) -> Result<Tensor> 
         };
         return Tensor::indices(current.device(), shape, &numbers(data, u32::from_le_bytes));
     }
+    floats(stored, current.device(), shape)
+}
+
+fn floats(stored: &TensorView<'_>, device: &Device, shape: Shape) -> Result<Tensor> {
+    let data = stored.data();
     match stored.dtype() {
-        Dtype::F32 => Tensor::from_slice(current.device(), shape, &numbers(data, f32::from_le_bytes)),
-        Dtype::F64 => Tensor::from_f64(current.device(), shape, &numbers(data, f64::from_le_bytes)),
-        Dtype::F16 => Tensor::from_slice(current.device(), shape, &numbers(data, from_f16)),
-        Dtype::BF16 => Tensor::from_slice(current.device(), shape, &numbers(data, from_bf16)),
+        Dtype::F32 => Tensor::from_slice(device, shape, &numbers(data, f32::from_le_bytes)),
+        Dtype::F64 => Tensor::from_f64(device, shape, &numbers(data, f64::from_le_bytes)),
+        Dtype::F16 => Tensor::from_slice(device, shape, &numbers(data, from_f16)),
+        Dtype::BF16 => Tensor::from_slice(device, shape, &numbers(data, from_bf16)),
         other => bail!(Checkpoint, "{other} in the file; F64, F32, F16 and BF16 are read"),
     }
 }

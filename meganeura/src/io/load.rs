@@ -15,8 +15,14 @@ use crate::{Error, ErrorKind, Result, Tensor};
 /// What PyTorch's batch normalisation counts in its files. Nothing is computed with it, unless its momentum is `None`.
 const COUNTER: &str = "num_batches_tracked";
 
-/// Replaces what `bytes` has values for, and ties what was tied when they were saved.
-pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8], names: &Names) -> Result<LoadReport> {
+/// Replaces what `bytes` has values for, and ties what was tied when they were saved. If `exactly`, both sides must have the
+/// same names.
+pub(super) fn load<M: Module + ?Sized>(
+    module: &mut M,
+    bytes: &[u8],
+    names: &Names,
+    exactly: bool,
+) -> Result<LoadReport> {
     names.check()?;
     let file = format::parse(bytes)?;
     let aliases = renamed_aliases(format::aliases(bytes, &file)?, names);
@@ -26,6 +32,9 @@ pub(super) fn load<M: Module + ?Sized>(module: &mut M, bytes: &[u8], names: &Nam
         found.read(leaf);
     }
     let (tensors, report) = found.finish()?;
+    if exactly {
+        report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
+    }
     tie(module, &groups).map_err(|error| {
         Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
     })?;

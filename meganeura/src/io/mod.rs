@@ -11,6 +11,7 @@ mod load;
 mod names;
 mod report;
 mod save;
+mod state;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -155,14 +156,19 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load_with`](Self::load_with).
     fn load_safetensors_with(&mut self, bytes: &[u8], names: &Names) -> Result<LoadReport> {
-        load::load(self, bytes, names)
+        load::load(self, bytes, names, false)
     }
 }
 
 impl<M: Module + ?Sized> Checkpoint for M {}
 
+/// As [`Checkpoint::load_safetensors`], but names that only one side has are an error that changes nothing.
+pub(crate) fn load_exactly(module: &mut dyn Module, bytes: &[u8]) -> Result<()> {
+    load::load(module, bytes, &Names::new(), true).map(drop)
+}
+
 /// Writes a file beside `path`, then gives it that name.
-fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
     // Of this process and this call alone: others may be saving under the same name.
@@ -174,7 +180,8 @@ fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         // Else the new name could survive a power failure, and the contents not.
         file.sync_all()?;
         drop(file);
-        fs::rename(&partial, path)
+        fs::rename(&partial, path)?;
+        sync_folder(path.parent().unwrap_or(Path::new("")))
     };
     let result = write();
     if result.is_err() {
@@ -184,7 +191,13 @@ fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     result
 }
 
-fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
+/// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{} could not be {done}: {error}", path.display())).caused_by(error)
 }
 

@@ -89,6 +89,10 @@ impl<M: Module> Ema<M> {
         self.updates
     }
 
+    pub(crate) fn set_updates(&mut self, updates: u64) {
+        self.updates = updates;
+    }
+
     /// Moves the average towards the model, in one run on the device: after each step.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ use crate::{Result, Tensor};
 /// Settings that the program gives, like betas and groups, are not among it.
 #[derive(Clone, Debug, Default)]
 pub struct OptimizerState {
+    /// What the optimizer [calls itself](Rule::name): what one remembers means nothing to another.
+    pub optimizer: String,
     /// Momenta and the like, of the shapes of their parameters.
     pub tensors: BTreeMap<String, Tensor>,
     /// Counts and the learning rate.
@@ -58,7 +60,7 @@ fn named(leaf: &Leaf<'_>, name: &str) -> String {
 }
 
 pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> OptimizerState {
-    let mut state = OptimizerState::default();
+    let mut state = OptimizerState { optimizer: rule.name().to_owned(), ..OptimizerState::default() };
     state.numbers.insert(LR.to_owned(), rule.stepper().settings.lr);
     for leaf in module.leaves() {
         let Some(Kept { cells, steps }) = rule.stepper().states.get(&leaf.cell().id()) else { continue };
@@ -72,6 +74,9 @@ pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Optimize
 }
 
 pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: &OptimizerState) -> Result<()> {
+    if state.optimizer != rule.name() {
+        bail!(Checkpoint, "the state is of the optimizer `{}`, and this one is `{}`", state.optimizer, rule.name());
+    }
     let Some(&lr) = state.numbers.get(LR) else {
         bail!(Checkpoint, "{}: the number `{LR}` is missing from the state", rule.name());
     };
@@ -172,7 +177,8 @@ mod tests {
         let good = adam.state_of(&net);
         let short = Tensor::zeros(&Device::cpu(), [1]).unwrap();
         type Spoil<'a> = &'a dyn Fn(&mut OptimizerState);
-        let cases: [(Spoil<'_>, &str); 6] = [
+        let cases: [(Spoil<'_>, &str); 7] = [
+            (&|state| state.optimizer = "adamw".into(), "is of the optimizer `adamw`, and this one is `adam`"),
             (&|state| _ = state.numbers.remove("lr"), "`lr` is missing"),
             (&|state| _ = state.tensors.remove("0.m"), "`0.m` is missing"),
             (&|state| _ = state.tensors.insert("0.m".into(), short.clone()), "`0.m` is f32[1] in the state"),

@@ -7,7 +7,7 @@ const SOURCES: &str = "meganeura/src/";
 const ENGINES: [&str; 5] = ["tape", "grad", "plan", "cpu", "gpu"];
 
 /// What is built from operations; nothing that operations are built from may know it.
-const ABOVE: [&str; 6] = ["nn", "optim", "loss", "data", "io", "check"];
+const ABOVE: [&str; 7] = ["nn", "optim", "loss", "data", "io", "run", "check"];
 
 /// Modules and what they may not name besides [`ABOVE`].
 const BELOW: [(&str, &[&str]); 7] = [

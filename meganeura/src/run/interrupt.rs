@@ -1,0 +1,62 @@
+//! Being asked to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "ctrlc")]
+use std::time::{Duration, Instant};
+
+/// Somebody's wish that the training end soon, with its work saved: a flag that any thread may raise. Clones are the same flag.
+///
+/// ```
+/// use meganeura::run::Interrupt;
+///
+/// let interrupt = Interrupt::new();
+/// let from_elsewhere = interrupt.clone();
+/// std::thread::spawn(move || from_elsewhere.request()).join().unwrap();
+/// assert!(interrupt.is_requested());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// A flag that is not raised.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for an end.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked for an end.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A flag that Ctrl-C raises, and the system's own requests to end (SIGTERM and SIGHUP). A second one ends the process at
+    /// once, with exit code 130; within a fifth of a second it counts as the first, because some programs send two.
+    ///
+    /// Needs the feature `ctrlc`.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) if the process catches Ctrl-C already: a process has one handler.
+    #[cfg(feature = "ctrlc")]
+    pub fn on_ctrl_c() -> crate::Result<Self> {
+        let interrupt = Self::new();
+        let (flag, mut first) = (interrupt.clone(), None::<Instant>);
+        let handler = move || {
+            flag.request();
+            // `timeout` tells its child and then the child's group.
+            if first.get_or_insert_with(Instant::now).elapsed() > Duration::from_millis(200) {
+                std::process::exit(130);
+            }
+        };
+        let failed = |error| crate::Error::new(crate::ErrorKind::Argument, format!("Ctrl-C cannot be caught: {error}"));
+        ctrlc::try_set_handler(handler).map_err(|error| failed(error.to_string()).caused_by(error))?;
+        Ok(interrupt)
+    }
+}

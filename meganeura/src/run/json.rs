@@ -1,0 +1,137 @@
+//! Objects of JSON, read with errors that name the file and the field.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::error::bail;
+use crate::{Error, ErrorKind, Result};
+
+/// Of all files of a run. Another number means that this version cannot tell what they say.
+pub(super) const FORMAT: u64 = 1;
+
+/// The version of the framework.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// An object, and what messages call it.
+#[derive(Debug)]
+pub(super) struct Object {
+    what: String,
+    fields: Map<String, Value>,
+}
+
+impl Object {
+    pub(super) fn parse(what: impl Into<String>, text: &[u8]) -> Result<Self> {
+        let what = what.into();
+        match serde_json::from_slice(text) {
+            Ok(fields) => Ok(Self { what, fields }),
+            Err(error) => {
+                Err(Error::new(ErrorKind::Checkpoint, format!("{what} is damaged: {error}")).caused_by(error))
+            }
+        }
+    }
+
+    /// An error unless this was written in the format that is read here.
+    pub(super) fn expect_format(&self) -> Result<()> {
+        let format = self.whole("format")?;
+        if format != FORMAT {
+            let writer = self.text("meganeura").unwrap_or("an unknown version");
+            bail!(
+                Checkpoint,
+                "{} is of format {format}, by meganeura {writer}; this is meganeura {VERSION}, which reads format {FORMAT}",
+                self.what
+            );
+        }
+        Ok(())
+    }
+
+    fn get<'a, T>(&'a self, name: &str, kind: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<T> {
+        match self.fields.get(name) {
+            None => bail!(Checkpoint, "{} is damaged: `{name}` is missing", self.what),
+            Some(value) => read(value).ok_or_else(|| {
+                Error::new(ErrorKind::Checkpoint, format!("{} is damaged: `{name}` is no {kind}: {value}", self.what))
+            }),
+        }
+    }
+
+    pub(super) fn whole(&self, name: &str) -> Result<u64> {
+        self.get(name, "whole number", Value::as_u64)
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<f64> {
+        self.get(name, "number", read_number)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<&str> {
+        self.get(name, "text", Value::as_str)
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Self> {
+        let fields = self.get(name, "object", Value::as_object)?.clone();
+        Ok(Self { what: format!("{}, `{name}`,", self.what), fields })
+    }
+
+    /// The fields of the object at `name`, texts all of them.
+    pub(super) fn texts(&self, name: &str) -> Result<BTreeMap<String, String>> {
+        let object = self.object(name)?;
+        object.fields.keys().map(|key| Ok((key.clone(), object.text(key)?.to_owned()))).collect()
+    }
+
+    /// The fields of the object at `name`, numbers all of them.
+    pub(super) fn numbers(&self, name: &str) -> Result<BTreeMap<String, f64>> {
+        self.object(name)?.numbers_except(&[])
+    }
+
+    /// All fields but these, numbers all of them.
+    pub(super) fn numbers_except(&self, other: &[&str]) -> Result<BTreeMap<String, f64>> {
+        let names = self.fields.keys().filter(|name| !other.contains(&name.as_str()));
+        names.map(|name| Ok((name.clone(), self.number(name)?))).collect()
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.keys().map(String::as_str)
+    }
+}
+
+/// A number; as text what JSON has no number for, so that a loss of NaN can be told from one of infinity, or from none.
+pub(super) fn number(number: f64) -> Value {
+    if number.is_finite() { number.into() } else { number.to_string().into() }
+}
+
+fn read_number(value: &Value) -> Option<f64> {
+    let special = |text: &str| matches!(text, "NaN" | "inf" | "-inf").then(|| text.parse().ok()).flatten();
+    value.as_f64().or_else(|| special(value.as_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_comes_back() {
+        for expected in [0.1, -0.0, 1e-310, f64::MAX, 1.0 / 3.0, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            let text = number(expected).to_string();
+            let found = read_number(&serde_json::from_str(&text).unwrap()).unwrap();
+            assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{text}");
+        }
+        assert!(read_number(&Value::from("12")).is_none(), "text is no number");
+    }
+
+    #[test]
+    fn errors_name_file_and_field() {
+        let read = |text: &str| Object::parse("f.json", text.as_bytes());
+        let message = |error: Error| {
+            assert_eq!(error.kind(), ErrorKind::Checkpoint);
+            error.to_string()
+        };
+        assert!(message(read("{\"a\":").unwrap_err()).contains("f.json is damaged: EOF"));
+        assert!(message(read("[1]").unwrap_err()).contains("f.json is damaged"));
+        let object = read("{\"a\": -1, \"b\": {\"c\": true}, \"format\": 2, \"meganeura\": \"9.0\"}").unwrap();
+        assert_eq!(message(object.whole("a").unwrap_err()), "f.json is damaged: `a` is no whole number: -1");
+        assert_eq!(message(object.text("x").unwrap_err()), "f.json is damaged: `x` is missing");
+        assert_eq!(message(object.numbers("b").unwrap_err()), "f.json, `b`, is damaged: `c` is no number: true");
+        let expected =
+            format!("f.json is of format 2, by meganeura 9.0; this is meganeura {VERSION}, which reads format 1");
+        assert_eq!(message(object.expect_format().unwrap_err()), expected);
+    }
+}

@@ -1,0 +1,225 @@
+//! Numbers by step, as lines of JSON: `{"epoch":2,"loss":0.25,"step":400,"time":1763666411.9}`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use super::json::{self, Object};
+use super::lines::{self, Lines};
+use super::{FILES, Position, journal};
+use crate::error::bail;
+use crate::{Result, Tensor};
+
+/// Fields of a line that are no metrics.
+const OWN: [&str; 3] = ["step", "epoch", "time"];
+
+/// How long numbers may wait to be read from the device and written.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A number to log: a float, an integer, or a tensor of one element, which is read later, so that logging a loss does not wait
+/// for the device.
+pub trait Metric {
+    /// The number, or where it will be.
+    fn reading(&self) -> Reading;
+}
+
+/// A number that is there, or will be.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    /// One that is there.
+    Number(f64),
+    /// The element of a tensor.
+    Tensor(Tensor),
+}
+
+impl Metric for Tensor {
+    fn reading(&self) -> Reading {
+        Reading::Tensor(self.clone())
+    }
+}
+
+macro_rules! numbers {
+    ($($ty:ty)*) => {$(
+        impl Metric for $ty {
+            fn reading(&self) -> Reading {
+                #[expect(clippy::allow_attributes, reason = "which casts lose something depends on the type")]
+                #[allow(clippy::cast_lossless, clippy::cast_precision_loss, reason = "a number to look at")]
+                Reading::Number(*self as f64)
+            }
+        }
+    )*};
+}
+
+numbers!(f32 f64 u32 u64 usize i32 i64);
+
+/// What was logged at once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The step after which it was logged.
+    pub step: u64,
+    /// The epoch of that step.
+    pub epoch: u64,
+    /// Seconds since 1970.
+    pub time: f64,
+    /// The numbers by name.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// Reads the metrics of a run, whether it goes on or not. A line that is being written, or that a crash cut, is left out.
+///
+/// # Errors
+///
+/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the number of the
+/// line, if a whole line is not what a run writes. Of a run without metrics there are none.
+pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
+    let line = |object: Object| {
+        let values = object.numbers_except(&OWN)?;
+        Ok(Line { step: object.whole("step")?, epoch: object.whole("epoch")?, time: object.number("time")?, values })
+    };
+    lines::read(&run.as_ref().join(FILES.metrics))?.into_iter().map(line).collect()
+}
+
+/// What was logged at once, and may be to come.
+#[derive(Debug)]
+struct Logged {
+    position: Position,
+    time: f64,
+    values: Vec<(String, Reading)>,
+}
+
+/// The file, to be written.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    file: Lines,
+    pending: Vec<Logged>,
+    written: Instant,
+    /// The last step that something was logged at, and what.
+    last: (u64, BTreeMap<String, f64>),
+}
+
+impl Metrics {
+    /// The file as it was when it had so many bytes.
+    pub(super) fn open_at(run: &Path, bytes: u64) -> Result<Self> {
+        let file = Lines::open_at(&run.join(FILES.metrics), bytes)?;
+        Ok(Self { file, pending: Vec::new(), written: Instant::now(), last: Default::default() })
+    }
+
+    /// Whether the file is longer than that.
+    pub(super) fn has_rest(&self) -> bool {
+        self.file.has_rest()
+    }
+
+    /// Takes the numbers that were logged at a step before this process.
+    pub(super) fn recall(&mut self, step: u64, values: BTreeMap<String, f64>) {
+        self.last = (step, values);
+    }
+
+    pub(super) fn log(&mut self, position: Position, values: &[(&str, &dyn Metric)]) -> Result<()> {
+        let mut readings: Vec<(String, Reading)> = Vec::new();
+        for (name, value) in values {
+            if OWN.contains(name) || readings.iter().any(|(known, _)| known == name) {
+                bail!(Argument, "`{name}` cannot be logged: a line has that already");
+            }
+            let reading = value.reading();
+            if let Reading::Tensor(tensor) = &reading
+                && tensor.shape().elements() != 1
+            {
+                bail!(Shape, "`{name}` cannot be logged: a tensor {} is no number", tensor.ty());
+            }
+            readings.push(((*name).to_owned(), reading));
+        }
+        self.pending.push(Logged { position, time: journal::now(), values: readings });
+        if self.written.elapsed() >= PATIENCE { self.flush() } else { Ok(()) }
+    }
+
+    /// Reads what waits and writes it.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.written = Instant::now();
+        let mut lines = Vec::new();
+        let mut last = self.last.clone();
+        for Logged { position, time, values } in &self.pending {
+            let mut line = Map::new();
+            for (name, value) in OWN.into_iter().zip([position.step.into(), position.epoch.into(), (*time).into()]) {
+                line.insert(name.to_owned(), value);
+            }
+            if last.0 != position.step {
+                last = (position.step, BTreeMap::new());
+            }
+            for (name, reading) in values {
+                let number = match reading {
+                    Reading::Number(number) => *number,
+                    Reading::Tensor(tensor) => tensor.to_f64_vec().map_err(|error| error.context(name))?[0],
+                };
+                line.insert(name.clone(), json::number(number));
+                last.1.insert(name.clone(), number);
+            }
+            lines.push(Value::Object(line));
+        }
+        self.file.append(&lines)?;
+        self.last = last;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Makes all of it durable; how long the file then is, and what was logged at a step.
+    pub(super) fn settle(&mut self, step: u64) -> Result<(u64, BTreeMap<String, f64>)> {
+        self.flush()?;
+        self.file.sync()?;
+        let values = if self.last.0 == step { self.last.1.clone() } else { BTreeMap::new() };
+        Ok((self.file.bytes(), values))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, ErrorKind};
+
+    fn position(step: u64) -> Position {
+        Position { step, epoch: 1, batch: 0 }
+    }
+
+    #[test]
+    fn what_is_logged_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut metrics = Metrics::open_at(folder.path(), 0).unwrap();
+        let loss = Tensor::full(&Device::cpu(), [], 0.25).unwrap();
+        metrics.log(position(1), &[("loss", &loss), ("n", &7usize)]).unwrap();
+        metrics.log(position(2), &[("loss", &f64::NAN)]).unwrap();
+        metrics.log(position(2), &[("accuracy", &0.5f32)]).unwrap();
+        let (bytes, at_2) = metrics.settle(2).unwrap();
+        assert_eq!(at_2.keys().collect::<Vec<_>>(), ["accuracy", "loss"]);
+        assert!(metrics.settle(3).unwrap().1.is_empty());
+        let lines = read_metrics(folder.path()).unwrap();
+        assert_eq!(lines.iter().map(|line| (line.step, line.epoch)).collect::<Vec<_>>(), [(1, 1), (2, 1), (2, 1)]);
+        assert_eq!(lines[0].values, [("loss".to_owned(), 0.25), ("n".to_owned(), 7.0)].into());
+        assert!(lines[1].values["loss"].is_nan());
+        // Later lines go where the checkpoint was.
+        metrics.log(position(3), &[("loss", &1)]).unwrap();
+        metrics.flush().unwrap();
+        assert_eq!(read_metrics(folder.path()).unwrap().len(), 4);
+        Metrics::open_at(folder.path(), bytes).unwrap().flush().unwrap();
+        assert_eq!(read_metrics(folder.path()).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_is_no_number_or_has_a_name_that_is_taken_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut metrics = Metrics::open_at(folder.path(), 0).unwrap();
+        let tensor = Tensor::zeros(&Device::cpu(), [2]).unwrap();
+        type Values<'a> = &'a [(&'a str, &'a dyn Metric)];
+        let cases: [(Values<'_>, ErrorKind, &str); 3] = [
+            (&[("step", &1)], ErrorKind::Argument, "`step` cannot be logged"),
+            (&[("a", &1), ("a", &2)], ErrorKind::Argument, "`a` cannot be logged"),
+            (&[("w", &tensor)], ErrorKind::Shape, "a tensor f32[2] is no number"),
+        ];
+        for (values, kind, message) in cases {
+            let error = metrics.log(position(1), values).unwrap_err();
+            assert!(error.kind() == kind && error.to_string().contains(message), "{error}");
+        }
+        metrics.flush().unwrap();
+        assert!(read_metrics(folder.path()).unwrap().is_empty(), "nothing was logged");
+    }
+}

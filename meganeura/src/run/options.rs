@@ -1,0 +1,243 @@
+//! How a run is begun or taken up again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::journal::{self, Journal, What};
+use super::json::{FORMAT, Object, VERSION};
+use super::lock::Lock;
+use super::metrics::Metrics;
+use super::{Best, FILES, Interrupt, Overview, Position, Run, store};
+use crate::error::bail;
+use crate::io::{io_error, replace_file};
+use crate::{Device, Result};
+
+/// How a run is kept; [`create`](Self::create), [`resume`](Self::resume) or [`open`](Self::open) opens it.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RunOptions {
+    folder: PathBuf,
+    device: Device,
+    settings: BTreeMap<String, String>,
+    pub(super) keep_last: usize,
+    pub(super) keep_best: Option<(String, Best)>,
+    pub(super) every: Duration,
+    pub(super) every_steps: u64,
+    go_on: Option<String>,
+    pub(super) interrupt: Interrupt,
+}
+
+/// What may be in the folder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Nothing,
+    Run,
+    Either,
+}
+
+impl RunOptions {
+    pub(super) fn new(folder: &Path, device: &Device) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            device: device.clone(),
+            settings: BTreeMap::new(),
+            keep_last: 3,
+            keep_best: None,
+            every: Duration::from_mins(10),
+            every_steps: u64::MAX,
+            go_on: None,
+            interrupt: Interrupt::new(),
+        }
+    }
+
+    /// Something that must stay as it is when the run goes on: the seed of the shuffle, the batch size, a
+    /// [`Schedule`](crate::optim::Schedule), the model's config as JSON. It is kept in `run.json`, where
+    /// [`Run::setting`] reads it; a run that is taken up with another value is an error that tells both.
+    pub fn setting(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
+        self.settings.insert(name.into(), value.to_string());
+        self
+    }
+
+    /// How many checkpoints are kept, the last ones; 3 by default. Older ones are deleted.
+    pub fn keep_last(self, count: usize) -> Self {
+        Self { keep_last: count, ..self }
+    }
+
+    /// Keeps the checkpoint with the lowest or highest value of a metric as well: of what was logged at its step, before it was
+    /// saved. NaN is never the best.
+    pub fn keep_best(self, metric: impl Into<String>, best: Best) -> Self {
+        Self { keep_best: Some((metric.into(), best)), ..self }
+    }
+
+    /// How much time may pass until [`Run::is_due`] says that it is time to save; 10 minutes by default.
+    pub fn every(self, time: Duration) -> Self {
+        Self { every: time, ..self }
+    }
+
+    /// Lets [`Run::is_due`] say so at every multiple of so many steps as well.
+    pub fn every_steps(self, steps: u64) -> Self {
+        Self { every_steps: steps, ..self }
+    }
+
+    /// The command that takes the run up again, for who comes back and asks: `train --run runs/digits --resume`
+    pub fn go_on_with(self, command: impl Into<String>) -> Self {
+        Self { go_on: Some(command.into()), ..self }
+    }
+
+    /// What tells the run that it should end. See [`Interrupt`].
+    pub fn interrupt(self, interrupt: &Interrupt) -> Self {
+        Self { interrupt: interrupt.clone(), ..self }
+    }
+
+    /// Begins a run.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) if there is one in the folder already, or a setting makes no sense;
+    /// [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or another process trains there. Nothing was changed then.
+    pub fn create(self) -> Result<Run> {
+        self.start(Expected::Nothing)
+    }
+
+    /// Takes a run up at its last checkpoint, or at its beginning if it has none yet; [`Run::restore`] then gives model and
+    /// optimizer their values.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) if there is no run in the folder, or it was begun with other
+    /// [settings](Self::setting); [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is damaged, or of another version, with
+    /// the file and what to do; [`Io`](crate::ErrorKind::Io) if another process trains there, or the folder cannot be read or
+    /// written. Nothing was changed then.
+    pub fn resume(self) -> Result<Run> {
+        self.start(Expected::Run)
+    }
+
+    /// Takes a run up if there is one, else begins it: for programs that a machine starts again and again.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create) and [`resume`](Self::resume).
+    pub fn open(self) -> Result<Run> {
+        self.start(Expected::Either)
+    }
+
+    fn start(self, expected: Expected) -> Result<Run> {
+        if self.keep_last == 0 || self.every_steps == 0 {
+            bail!(Argument, "a run keeps at least 1 checkpoint, and saves every 1 or more steps");
+        }
+        let folder = self.folder.as_path();
+        let file = folder.join(FILES.run);
+        if expected == Expected::Run && !file.exists() {
+            bail!(Argument, "there is no run in {} to go on with: {} is missing", folder.display(), file.display());
+        }
+        fs::create_dir_all(folder).map_err(|error| io_error("created", folder, error))?;
+        let lock = Lock::take(folder)?;
+        let is_resumed = file.exists();
+        if is_resumed && expected == Expected::Nothing {
+            drop(lock);
+            let found = Overview::of(folder).map_or_else(|error| error.to_string(), |overview| overview.to_string());
+            bail!(
+                Argument,
+                "there is a run in {} already; resume it, or begin another in another folder\n{found}",
+                folder.display()
+            );
+        }
+        let began = if is_resumed { self.settings_of(&file)? } else { (journal::now(), self.settings.clone()) };
+        let saved = store::list(folder)?;
+        let mut position = Position::default();
+        let (mut state, mut parts) = (None, None);
+        if let Some(last) = saved.last() {
+            let whole = last.state.clone().and_then(|state| Ok((state, store::read_parts(last)?)));
+            let (last_state, last_parts) = whole.map_err(|error| store::unusable(&saved, &error))?;
+            position = last_state.position;
+            (state, parts) = (Some(last_state), Some(last_parts));
+        }
+        let mut metrics = Metrics::open_at(folder, state.as_ref().map_or(0, |state| state.metrics_bytes))?;
+        if !is_resumed && (!saved.is_empty() || metrics.has_rest()) {
+            bail!(
+                Checkpoint,
+                "{} has parts of a run but no {}: put that back, or take another folder",
+                folder.display(),
+                FILES.run
+            );
+        }
+        // Nothing was changed up to here.
+        store::sweep(folder)?;
+        let (time, settings) = began;
+        replace_file(&file, self.described(time, &settings).as_bytes())
+            .map_err(|error| io_error("written", &file, error))?;
+        let mut journal = Journal::open(folder)?;
+        journal.write(position, if is_resumed { What::Resumed } else { What::Began }, &self.device.to_string())?;
+        let seed = state.map(|state| {
+            metrics.recall(position.step, state.metrics);
+            state.seed
+        });
+        Ok(Run {
+            folder: self.folder.clone(),
+            device: self.device.clone(),
+            settings,
+            is_resumed,
+            position,
+            has_epoch: false,
+            metrics,
+            journal,
+            saved_at: Instant::now(),
+            saved_position: position,
+            saved,
+            restoring: parts.zip(seed),
+            is_over: false,
+            options: self,
+            _lock: lock,
+        })
+    }
+
+    /// When the run in this file began, and with which settings, if they are the same.
+    fn settings_of(&self, file: &Path) -> Result<(f64, BTreeMap<String, String>)> {
+        let object = read_run(file)?;
+        let (began, settings) = (object.number("began")?, object.texts("settings")?);
+        let differs = |(name, now): (&String, &String)| match settings.get(name) {
+            Some(then) if then == now => None,
+            Some(then) => Some(format!("`{name}` was {then} and is {now}")),
+            None => Some(format!("`{name}` was not set and is {now}")),
+        };
+        let differences: Vec<_> = self.settings.iter().filter_map(differs).collect();
+        if !differences.is_empty() {
+            bail!(
+                Argument,
+                "the run in {} was begun with other settings: {}",
+                self.folder.display(),
+                differences.join(", ")
+            );
+        }
+        Ok((began, settings))
+    }
+
+    fn described(&self, began: f64, settings: &BTreeMap<String, String>) -> String {
+        let best = self.keep_best.as_ref().map(|(metric, best)| json!({ "metric": metric, "which": best.name() }));
+        // What is no text is of no use in a message.
+        let command: Vec<Value> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned().into()).collect();
+        let object = json!({
+            "format": FORMAT,
+            "meganeura": VERSION,
+            "began": began,
+            "settings": settings,
+            "keep_best": best,
+            "go_on": self.go_on,
+            "command": command,
+        });
+        format!("{object:#}\n")
+    }
+}
+
+/// The description of a run.
+pub(super) fn read_run(file: &Path) -> Result<Object> {
+    let text = fs::read(file).map_err(|error| io_error("read", file, error))?;
+    let object = Object::parse(file.display().to_string(), &text)?;
+    object.expect_format()?;
+    Ok(object)
+}

@@ -1,0 +1,215 @@
+//! What a checkpoint is made of, in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::error::bail;
+use crate::io::{Checkpoint, load_exactly};
+use crate::module::Module;
+use crate::optim::{Ema, Optimizer, OptimizerState};
+use crate::{Device, Error, ErrorKind, Result};
+
+/// What a checkpoint is made of: models, what optimizers remember, and texts, each under a name.
+///
+/// [`Run::checkpoint`](super::Run::checkpoint) and [`Run::restore`](super::Run::restore) are for one model and one optimizer;
+/// whoever has more puts them in and takes them out one by one:
+///
+/// ```
+/// use meganeura::optim::Ema;
+/// use meganeura::prelude::*;
+/// use meganeura::run::{Parts, Run};
+///
+/// let device = Device::cpu();
+/// # let directory = tempfile::tempdir().unwrap();
+/// let folder = "runs/average";
+/// # let folder = directory.path().join(folder);
+/// let mut run = Run::at(folder, &device).open()?;
+/// let mut net = Linear::new(2, 1).init(&device, Seed::new(1))?;
+/// let mut optimizer = AdamW::new(1e-3);
+/// let mut average = Ema::new(&net, 0.99)?;
+/// let mut seen = 0;
+/// if let Some(mut parts) = run.restore_parts()? {
+///     parts.take_model("model", &mut net)?;
+///     parts.take_optimizer("optimizer", &mut optimizer, &net)?;
+///     parts.take_ema("average", &mut average)?;
+///     seen = parts.take_text("seen")?.parse().expect("a number");
+///     parts.finish()?; // an error if something was forgotten
+/// }
+/// // … train …
+/// let mut parts = Parts::new();
+/// parts.put_model("model", &net)?;
+/// parts.put_optimizer("optimizer", &optimizer, &net)?;
+/// parts.put_ema("average", &average)?;
+/// parts.put_text("seen", seen + 1)?;
+/// run.save(parts)?;
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Parts {
+    /// Where they come from, for messages.
+    pub(super) source: String,
+    /// Each is a file of this name and `.safetensors`.
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+    pub(super) texts: BTreeMap<String, String>,
+}
+
+impl Parts {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self { source: "the checkpoint".into(), ..Self::default() }
+    }
+
+    /// Adds the parameters and buffers of a model.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](ErrorKind::Argument) if there is a part of this name or the name cannot be a file's, or as
+    /// [`Checkpoint::to_safetensors`].
+    pub fn put_model(&mut self, name: &str, model: &dyn Module) -> Result<()> {
+        self.expect_free(name)?;
+        let bytes = model.to_safetensors().map_err(|error| error.context(name))?;
+        self.files.insert(name.to_owned(), bytes);
+        Ok(())
+    }
+
+    /// Adds what an optimizer remembers of a model.
+    ///
+    /// # Errors
+    ///
+    /// As [`put_model`](Self::put_model).
+    pub fn put_optimizer(&mut self, name: &str, optimizer: &dyn Optimizer, model: &dyn Module) -> Result<()> {
+        self.expect_free(name)?;
+        let bytes = optimizer.state_of(model).to_safetensors().map_err(|error| error.context(name))?;
+        self.files.insert(name.to_owned(), bytes);
+        Ok(())
+    }
+
+    /// Adds a moving average, and how many updates made it.
+    ///
+    /// # Errors
+    ///
+    /// As [`put_model`](Self::put_model).
+    pub fn put_ema<M: Module>(&mut self, name: &str, average: &Ema<M>) -> Result<()> {
+        self.put_model(name, average.model())?;
+        self.put_text(&updates(name), average.updates())
+    }
+
+    /// Adds anything that is written as text.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](ErrorKind::Argument) if there is a part of this name, or the name cannot be a file's.
+    pub fn put_text(&mut self, name: &str, text: impl fmt::Display) -> Result<()> {
+        self.expect_free(name)?;
+        self.texts.insert(name.to_owned(), text.to_string());
+        Ok(())
+    }
+
+    /// Gives a model its values back.
+    ///
+    /// # Errors
+    ///
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part or it is of another model; the model has not changed then.
+    pub fn take_model(&mut self, name: &str, model: &mut dyn Module) -> Result<()> {
+        let bytes = self.take_file(name)?;
+        load_exactly(model, &bytes).map_err(|error| self.named(name, error))
+    }
+
+    /// Gives an optimizer what it remembered of a model, which got its own values before.
+    ///
+    /// # Errors
+    ///
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or it is of another optimizer or another model; the
+    /// optimizer has not changed then.
+    pub fn take_optimizer(&mut self, name: &str, optimizer: &mut dyn Optimizer, model: &dyn Module) -> Result<()> {
+        let bytes = self.take_file(name)?;
+        // Each tensor goes to the device of its parameter from there.
+        let device = crate::module::ModuleExt::leaves(model).first().map(|leaf| leaf.value().device().clone());
+        let state = OptimizerState::from_safetensors(&bytes, &device.unwrap_or_else(Device::cpu));
+        state.and_then(|state| optimizer.load_state(model, &state)).map_err(|error| self.named(name, error))
+    }
+
+    /// Gives a moving average its values back.
+    ///
+    /// # Errors
+    ///
+    /// As [`take_model`](Self::take_model).
+    pub fn take_ema<M: Module>(&mut self, name: &str, average: &mut Ema<M>) -> Result<()> {
+        let text = self.take_text(&updates(name))?;
+        let Ok(count) = text.parse() else {
+            bail!(Checkpoint, "{}: `{}` is `{text}`, which is no count", self.source, updates(name));
+        };
+        self.take_model(name, average.model_mut())?;
+        average.set_updates(count);
+        Ok(())
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    ///
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is none of this name.
+    pub fn take_text(&mut self, name: &str) -> Result<String> {
+        self.texts.remove(name).ok_or_else(|| self.missing(name))
+    }
+
+    /// The names of the parts that are there.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().chain(self.texts.keys()).map(String::as_str)
+    }
+
+    /// Ends the taking: what was saved and nobody took would be missing from the training that goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`Checkpoint`](ErrorKind::Checkpoint), with the names of parts that are left.
+    pub fn finish(self) -> Result<()> {
+        if self.names().next().is_some() {
+            bail!(Checkpoint, "{} has parts that the program did not take: {}", self.source, self.listed());
+        }
+        Ok(())
+    }
+
+    fn take_file(&mut self, name: &str) -> Result<Vec<u8>> {
+        self.files.remove(name).ok_or_else(|| self.missing(name))
+    }
+
+    fn expect_free(&self, name: &str) -> Result<()> {
+        if name.is_empty()
+            || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+            || name.starts_with('.')
+        {
+            bail!(Argument, "a part cannot be called `{name}`: names are of letters, digits, `_`, `-` and `.`");
+        }
+        // Some systems have one file for names that differ in case alone.
+        if self.names().any(|known| known.eq_ignore_ascii_case(name)) {
+            bail!(Argument, "there is a part called `{name}` already");
+        }
+        Ok(())
+    }
+
+    fn named(&self, name: &str, error: Error) -> Error {
+        error.context(format_args!("{}, `{name}`", self.source))
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let message = format!("{} has no part called `{name}`; there is {}", self.source, self.listed());
+        Error::new(ErrorKind::Checkpoint, message)
+    }
+
+    fn listed(&self) -> String {
+        let names: Vec<_> = self.names().map(|name| format!("`{name}`")).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parts {{ {} }}", self.listed())
+    }
+}
+
+fn updates(name: &str) -> String {
+    format!("{name}.updates")
+}

@@ -1,0 +1,62 @@
+//! Where a training is, and which of several places is the best.
+
+use std::fmt;
+
+use super::store::{Saved, State};
+
+/// Where a training is. With the seed of the shuffle, this is the position in the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Steps made since the beginning.
+    pub step: u64,
+    /// The epoch that it is in, from 0 on.
+    pub epoch: u64,
+    /// Batches taken of that epoch.
+    pub batch: usize,
+}
+
+/// `step 400 (epoch 2, batch 30)`
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {} (epoch {}, batch {})", self.step, self.epoch, self.batch)
+    }
+}
+
+/// Which values of a metric are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Best {
+    /// Low ones, as of a loss.
+    Lowest,
+    /// High ones, as of an accuracy.
+    Highest,
+}
+
+impl Best {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Lowest => "lowest",
+            Self::Highest => "highest",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        [Self::Lowest, Self::Highest].into_iter().find(|best| best.name() == name)
+    }
+
+    /// The checkpoint with the best value of a metric, the first of several, among those that have one.
+    pub(super) fn of<'a>(self, saved: &'a [Saved], metric: &str) -> Option<(usize, &'a State, f64)> {
+        let mut best: Option<(usize, &State, f64)> = None;
+        for (index, saved) in saved.iter().enumerate() {
+            let Ok(state) = &saved.state else { continue };
+            let Some(&value) = state.metrics.get(metric).filter(|value| !value.is_nan()) else { continue };
+            let is_better = |than: f64| match self {
+                Self::Lowest => value < than,
+                Self::Highest => value > than,
+            };
+            if best.is_none_or(|(.., than)| is_better(than)) {
+                best = Some((index, state, value));
+            }
+        }
+        best
+    }
+}

@@ -1,0 +1,265 @@
+//! Runs whose process is killed, is asked to end, or has no room on the disk. Signals and limits are Unix's.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::run::{Fate, Overview, Run, read_metrics};
+use meganeura::{Device, ErrorKind, Seed};
+use rand_distr::{Distribution, Uniform};
+
+use super::program::{BATCHES, Program};
+use crate::Outcome;
+
+/// How often the training is killed, how long it is then, and how long that is which is asked to end.
+const KILLS: usize = 20;
+const EPOCHS: u64 = 40;
+const FEWER: u64 = 12;
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    trials.push(Trial::test("runs::survives_being_killed", survives_being_killed));
+    trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_go_on", interrupted));
+    trials.push(Trial::test("runs::a_second_ctrl_c_ends_at_once", interrupted_twice));
+    trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
+    trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
+    if cfg!(target_os = "linux") {
+        trials.push(Trial::test("runs::a_full_disk_says_so_of_the_metrics", full_device));
+        let can_mount =
+            Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|output| output.status.success());
+        let trial = Trial::test("runs::a_full_file_system_leaves_the_last_checkpoint", full_file_system);
+        trials.push(trial.with_ignored_flag(!can_mount));
+    }
+}
+
+/// Whether something goes on in the folder of checkpoints, and the last step that is saved.
+fn look(folder: &Path) -> (bool, u64) {
+    let entries = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
+    let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let step = |name: &String| name.strip_prefix("step-")?.split('.').next()?.parse().ok();
+    let whole = names.iter().filter(|name| !name.ends_with(".partial"));
+    (names.iter().any(|name| name.ends_with(".partial")), whole.filter_map(step).max().unwrap_or(0))
+}
+
+/// What a training comes to: the model, its average, and what was logged, but for the time.
+fn outcome(program: &Program) -> Result<(Vec<Vec<u8>>, String), Failed> {
+    let files = program.results().iter().map(fs::read).collect::<Result<_, _>>()?;
+    let lines = read_metrics(&program.folder)?;
+    Ok((files, lines.iter().map(|line| format!("{} {} {:?}\n", line.step, line.epoch, line.values)).collect()))
+}
+
+fn undisturbed(folder: &Path, epochs: u64) -> Result<(Vec<Vec<u8>>, String), Failed> {
+    let program = Program::new(&folder.join("undisturbed"), epochs);
+    program.train(&Device::cpu()).map_err(|error| error.to_string())?;
+    outcome(&program)
+}
+
+/// Waits, for a minute at most.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Outcome {
+    let start = Instant::now();
+    while !is_so() {
+        if start.elapsed() > Duration::from_secs(60) {
+            return Err(format!("waited a minute for {what}").into());
+        }
+        sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// Ends the child whatever happens.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn survives_being_killed() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let expected = undisturbed(directory.path(), EPOCHS)?;
+    let program = Program::new(&directory.path().join("killed"), EPOCHS);
+    let mut rng = Seed::new(20).rng();
+    // When as many steps are saved, about, so that the test is the same on fast machines and slow ones.
+    let steps = Uniform::new(0, EPOCHS * BATCHES - 30)?;
+    let mut moments: Vec<u64> = (0..KILLS).map(|_| steps.sample(&mut rng)).collect();
+    moments.sort_unstable();
+    let later = Uniform::new(0, 2_000)?;
+    let mut in_saves = 0;
+    for (kill, moment) in moments.into_iter().enumerate() {
+        let mut child = Guard(program.command().stdout(Stdio::null()).spawn()?);
+        // Every other one strikes while something is written.
+        let in_a_save = kill % 2 == 0;
+        wait_until("the moment to kill", || {
+            let (is_saving, step) = look(&program.folder);
+            step >= moment && (is_saving || !in_a_save)
+        })?;
+        let most = if in_a_save { 400 } else { 2_000 };
+        sleep(Duration::from_micros(later.sample(&mut rng) * most / 2_000));
+        child.0.kill()?;
+        let status = child.0.wait()?;
+        assert_eq!(status.signal(), Some(9), "the process ended by itself: {status}");
+        in_saves += usize::from(look(&program.folder).0);
+        assert_eq!(Overview::of(&program.folder)?.fate, Fate::Died);
+    }
+    println!("killed {KILLS} times, {in_saves} of them inside of a save or a deletion");
+    assert!(in_saves > 0, "no kill struck a save");
+    let last = program.command().output()?;
+    assert!(last.status.success(), "{last:?}");
+    let found = outcome(&program)?;
+    assert_eq!(found.1, expected.1, "the metrics");
+    assert_eq!(found.0, expected.0, "the weights, bit for bit");
+    assert!(!look(&program.folder).0, "nothing is left over");
+    // The best and the last three.
+    assert!(fs::read_dir(program.folder.join("checkpoints"))?.count() <= 4);
+    let events = fs::read_to_string(program.folder.join("events.jsonl"))?;
+    assert_eq!(events.matches("\"resumed\"").count() + events.matches("\"began\"").count(), KILLS + 1);
+    Ok(())
+}
+
+fn signal(child: &Child, name: &str) -> Outcome {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status()?;
+    if status.success() { Ok(()) } else { Err(format!("kill: {status}").into()) }
+}
+
+fn interrupted() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let expected = undisturbed(directory.path(), FEWER)?;
+    for name in ["INT", "TERM"] {
+        let program = Program { catch: true, ..Program::new(&directory.path().join(name), FEWER) };
+        let child = program.command().stdout(Stdio::piped()).spawn()?;
+        let mut child = Guard(child);
+        wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
+        // Some programs send two.
+        signal(&child.0, name)?;
+        drop(signal(&child.0, name));
+        let status = child.0.wait()?;
+        assert!(status.success(), "{status}");
+        let said = std::io::read_to_string(child.0.stdout.take().expect("piped"))?;
+        assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
+        let overview = Overview::of(&program.folder)?;
+        assert_eq!(overview.fate, Fate::Interrupted);
+        // Saved where it ended, not before.
+        assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
+        assert!(overview.position.step < FEWER * BATCHES, "it ended by itself");
+        assert!(program.command().output()?.status.success());
+        assert_eq!(outcome(&program)?, expected);
+    }
+    Ok(())
+}
+
+/// The program at a step that takes long.
+fn asleep(program: &Program) -> Result<Guard, Failed> {
+    let mut child = Guard(program.command().stdout(Stdio::piped()).spawn()?);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().expect("piped")).read_line(&mut line)?;
+    assert_eq!(line, "asleep\n");
+    Ok(child)
+}
+
+fn interrupted_twice() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let program = Program { catch: true, sleep_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let mut child = asleep(&program)?;
+    signal(&child.0, "INT")?;
+    sleep(Duration::from_millis(300));
+    assert!(child.0.try_wait()?.is_none(), "the first one waits for the step");
+    let start = Instant::now();
+    signal(&child.0, "INT")?;
+    assert_eq!(child.0.wait()?.code(), Some(130));
+    assert!(start.elapsed() < Duration::from_secs(5));
+    Ok(())
+}
+
+fn locked() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let program = Program { sleep_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let mut child = asleep(&program)?;
+    let second = program.command().output()?;
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8(second.stderr)?;
+    assert!(said.contains(&format!("another process (process {}) trains there", child.0.id())), "{said}");
+    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Running);
+    child.0.kill()?;
+    child.0.wait()?;
+    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Died);
+    Run::at(&program.folder, &Device::cpu()).resume()?;
+    Ok(())
+}
+
+/// A run that came to its end, for one more epoch that will not fit.
+fn before(folder: &Path) -> Result<(Program, Overview), Failed> {
+    let program = Program::new(&folder.join("run"), 2);
+    program.train(&Device::cpu()).map_err(|error| error.to_string())?;
+    let overview = Overview::of(&program.folder)?;
+    // The schedule goes by the number of epochs.
+    let text = fs::read_to_string(program.folder.join("run.json"))?;
+    let longer = text.replace("cosine(0.02, 16,", "cosine(0.02, 32,");
+    assert_ne!(text, longer);
+    fs::write(program.folder.join("run.json"), longer)?;
+    Ok((Program { epochs: 4, ..program }, overview))
+}
+
+/// The program failed because a file could not be written, and the last checkpoint is what it was.
+fn is_as_before(output: &Output, cause: &str, program: &Program, before: &Overview) -> Outcome {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let last = &before.last.as_ref().expect("a checkpoint").0;
+    assert!(said.contains(&format!("could not be saved; the last one is still there, {}", last.display())), "{said}");
+    assert!(said.contains(cause), "{said}");
+    assert!(!look(&program.folder).0, "what could not be written is no more");
+    let after = Overview::of(&program.folder)?;
+    assert!(matches!(after.fate, Fate::Failed(_)), "{after}");
+    assert_eq!((&after.last, &after.best), (&before.last, &before.best));
+    // With room again, it goes on.
+    let output = program.command().output()?;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(Overview::of(&program.folder)?.position.epoch, 4);
+    Ok(())
+}
+
+/// Files may not grow beyond 32 or 64 KiB, as shells count; the signal that tells so is ignored, so that writing fails.
+fn file_limit() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let (program, overview) = before(directory.path())?;
+    let limited = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", limited, "sh"]).arg(std::env::current_exe()?).args(program.arguments());
+    is_as_before(&command.output()?, "File too large", &program, &overview)
+}
+
+/// A file system of its own, too small by one checkpoint.
+fn full_file_system() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let (program, overview) = before(directory.path())?;
+    let kept = directory.path().join("kept");
+    // Copied there, it has no room for one more; afterwards it is copied back.
+    let script = "mv \"$1\" \"$2\" && mkdir \"$1\" && mount -t tmpfs -o size=$(($(du -sk \"$2\" | cut -f1) + 60))k tmpfs \"$1\" && \
+                  cp -r \"$2\"/. \"$1\" && { shift 2; \"$@\"; code=$?; } && rm -rf \"$KEPT\" && cp -r \"$RUN\" \"$KEPT\"; exit $code";
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", script, "sh"]).arg(&program.folder).arg(&kept);
+    command.env("RUN", &program.folder).env("KEPT", &kept);
+    command.arg(std::env::current_exe()?).args(program.arguments());
+    let output = command.output()?;
+    fs::remove_dir(&program.folder)?;
+    fs::rename(&kept, &program.folder)?;
+    is_as_before(&output, "No space left on device", &program, &overview)
+}
+
+/// `/dev/full` is a disk without room.
+fn full_device() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("metrics.jsonl"))?;
+    let mut run = Run::at(directory.path(), &Device::cpu()).create()?;
+    run.advance();
+    run.log(&[("loss", &1.0)])?;
+    let error = run.metrics().expect_err("no room");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("metrics.jsonl could not be written: No space left"), "{error}");
+    Ok(())
+}
