@@ -13,6 +13,7 @@ mod dump;
 mod fuse;
 mod launch;
 mod lower;
+mod memory;
 mod merge;
 mod place;
 mod pointwise;
@@ -22,6 +23,7 @@ mod uses;
 
 pub use choose::KernelChoice;
 pub(crate) use choose::Preferences;
+pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};
 
 use std::ops::Range;
