@@ -311,7 +311,7 @@ impl Device {
             }
         };
         if let Some(times) = times {
-            *lock(&self.0.profile) = Some(Timed::new(program, profiling, times));
+            *lock(&self.0.profile) = Some(Timed::new(program, bindings.paths, profiling, times));
         }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;

@@ -99,6 +99,7 @@ impl Device {
     /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value inside of the function, as there is
     /// none yet.
     #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "shapes and tuples of them are written where they are passed")]
     pub fn compile<I: Inputs, O: Outputs>(
         &self,
         inputs: I,
@@ -201,7 +202,8 @@ impl Function {
         }
         let tensors = self.leaf_tensors(inputs)?;
         let mut leaves: Vec<_> = tensors.iter().map(|tensor| tensor.storage().clone()).collect();
-        let mut bindings = Bindings { leaves: &mut leaves, host: &self.host };
+        let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
+        let mut bindings = Bindings { leaves: &mut leaves, host: &self.host, paths: &paths };
         let results = self.device.run(&self.program, &mut bindings).map_err(|error| self.locate(error))?;
         let result = |&(ty, output): &(TensorType, Output)| match output {
             Output::Leaf(leaf) => tensors[leaf].clone(),

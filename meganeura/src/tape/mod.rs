@@ -372,6 +372,16 @@ impl Tape {
     }
 }
 
+impl Leaf {
+    /// Where a parameter stands in its model, if that is known.
+    fn path(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Cell { cell, .. } => cell.path(),
+            Self::Input(_) | Self::Declared { .. } => None,
+        }
+    }
+}
+
 impl Recording {
     /// The leaf that a value is, or is a view of.
     fn viewed_leaf(&self, mut value: ValueId) -> Option<usize> {
@@ -387,10 +397,7 @@ impl Recording {
 
     fn path(&self, value: ValueId) -> Option<Arc<str>> {
         match self.graph.maker(value).source {
-            Source::Leaf(leaf) => match &self.leaves[leaf] {
-                Leaf::Cell { cell, .. } => cell.path(),
-                Leaf::Input(_) | Leaf::Declared { .. } => None,
-            },
+            Source::Leaf(leaf) => self.leaves[leaf].path(),
             _ => None,
         }
     }

@@ -76,6 +76,8 @@ impl Recording {
         }
         let request = Request { graph: &self.graph, outputs, assigns: &assigned };
         let executable = self.device.plan(&request).map_err(|error| self.locate(error))?;
+        // Before any cell is locked.
+        let paths = self.device.paths_to_report(self.leaves.iter().map(Leaf::path));
         let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
         // Whoever locks several cells does so in the order of their identities, so that nobody waits in a circle.
         let mut updated: Vec<_> = assigns.iter().zip(&assigned).map(|((cell, _), &(leaf, _))| (leaf, cell)).collect();
@@ -83,7 +85,8 @@ impl Recording {
         for (leaf, cell) in updated {
             lent.lend(&self.device, leaf, cell)?;
         }
-        let results = self.device.run(&executable, &mut Bindings { leaves: &mut lent.leaves, host: &self.host });
+        let mut bindings = Bindings { leaves: &mut lent.leaves, host: &self.host, paths: &paths };
+        let results = self.device.run(&executable, &mut bindings);
         if results.is_ok() {
             lent.cells.iter_mut().for_each(|(_, state)| state.version += 1);
         }
@@ -97,10 +100,7 @@ impl Recording {
 
     /// As the function of this name.
     pub(super) fn locate(&self, error: Error) -> Error {
-        locate(error, &self.graph, &self.origins, |leaf| match &self.leaves[leaf] {
-            Leaf::Cell { cell, .. } => cell.path(),
-            Leaf::Input(_) | Leaf::Declared { .. } => None,
-        })
+        locate(error, &self.graph, &self.origins, |leaf| self.leaves[leaf].path())
     }
 
     fn leaf_storage(&self, leaf: &Leaf, replaced: &[(ValueId, Tensor)]) -> Result<Storage> {
