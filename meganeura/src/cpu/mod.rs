@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::host::HostBuffer;
-use crate::kernel::native::{OutView, Real, Slice, View};
+use crate::kernel::native::{OutView, Real, Scratch, Slice, View};
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
@@ -24,6 +24,8 @@ pub(crate) struct Cpu {
     idle: Mutex<Vec<Slots>>,
     /// Of all sets; they only grow.
     bytes: AtomicU64,
+    /// What the kernels of all runs borrow from.
+    scratch: Scratch,
 }
 
 /// Memory of one run, by rank.
@@ -36,6 +38,7 @@ struct Memory<'a> {
     host: HostBuffer,
     outputs: Vec<HostBuffer>,
     slots: &'a mut [HostBuffer],
+    scratch: &'a Scratch,
 }
 
 impl Cpu {
@@ -53,7 +56,7 @@ impl Cpu {
         let before = bytes(&slots);
         let prepared = prepare_slots(plan, &mut slots);
         self.bytes.fetch_add(bytes(&slots).saturating_sub(before), Ordering::Relaxed);
-        let done = prepared.and_then(|()| run_in(&mut slots, plan, dtype, bindings, poison, timed));
+        let done = prepared.and_then(|()| self.run_in(&mut slots, plan, dtype, bindings, poison, timed));
         self.idle().push(slots);
         done
     }
@@ -62,45 +65,48 @@ impl Cpu {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all slots.
+    /// Bytes of all slots and of the memory that kernels borrow.
     pub(crate) fn slot_bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) + self.scratch.bytes() as u64
+    }
+
+    /// As [`Cpu::run`], in these slots, which were prepared.
+    fn run_in(
+        &self,
+        slots: &mut Slots,
+        plan: &Plan,
+        dtype: DType,
+        bindings: &mut Bindings<'_>,
+        poison: bool,
+        timed: bool,
+    ) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
+        let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.blame(s, error)));
+        let mut memory = Memory {
+            plan,
+            leaves: &mut *bindings.leaves,
+            host: HostBuffer::U32(bindings.host.iter().map(|word| word.bits()).collect()),
+            outputs: outputs.collect::<Result<_>>()?,
+            slots,
+            scratch: &self.scratch,
+        };
+        self.scratch.set_poison(poison);
+        let mut times = timed.then(Vec::new);
+        for step in &plan.steps {
+            let start = times.is_some().then(Instant::now);
+            match dtype {
+                DType::F64 => memory.step::<f64>(step, bindings.host, poison),
+                _ => memory.step::<f32>(step, bindings.host, poison),
+            }
+            if let (Some(times), Some(start)) = (&mut times, start) {
+                times.push(start.elapsed());
+            }
+        }
+        Ok((memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect(), times))
     }
 }
 
 fn bytes(slots: &Slots) -> u64 {
     slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
-}
-
-/// As [`Cpu::run`], in these slots, which were prepared.
-fn run_in(
-    slots: &mut Slots,
-    plan: &Plan,
-    dtype: DType,
-    bindings: &mut Bindings<'_>,
-    poison: bool,
-    timed: bool,
-) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
-    let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.blame(s, error)));
-    let mut memory = Memory {
-        plan,
-        leaves: &mut *bindings.leaves,
-        host: HostBuffer::U32(bindings.host.iter().map(|word| word.bits()).collect()),
-        outputs: outputs.collect::<Result<_>>()?,
-        slots,
-    };
-    let mut times = timed.then(Vec::new);
-    for step in &plan.steps {
-        let start = times.is_some().then(Instant::now);
-        match dtype {
-            DType::F64 => memory.step::<f64>(step, bindings.host, poison),
-            _ => memory.step::<f32>(step, bindings.host, poison),
-        }
-        if let (Some(times), Some(start)) = (&mut times, start) {
-            times.push(start.elapsed());
-        }
-    }
-    Ok((memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect(), times))
 }
 
 fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
@@ -186,7 +192,7 @@ impl Memory<'_> {
         match &step.work {
             Work::Kernel(kernel) => {
                 let inputs: Vec<_> = step.inputs.iter().map(view).collect();
-                kernel.op.cpu(&inputs, &mut outputs);
+                kernel.op.cpu(&inputs, &mut outputs, self.scratch);
             }
             Work::Pointwise(program) => {
                 // An operand that is updated in place is read from the result.
