@@ -14,6 +14,7 @@
 mod kernel;
 mod models;
 mod pictures;
+mod serve;
 mod workload;
 
 use std::fmt;
@@ -70,6 +71,9 @@ struct Options {
     /// Print the kernels of one more step after those, with the time that each took on the device, to standard error
     #[arg(long, conflicts_with = "kernel")]
     profile: bool,
+    /// Time forward passes instead of steps, recorded each time and compiled, by turns
+    #[arg(long, conflicts_with_all = ["kernel", "workers", "profile"])]
+    serve: bool,
     /// Print a line of JSON
     #[arg(long)]
     json: bool,
@@ -119,6 +123,9 @@ fn run(options: &Options) -> Result<Report, Failure> {
     if options.workers.is_some() && !options.workload.takes_pictures() {
         return Err(Failure::NotThere(format!("workload {} has no images to read", options.workload)));
     }
+    if options.serve {
+        return serve(options, &device, batch, channels);
+    }
     let mut workload = options.workload.make(&device, batch, channels, options.workers)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
@@ -163,6 +170,23 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("params", workload.parameter_count().into()),
         ("loss_first", loss_first.into()),
         ("loss_last", timed.last().map(|(loss, _)| *loss).into()),
+    ])
+}
+
+fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> Result<Report, Failure> {
+    let times = serve::run(options.workload, device, batch, channels, options.warmup, options.steps)?;
+    let [recorded, compiled] = [times.recorded, times.compiled].map(|mut times| {
+        times.sort_unstable_by(f64::total_cmp);
+        median(&times)
+    });
+    Ok(vec![
+        ("device", device.to_string().into()),
+        ("precision", options.precision.to_string().into()),
+        ("workload", options.workload.to_string().into()),
+        ("batch", batch.into()),
+        ("ms_recorded_median", rounded(recorded, 4).into()),
+        ("ms_compiled_median", rounded(compiled, 4).into()),
+        ("ratio", rounded(recorded / compiled, 3).into()),
     ])
 }
 

@@ -198,3 +198,87 @@ fn bench_says_what_is_not_there() {
     let double = run("bench", &["--precision", "double", "--device", "cpu", "--batch", "2", "--steps", "1", "--json"]);
     assert_eq!(last_line(&double)["precision"], "double");
 }
+
+#[test]
+fn bench_compares_recorded_with_compiled() {
+    for workload in ["tiny", "mlp"] {
+        let args = ["--serve", "--workload", workload, "--batch", "2", "--steps", "3", "--warmup", "0", "--json"];
+        let report = last_line(&run("bench", &args));
+        let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
+        let ratio = number("ms_recorded_median") / number("ms_compiled_median");
+        assert!((ratio / number("ratio") - 1.0).abs() < 0.1, "{report}");
+    }
+}
+
+#[test]
+fn inspect_says_where_a_step_goes() {
+    let args = ["--model", "tiny", "--batch", "4", "--steps", "2", "--json"];
+    let step = last_line(&run("inspect", &[&args[..], &["--plan"]].concat()));
+    let weights = 4 * 9_962;
+    assert_eq!((&step["bytes"]["parameters"], &step["bytes"]["optimizer"]), (&weights.into(), &(2 * weights).into()));
+    assert_eq!(step["launches"].as_u64(), step["rows"].as_array().map(|rows| rows.len() as u64), "{step}");
+    assert!(step["plan"].as_str().is_some_and(|plan| plan.contains("conv2d_grad_weight")), "{step}");
+    let rows = |report: &Value| report["rows"].as_array().unwrap_or_else(|| panic!("{report}")).clone();
+    let times: Vec<_> = rows(&step).iter().map(|row| row["us"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
+    let names = |report: &Value| -> Vec<String> {
+        rows(report).iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    for part in ["matmul", "head.weight", "stem.weight", "cross_entropy"] {
+        assert!(names(&step).iter().any(|name| name.contains(part)), "{part}: {step}");
+    }
+    for (by, expected) in [("operation", "conv2d_grad_input"), ("module", "norm")] {
+        let table = last_line(&run("inspect", &[&args[..], &["--by", by]].concat()));
+        assert!(names(&table).iter().any(|name| name == expected), "{table}");
+        let share: f64 = rows(&table).iter().map(|row| row["share"].as_f64().unwrap()).sum();
+        assert!((share - 1.0).abs() < 1e-6, "{share}");
+    }
+    let inference = last_line(&run("inspect", &[&args[..], &["--inference"]].concat()));
+    assert_eq!((&inference["bytes"]["optimizer"], &inference["plan"]), (&0.into(), &Value::Null));
+    assert!(inference["bytes"]["total"].as_u64() < step["bytes"]["total"].as_u64(), "{inference}");
+}
+
+#[test]
+fn inspect_prints_every_model() {
+    for model in ["tiny", "mlp", "resnet18gn", "unet"] {
+        let args = ["--model", model, "--batch", "1", "--channels", "32", "--steps", "1", "--top", "3", "--inference"];
+        let output = run("inspect", &args);
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        for part in ["Device: CPU", "parameters", "shared slots", "share", "--top 0 shows them"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    let output = run("inspect", &["--model", "unet", "--channels", "33"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn gradcheck_checks_every_layer() {
+    let output = run("gradcheck", &["--samples", "4", "--json"]);
+    let reports = lines(&output);
+    for report in &reports {
+        assert_eq!(report["passed"], true, "{report}");
+        assert!(report["checked"].as_u64() > Some(0) && report["absolute"].as_f64() < Some(1e-5), "{report}");
+    }
+    // What the module hands out, but for descriptions of layers and what is no layer.
+    let source = include_str!("../../meganeura/src/nn/mod.rs");
+    let names = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.rsplit_once("::"));
+    let names = names.flat_map(|(_, names)| names.trim_matches(['{', '}']).split(", "));
+    let layers: Vec<_> = names.filter(|name| !name.ends_with("Config") && *name != "IntoPair").collect();
+    assert!(layers.len() > 25, "{layers:?}");
+    for layer in layers {
+        assert!(reports.iter().any(|report| report["layer"] == layer), "{layer} is not checked");
+    }
+}
+
+#[test]
+fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
+    let output = run("gradcheck", &["--only", "gelu", "--atol", "1e-300", "--rtol", "0"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("FAIL") && said.contains("2 layers, 2 failed") && said.contains("worst at"), "{said}");
+    let output = run("gradcheck", &["--only", "gelu"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(run("gradcheck", &["--only", "no such layer"]).status.code(), Some(1));
+}

@@ -78,9 +78,9 @@ pub use grad::Grads;
 pub use meganeura_derive::Module;
 pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
-pub use plan::{KernelChoice, Profiling};
+pub use plan::{KernelChoice, Memory, Profiling};
 pub use shape::{Layout, MAX_RANK, Shape};
-pub use tape::{Tape, Var};
+pub use tape::{Compiled, Inputs, Outputs, Tape, Tensors, Var};
 pub use tensor::Tensor;
 
 /// What nearly every program needs.
@@ -90,7 +90,7 @@ pub mod prelude {
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
     pub use crate::optim::{Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Sgd};
-    pub use crate::{Buffer, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
+    pub use crate::{Buffer, Compiled, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
 }
 

@@ -12,6 +12,7 @@
 mod adapter;
 mod bad_input;
 mod checkpoint;
+mod compiled;
 mod data;
 mod devices;
 mod frozen;
@@ -63,6 +64,7 @@ fn main() {
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
+    compiled::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);

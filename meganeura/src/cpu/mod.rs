@@ -4,7 +4,8 @@
 
 mod pointwise;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::host::HostBuffer;
@@ -14,11 +15,21 @@ use crate::tensor::Storage;
 use crate::{DType, Result};
 
 /// The memory that plans share, and nothing else: everything is in the plan.
+///
+/// There is a set of slots for each run that goes on at the same time. No run waits for another: on a thread of rayon's, which may
+/// begin another task while it waits for its own, that would be waiting for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
-    slots: Mutex<Vec<HostBuffer>>,
+    /// The sets that no run uses, the last used last.
+    idle: Mutex<Vec<Slots>>,
+    /// Of all sets; they only grow.
+    bytes: AtomicU64,
+    /// What the kernels of all runs borrow from.
     scratch: Scratch,
 }
+
+/// Memory of one run, by rank.
+type Slots = Vec<HostBuffer>;
 
 /// The memory of one run, by where the plan placed it.
 struct Memory<'a> {
@@ -41,16 +52,41 @@ impl Cpu {
         poison: bool,
         timed: bool,
     ) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
-        // One run at a time: the slots are shared, and a run uses all threads anyway.
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        prepare_slots(plan, &mut slots)?;
+        let mut slots = self.idle().pop().unwrap_or_default();
+        let before = bytes(&slots);
+        let prepared = prepare_slots(plan, &mut slots);
+        self.bytes.fetch_add(bytes(&slots).saturating_sub(before), Ordering::Relaxed);
+        let done = prepared.and_then(|()| self.run_in(&mut slots, plan, dtype, bindings, poison, timed));
+        self.idle().push(slots);
+        done
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Slots>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of all slots and of the memory that kernels borrow.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed) + self.scratch.bytes() as u64
+    }
+
+    /// As [`Cpu::run`], in these slots, which were prepared.
+    fn run_in(
+        &self,
+        slots: &mut Slots,
+        plan: &Plan,
+        dtype: DType,
+        bindings: &mut Bindings<'_>,
+        poison: bool,
+        timed: bool,
+    ) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
         let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.blame(s, error)));
         let mut memory = Memory {
             plan,
             leaves: &mut *bindings.leaves,
             host: HostBuffer::U32(bindings.host.iter().map(|word| word.bits()).collect()),
             outputs: outputs.collect::<Result<_>>()?,
-            slots: &mut slots,
+            slots,
             scratch: &self.scratch,
         };
         self.scratch.set_poison(poison);
@@ -67,13 +103,10 @@ impl Cpu {
         }
         Ok((memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect(), times))
     }
+}
 
-    /// Bytes of the shared slots and of the memory that kernels borrow.
-    pub(crate) fn slot_bytes(&self) -> u64 {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slots: usize = slots.iter().map(|slot| slot.len() * slot.dtype().bytes()).sum();
-        (slots + self.scratch.bytes()) as u64
-    }
+fn bytes(slots: &Slots) -> u64 {
+    slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
 }
 
 fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
@@ -81,7 +114,7 @@ fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
 }
 
 /// Makes the shared slots large enough for a plan, and of its types.
-fn prepare_slots(plan: &Plan, slots: &mut Vec<HostBuffer>) -> Result<()> {
+fn prepare_slots(plan: &Plan, slots: &mut Slots) -> Result<()> {
     for (at, storage) in plan.storages.iter().enumerate() {
         let Place::Slot(rank) = storage.place else { continue };
         while slots.len() <= rank && storage.elements > 0 {

@@ -20,9 +20,9 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Key, Plan, Preferences, Profiling, Request, Target};
+use crate::plan::{Bindings, Key, Memory, Plan, Preferences, Profiling, Request, Target};
 use crate::tensor::Storage;
-use crate::{Precision, Result, Tensor, TensorType};
+use crate::{DType, Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
 
 /// Why there is no fast precision on the CPU.
@@ -159,6 +159,12 @@ impl Device {
         }
     }
 
+    /// Whether plans of this device can read the tensor where it is. Labels are the same numbers in every precision.
+    pub(crate) fn takes(&self, tensor: &Tensor) -> bool {
+        let shared = tensor.ty().dtype == DType::U32 && !self.is_gpu() && !tensor.device().is_gpu();
+        shared || self.same(tensor.device())
+    }
+
     /// The random seed of the next [`Tape::new`](crate::Tape::new); each tape after it gets the next number.
     pub fn set_seed(&self, seed: u64) {
         self.0.seed.store(seed, Ordering::Relaxed);
@@ -180,6 +186,12 @@ impl Device {
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
         lock(&self.0.plans).0.iter().map(|(_, _, program)| program.plan.to_string()).collect()
+    }
+
+    /// The memory of those plans, in the same order.
+    #[must_use]
+    pub fn plan_memory(&self) -> Vec<Memory> {
+        lock(&self.0.plans).0.iter().map(|(_, _, program)| program.plan.memory()).collect()
     }
 
     /// Waits until everything submitted so far is done.
@@ -299,7 +311,7 @@ impl Device {
             }
         };
         if let Some(times) = times {
-            *lock(&self.0.profile) = Some(Timed::new(program, profiling, times));
+            *lock(&self.0.profile) = Some(Timed::new(program, bindings.paths, profiling, times));
         }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;

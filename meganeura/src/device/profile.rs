@@ -1,6 +1,7 @@
 //! How long each launch of a run takes.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Device, Engine, Program, lock};
@@ -20,6 +21,12 @@ pub struct LaunchTime {
     pub variant: &'static str,
     /// From the end of the launch before it to its own end.
     pub duration: Duration,
+    /// The operation that the launch is of; `pointwise` for elementwise work that no kernel does along with its own.
+    pub op: &'static str,
+    /// Bytes of what it reads and writes, each tensor counted once: the least that it moves.
+    pub bytes: usize,
+    /// The paths of the parameters and buffers that its step reads or updates, where they have any.
+    pub parameters: Vec<Arc<str>>,
 }
 
 /// How long a run took, launch by launch.
@@ -69,11 +76,18 @@ pub(super) enum Timed {
 }
 
 impl Timed {
-    pub(super) fn new(program: &Program, profiling: Profiling, times: Times) -> Self {
+    pub(super) fn new(program: &Program, paths: &[Option<Arc<str>>], profiling: Profiling, times: Times) -> Self {
         let wanted = if profiling == Profiling::Launches { usize::MAX } else { 0 };
-        let launches = program.plan.launch_names().take(wanted);
-        let launches =
-            launches.map(|(step, name, variant)| LaunchTime { step, name, variant, duration: Duration::ZERO });
+        let path = |leaf: usize| paths.get(leaf).cloned().flatten();
+        let launches = program.plan.launched().take(wanted).map(|launched| LaunchTime {
+            step: launched.step,
+            name: launched.kernel,
+            variant: launched.variant,
+            duration: Duration::ZERO,
+            op: launched.op,
+            bytes: launched.bytes,
+            parameters: launched.leaves.into_iter().filter_map(path).collect(),
+        });
         Self::Measured(launches.collect(), times)
     }
 
@@ -106,6 +120,11 @@ impl Device {
         }
         *lock(&self.0.profiling) = profiling;
         Ok(())
+    }
+
+    /// The paths of a run's leaves, where it is timed launch by launch; else none.
+    pub(crate) fn paths_to_report(&self, paths: impl Iterator<Item = Option<Arc<str>>>) -> Vec<Option<Arc<str>>> {
+        if *lock(&self.0.profiling) == Profiling::Launches { paths.collect() } else { Vec::new() }
     }
 
     /// The times of the last run that [`Device::set_profiling`] asked for, as the device itself measured them. Waits for it.

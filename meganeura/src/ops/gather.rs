@@ -231,6 +231,7 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }
+        index.note_rows(rows);
         self.record(Gather { padding }, &[self, index])
     }
 }

@@ -12,7 +12,9 @@ mod choose;
 mod dump;
 mod fuse;
 mod launch;
+mod launched;
 mod lower;
+mod memory;
 mod merge;
 mod place;
 mod pointwise;
@@ -22,9 +24,11 @@ mod uses;
 
 pub use choose::KernelChoice;
 pub(crate) use choose::Preferences;
+pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Launch};
@@ -110,6 +114,8 @@ pub enum Profiling {
 pub(crate) struct Bindings<'a> {
     pub(crate) leaves: &'a mut [Storage],
     pub(crate) host: &'a [HostWord],
+    /// What the leaves are called, where that is wanted: see [`Plan::launched`].
+    pub(crate) paths: &'a [Option<Arc<str>>],
 }
 
 /// Which memory an operand or a result is in.
@@ -268,18 +274,6 @@ impl Plan {
     /// Launches of one run: steps on the CPU.
     pub(crate) fn launches(&self) -> usize {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()
-    }
-
-    /// The step, the kernel and the variant of each launch of a run; on the CPU a step is one launch of its operation.
-    pub(crate) fn launch_names(&self) -> impl Iterator<Item = (usize, &'static str, &'static str)> + '_ {
-        self.steps.iter().enumerate().flat_map(|(at, step)| {
-            let native = step.launches.is_empty().then(|| match &step.work {
-                Work::Pointwise(_) => "pointwise",
-                Work::Kernel(kernel) => kernel.op.name(),
-            });
-            let launched = step.launches.iter().map(|launch| launch.kernel);
-            native.into_iter().chain(launched).map(move |name| (at, name, step.variant))
-        })
     }
 
     /// How each kernel is computed. On the CPU there is one way.

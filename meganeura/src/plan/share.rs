@@ -76,7 +76,7 @@ mod tests {
         tape.with_graph(|graph| {
             let request = Request { graph, outputs: &outputs, assigns: &assigns };
             let plan = Plan::new(&request, Target::Gpu { caps, preferences: &preferences })?;
-            Ok(plan.launch_names().map(|(_, kernel, _)| kernel).collect())
+            Ok(plan.launched().map(|launched| launched.kernel).collect())
         })
     }
 

@@ -18,7 +18,7 @@ impl fmt::Display for Tape {
         for line in recording.graph.to_string().lines() {
             let leaf = line.split_once(" = leaf ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<usize>().ok());
             match leaf.map(|leaf| &recording.leaves[leaf]) {
-                Some(Leaf::Input(_)) => writeln!(f, "{line}  # input")?,
+                Some(Leaf::Input(_) | Leaf::Declared { .. }) => writeln!(f, "{line}  # input")?,
                 Some(Leaf::Cell { cell, .. }) => {
                     let path = cell.path();
                     writeln!(f, "{line}  # {}", path.as_deref().unwrap_or("cell"))?;

@@ -4,8 +4,10 @@
 //! into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as `Op`.
 
 mod assign;
+mod compile;
 mod dump;
 mod run;
+mod signature;
 mod var;
 
 use std::cell::RefCell;
@@ -14,6 +16,8 @@ use std::panic::Location;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+pub use compile::Compiled;
+pub use signature::{Inputs, Outputs, Tensors};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
@@ -58,10 +62,19 @@ struct Recording {
     substitutes: HashMap<u64, Tensor>,
 }
 
-/// A tensor that the caller brought.
+/// A tensor that the caller brought, or will bring.
 enum Leaf {
     Input(Tensor),
-    Cell { cell: Arc<Cell>, version: u64, value: ValueId },
+    /// An input of a function that is being compiled, which may name rows of a table with so many.
+    Declared {
+        input: usize,
+        rows: Option<usize>,
+    },
+    Cell {
+        cell: Arc<Cell>,
+        version: u64,
+        value: ValueId,
+    },
 }
 
 impl Tape {
@@ -127,9 +140,7 @@ impl Tape {
     #[track_caller]
     pub fn input(&self, tensor: &Tensor) -> Var {
         let device = self.device();
-        // Labels are the same numbers in every precision.
-        let shared = tensor.ty().dtype == DType::U32 && !device.is_gpu() && !tensor.device().is_gpu();
-        if !shared && !device.same(tensor.device()) {
+        if !device.takes(tensor) {
             let message = format!("the tensor is on {}, the tape on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("input").operand(tensor.ty(), None);
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
@@ -193,7 +204,7 @@ impl Tape {
         let recording = self.recording.borrow();
         match recording.leaves[*recording.cells.get(&cell.id())?] {
             Leaf::Cell { value, .. } => Some(value),
-            Leaf::Input(_) => unreachable!("cells name cell leaves"),
+            Leaf::Input(_) | Leaf::Declared { .. } => unreachable!("cells name cell leaves"),
         }
     }
 
@@ -202,7 +213,7 @@ impl Tape {
         let recording = self.recording.borrow();
         let cell = |leaf: &Leaf| match leaf {
             Leaf::Cell { cell, .. } => Some(Arc::clone(cell)),
-            Leaf::Input(_) => None,
+            Leaf::Input(_) | Leaf::Declared { .. } => None,
         };
         recording.leaves.iter().filter_map(cell).collect()
     }
@@ -325,18 +336,20 @@ impl Tape {
     }
 
     /// The largest element of an input of indices, or of what views are of one, if that is known.
-    pub(crate) fn largest_index(&self, mut value: ValueId) -> Option<u32> {
+    pub(crate) fn largest_index(&self, value: ValueId) -> Option<u32> {
         let recording = self.recording.borrow();
-        loop {
-            let node = recording.graph.maker(value);
-            match &node.source {
-                Source::Op(Op::View(_)) => value = node.inputs[0],
-                Source::Leaf(leaf) => match &recording.leaves[*leaf] {
-                    Leaf::Input(tensor) => return tensor.largest_index(None),
-                    Leaf::Cell { .. } => return None,
-                },
-                _ => return None,
-            }
+        match &recording.leaves[recording.viewed_leaf(value)?] {
+            Leaf::Input(tensor) => tensor.largest_index(None),
+            Leaf::Declared { .. } | Leaf::Cell { .. } => None,
+        }
+    }
+
+    /// Notes that the value names rows of a table with so many, so that an input that is known later can be checked then.
+    pub(crate) fn note_rows(&self, value: ValueId, count: usize) {
+        let mut recording = self.recording.borrow_mut();
+        let Some(leaf) = recording.viewed_leaf(value) else { return };
+        if let Leaf::Declared { rows, .. } = &mut recording.leaves[leaf] {
+            *rows = Some(rows.map_or(count, |rows| rows.min(count)));
         }
     }
 
@@ -359,13 +372,32 @@ impl Tape {
     }
 }
 
+impl Leaf {
+    /// Where a parameter stands in its model, if that is known.
+    fn path(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Cell { cell, .. } => cell.path(),
+            Self::Input(_) | Self::Declared { .. } => None,
+        }
+    }
+}
+
 impl Recording {
+    /// The leaf that a value is, or is a view of.
+    fn viewed_leaf(&self, mut value: ValueId) -> Option<usize> {
+        loop {
+            let node = self.graph.maker(value);
+            match node.source {
+                Source::Op(Op::View(_)) => value = node.inputs[0],
+                Source::Leaf(leaf) => return Some(leaf),
+                _ => return None,
+            }
+        }
+    }
+
     fn path(&self, value: ValueId) -> Option<Arc<str>> {
         match self.graph.maker(value).source {
-            Source::Leaf(leaf) => match &self.leaves[leaf] {
-                Leaf::Cell { cell, .. } => cell.path(),
-                Leaf::Input(_) => None,
-            },
+            Source::Leaf(leaf) => self.leaves[leaf].path(),
             _ => None,
         }
     }

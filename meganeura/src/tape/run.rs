@@ -1,10 +1,11 @@
 //! Running a tape: what is wanted goes through a plan, with the leaves' tensors, and comes back as tensors.
 
+use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
 use super::{Leaf, Recording, Tape, Var};
 use crate::error::bail;
-use crate::graph::{Node, Source, ValueId};
+use crate::graph::{Graph, Node, Source, ValueId};
 use crate::ops::Op;
 use crate::param::{Cell, State};
 use crate::plan::{Bindings, Request};
@@ -20,6 +21,7 @@ impl Tape {
                 Source::Leaf(leaf) => Some(match &recording.leaves[leaf] {
                     Leaf::Input(tensor) => tensor.clone(),
                     Leaf::Cell { cell, version, .. } => recording.cell_tensor(cell, *version)?,
+                    Leaf::Declared { input, .. } => return Err(no_value(*input)),
                 }),
                 _ => recording.values.get(&value).cloned(),
             }
@@ -74,11 +76,17 @@ impl Recording {
         }
         let request = Request { graph: &self.graph, outputs, assigns: &assigned };
         let executable = self.device.plan(&request).map_err(|error| self.locate(error))?;
+        // Before any cell is locked.
+        let paths = self.device.paths_to_report(self.leaves.iter().map(Leaf::path));
         let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
-        for ((cell, _), &(leaf, _)) in assigns.iter().zip(&assigned) {
+        // Whoever locks several cells does so in the order of their identities, so that nobody waits in a circle.
+        let mut updated: Vec<_> = assigns.iter().zip(&assigned).map(|((cell, _), &(leaf, _))| (leaf, cell)).collect();
+        updated.sort_unstable_by_key(|(_, cell)| cell.id());
+        for (leaf, cell) in updated {
             lent.lend(&self.device, leaf, cell)?;
         }
-        let results = self.device.run(&executable, &mut Bindings { leaves: &mut lent.leaves, host: &self.host });
+        let mut bindings = Bindings { leaves: &mut lent.leaves, host: &self.host, paths: &paths };
+        let results = self.device.run(&executable, &mut bindings);
         if results.is_ok() {
             lent.cells.iter_mut().for_each(|(_, state)| state.version += 1);
         }
@@ -90,27 +98,9 @@ impl Recording {
             .collect())
     }
 
-    /// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name the
-    /// one with the largest tensor.
-    fn locate(&self, error: Error) -> Error {
-        let Some(op) = error.op().filter(|_| error.kind() == ErrorKind::OutOfMemory) else { return error };
-        let types = |node: &Node| node.inputs.iter().map(|&x| self.graph.ty(x)).collect::<Vec<_>>();
-        let largest = |node: &Node| types(node).iter().chain(&node.types).map(TensorType::bytes).max();
-        let named = |(_, node): &(usize, &Node)| matches!(&node.source, Source::Op(known) if known.name() == op);
-        let Some((at, node)) =
-            self.graph.nodes().iter().enumerate().filter(named).max_by_key(|(_, node)| largest(node))
-        else {
-            return error;
-        };
-        let error = error.at(self.origins[at]);
-        // A view is named by the parameter that it shows.
-        let path = |mut x: ValueId| {
-            while let Node { source: Source::Op(Op::View(_)), inputs, .. } = self.graph.maker(x) {
-                x = inputs[0];
-            }
-            self.path(x)
-        };
-        node.inputs.iter().fold(error, |error, &x| error.operand(self.graph.ty(x), path(x)))
+    /// As the function of this name.
+    pub(super) fn locate(&self, error: Error) -> Error {
+        locate(error, &self.graph, &self.origins, |leaf| self.leaves[leaf].path())
     }
 
     fn leaf_storage(&self, leaf: &Leaf, replaced: &[(ValueId, Tensor)]) -> Result<Storage> {
@@ -123,6 +113,7 @@ impl Recording {
                 let tensor = replaced.iter().find(|(value, _)| of_this(value)).map_or(tensor, |(_, tensor)| tensor);
                 Ok(tensor.storage().clone())
             }
+            Leaf::Declared { input, .. } => Err(no_value(*input)),
             Leaf::Cell { cell, version, value } => {
                 if let Some((_, tensor)) = replaced.iter().find(|(v, _)| v == value) {
                     return Ok(tensor.storage().clone());
@@ -149,6 +140,39 @@ impl Recording {
         }
         Ok(state.tensor.clone())
     }
+}
+
+/// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name the one with the
+/// largest tensor. `path` names the parameter that a leaf is.
+pub(super) fn locate(
+    error: Error,
+    graph: &Graph,
+    origins: &[&'static Location<'static>],
+    path: impl Fn(usize) -> Option<Arc<str>>,
+) -> Error {
+    let Some(op) = error.op().filter(|_| error.kind() == ErrorKind::OutOfMemory) else { return error };
+    let types = |node: &Node| node.inputs.iter().map(|&x| graph.ty(x)).collect::<Vec<_>>();
+    let largest = |node: &Node| types(node).iter().chain(&node.types).map(TensorType::bytes).max();
+    let named = |(_, node): &(usize, &Node)| matches!(&node.source, Source::Op(known) if known.name() == op);
+    let Some((at, node)) = graph.nodes().iter().enumerate().filter(named).max_by_key(|(_, node)| largest(node)) else {
+        return error;
+    };
+    // A view is named by the parameter that it shows.
+    let path = |mut x: ValueId| loop {
+        match graph.maker(x) {
+            Node { source: Source::Op(Op::View(_)), inputs, .. } => x = inputs[0],
+            Node { source: Source::Leaf(leaf), .. } => break path(*leaf),
+            _ => break None,
+        }
+    };
+    node.inputs.iter().fold(error.at(origins[at]), |error, &x| error.operand(graph.ty(x), path(x)))
+}
+
+/// That somebody reads what depends on an input that is not there yet.
+fn no_value(input: usize) -> Error {
+    let message =
+        format!("input {input} has no value while the function is compiled: nothing that depends on it can be read");
+    Error::new(ErrorKind::Argument, message)
 }
 
 /// The storages of a run's leaves. Cells that the run updates lend theirs, so that it can be written in place, and get it back

@@ -59,6 +59,13 @@ impl Var {
         self.tape.largest_index(self.id().ok()?)
     }
 
+    /// Notes that this names rows of a table with so many.
+    pub(crate) fn note_rows(&self, rows: usize) {
+        if let Ok(value) = self.id() {
+            self.tape.note_rows(value, rows);
+        }
+    }
+
     /// The tape that this value is on.
     #[must_use]
     pub fn tape(&self) -> &Tape {

@@ -1,0 +1,72 @@
+//! What it costs to record a forward pass each time, against a compiled function: by turns, in one run.
+
+use std::time::{Duration, Instant};
+
+use meganeura::init::Initializer;
+use meganeura::prelude::*;
+use meganeura::{Compiled, Result};
+
+use crate::models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
+use crate::workload::Name;
+
+const SEED: u64 = 42;
+
+/// Milliseconds of both ways to call a model, each including the reading of its result.
+pub struct Times {
+    pub recorded: Vec<f64>,
+    pub compiled: Vec<f64>,
+}
+
+/// Times `steps` forward passes of a workload's model each way, after `warmup`.
+pub fn run(name: Name, device: &Device, batch: usize, channels: usize, warmup: u32, steps: u32) -> Result<Times> {
+    let images = |shape: &[usize]| {
+        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, Shape::new(shape), Seed::new(SEED).field("data"))
+    };
+    match name {
+        Name::Tiny => layer(device, &Tiny::init(device, SEED)?, &images(&[batch, 1, 8, 8])?, warmup, steps),
+        Name::Mlp => layer(device, &Mlp::init(device, SEED)?, &images(&[batch, 784])?, warmup, steps),
+        Name::Resnet18gn => {
+            let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels, groups: 32 })?;
+            layer(device, &net, &images(&[batch, 3, 32, 32])?, warmup, steps)
+        }
+        Name::Unet => {
+            let net = UNet::init(device, SEED, UNetConfig { channels, groups: 32 })?;
+            let (x, t) = (images(&[batch, 3, 32, 32])?, Tensor::full(device, [batch], 500.0)?);
+            let function: Compiled<(Tensor, Tensor)> = device.compile((&x, &t), |(x, t)| net.forward(x, t))?;
+            let record = || {
+                let tape = Tape::inference(device);
+                net.forward(&tape.input(&x), &tape.input(&t)).to_tensor()
+            };
+            by_turns(record, || function.call((&x, &t)), warmup, steps)
+        }
+    }
+}
+
+fn layer<M: Layer>(device: &Device, net: &M, x: &Tensor, warmup: u32, steps: u32) -> Result<Times> {
+    let function = device.compile(x, |x| net.forward(x))?;
+    by_turns(|| net.forward(&Tape::inference(device).input(x)).to_tensor(), || function.call(x), warmup, steps)
+}
+
+fn by_turns(
+    record: impl Fn() -> Result<Tensor>,
+    call: impl Fn() -> Result<Tensor>,
+    warmup: u32,
+    steps: u32,
+) -> Result<Times> {
+    let timed = |forward: &dyn Fn() -> Result<Tensor>| -> Result<f64> {
+        let start = Instant::now();
+        forward()?.to_vec()?;
+        Ok(milliseconds(start.elapsed()))
+    };
+    for _ in 0..=warmup {
+        timed(&record)?;
+        timed(&call)?;
+    }
+    let both = (0..steps).map(|_| Ok((timed(&record)?, timed(&call)?))).collect::<Result<Vec<_>>>()?;
+    let (recorded, compiled) = both.into_iter().unzip();
+    Ok(Times { recorded, compiled })
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,197 @@
+//! Checks the gradients of every layer against finite differences, in double precision, and prints what came of it.
+//!
+//! ```text
+//! cargo run --release --example gradcheck
+//! cargo run --release --example gradcheck -- --only conv --json
+//! ```
+//!
+//! To check a layer of your own: give `Gradcheck` the layer, inputs, and a function that calls it. [`check_layer`] is all there is to it. Choose settings that are awkward: odd sizes, strides that leave a rest, more padding than half of a kernel, groups, a batch above 1. A
+//! derivative that is wrong only there is wrong. Keep away from kinks (`relu` at 0), where the finite difference has no derivative to find;
+//! random inputs hit none. Labels and indices are no subject of a check: bring them onto the tape inside of the function, or wrap the layer as
+//! [`Words`] does.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use meganeura::Result;
+use meganeura::check::{Gradcheck, Report};
+use meganeura::init::Initializer;
+use meganeura::prelude::*;
+use serde_json::json;
+
+/// Checks the gradients of every layer.
+#[derive(Parser, Debug)]
+struct Options {
+    /// The layers with this in their name alone
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Check at most so many elements of each parameter and input [default: all]
+    #[arg(long)]
+    samples: Option<usize>,
+    /// The seed of parameters, inputs and cotangents
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How far a derivative may be from the difference, absolutely
+    #[arg(long, default_value_t = 1e-5)]
+    atol: f64,
+    /// And relatively, besides
+    #[arg(long, default_value_t = 1e-3)]
+    rtol: f64,
+    /// Print a line of JSON for each layer
+    #[arg(long)]
+    json: bool,
+}
+
+/// A layer, and how it is made: every one of them stands in a list as a `Box<dyn Layer>`.
+struct Subject {
+    name: &'static str,
+    /// What the setting has that is awkward.
+    setting: String,
+    input: Vec<usize>,
+    layer: Box<dyn Layer>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all passed.
+fn run(options: &Options) -> Result<bool> {
+    let check = Gradcheck::default().tolerance(options.atol, options.rtol).seed(options.seed);
+    let check = options.samples.map_or(check, |samples| check.samples(samples));
+    let wanted = |subject: &Subject| subject.name.to_lowercase().contains(&options.only.to_lowercase());
+    let subjects: Vec<_> = subjects(Seed::new(options.seed))?.into_iter().filter(wanted).collect();
+    if subjects.is_empty() {
+        eprintln!("no layer has {:?} in its name", options.only);
+        return Ok(false);
+    }
+    if !options.json {
+        println!("{:19} {:71} {:>8} {:>10} {:>10}", "layer", "setting", "checked", "absolute", "relative");
+    }
+    let mut failed = 0;
+    for subject in &subjects {
+        let report = check_layer(&check, subject, options.seed)?;
+        failed += usize::from(!report.passed());
+        print(subject, &report, options.json);
+    }
+    if !options.json {
+        println!("{} layers, {failed} failed", subjects.len());
+    }
+    Ok(failed == 0)
+}
+
+/// The whole of a gradient check. The layer may be on any device: the check reads its parameters, and computes on the CPU in `f64`.
+fn check_layer(check: &Gradcheck, subject: &Subject, seed: u64) -> Result<Report> {
+    let device = Device::cpu_with(Precision::Double);
+    let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
+    let x = normal.sample(&device, Shape::new(&subject.input), Seed::new(seed).field(&subject.setting))?;
+    check.run(&subject.layer, &[x], |layer, x| vec![layer.forward(&x[0])])
+}
+
+fn print(subject: &Subject, report: &Report, as_json: bool) {
+    let checked: usize = report.entries.iter().map(|entry| entry.checked).sum();
+    // A NaN must not get lost among smaller numbers.
+    let largest = |error: fn(&meganeura::check::Entry) -> f64| {
+        report.entries.iter().map(error).fold(0.0, |a: f64, b| if b.is_nan() || b > a { b } else { a })
+    };
+    let (absolute, relative) = (largest(|entry| entry.largest_absolute), largest(|entry| entry.largest_relative));
+    if as_json {
+        let line = json!({
+            "layer": subject.name, "setting": subject.setting, "input": subject.input, "tensors": report.entries.len(),
+            "checked": checked, "absolute": absolute, "relative": relative, "passed": report.passed(),
+        });
+        println!("{line}");
+        return;
+    }
+    let verdict = if report.passed() { "ok" } else { "FAIL" };
+    let Subject { name, setting, .. } = subject;
+    println!("{name:19} {setting:71} {checked:>8} {absolute:>10.1e} {relative:>10.1e}  {verdict}");
+    if !report.passed() {
+        print!("{report}"); // each parameter, with the element that is worst
+    }
+}
+
+/// Every layer of `meganeura::nn`.
+fn subjects(seed: Seed) -> Result<Vec<Subject>> {
+    let device = Device::cpu();
+    let mut all = Vec::new();
+    /// Each row: the layer's name, its setting, an input's shape.
+    macro_rules! layers {
+        ($($name:literal, [$($input:literal),*], $builder:expr;)+) => {$(
+            all.push(Subject {
+                name: $name,
+                setting: setting(stringify!($builder)),
+                input: vec![$($input),*],
+                layer: Box::new(Init::init($builder, &device, seed.field($name))?),
+            });
+        )+};
+    }
+    layers! {
+        "Linear", [2, 3, 5], Linear::new(5, 3);
+        "Conv2d", [2, 4, 9, 8], Conv2d::new(4, 6, (3, 2)).stride(2).padding((2, 1)).dilation((1, 2)).groups(2);
+        "ConvTranspose2d", [2, 2, 3, 4], ConvTranspose2d::new(2, 3, (2, 3)).stride((2, 1)).padding((0, 1)).dilation((2, 1));
+        "BatchNorm2d", [3, 2, 3, 2], BatchNorm2d::new(2).eps(0.1);
+        "GroupNorm", [2, 6, 3, 5], GroupNorm::new(3, 6);
+        "LayerNorm", [3, 2, 5], LayerNorm::new([2, 5]);
+        "InstanceNorm2d", [2, 3, 4, 3], InstanceNorm2d::new(3).affine(true);
+        "MultiheadAttention", [2, 5, 6], MultiheadAttention::new(6, 3);
+        "SelfAttention2d", [2, 6, 3, 5], SelfAttention2d::new(6, 3);
+        "SinusoidalEmbedding", [5], SinusoidalEmbedding::new(6);
+        "MaxPool2d", [2, 2, 7, 6], MaxPool2d::new(3).stride(2).padding(1);
+        "AvgPool2d", [2, 2, 5, 6], AvgPool2d::new(3).padding(1).count_include_pad(false);
+        "AdaptiveAvgPool2d", [2, 3, 7, 5], AdaptiveAvgPool2d::new((3, 2));
+        "GlobalAvgPool2d", [2, 3, 5, 3], GlobalAvgPool2d;
+        "Upsample", [2, 2, 3, 4], Upsample::bilinear((3, 2)).align_corners(true);
+        "PixelShuffle", [2, 18, 1, 3], PixelShuffle::new(3);
+        "PixelUnshuffle", [1, 2, 6, 3], PixelUnshuffle::new(3);
+        "Dropout", [5, 7], Dropout::new(0.3);
+        "Flatten", [2, 3, 2, 2], Flatten;
+        "Relu", [5, 7], Relu;
+        "LeakyRelu", [5, 7], LeakyRelu { slope: 0.2 };
+        "Elu", [5, 7], Elu { alpha: 1.3 };
+        "Gelu", [5, 7], Gelu;
+        "GeluTanh", [5, 7], GeluTanh;
+        "Silu", [5, 7], Silu;
+        "Sigmoid", [5, 7], Sigmoid;
+        "Tanh", [5, 7], Tanh;
+        "Softplus", [5, 7], Softplus;
+    }
+    all.push(Subject {
+        name: "Embedding",
+        setting: "new(5, 3).padding(1)".into(),
+        input: vec![6, 3],
+        layer: Box::new(Words { table: Embedding::new(5, 3).padding(1).init(&device, seed)? }),
+    });
+    Ok(all)
+}
+
+/// What follows the layer's name, in one line.
+fn setting(builder: &str) -> String {
+    let setting = builder.split_once("::").map_or("", |(_, setting)| setting);
+    setting.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An embedding as a function of numbers that have a gradient: they are multiplied by the rows of its table.
+#[derive(Module, Debug)]
+struct Words {
+    table: Embedding,
+}
+
+impl Layer for Words {
+    fn forward(&self, x: &Var) -> Var {
+        // A row twice, one that is never named, and the padding.
+        let words = Tensor::indices(&x.tape().device(), [6], &[3, 1, 0, 4, 3, 0]);
+        match words {
+            Ok(words) => self.table.forward(&x.tape().input(&words)) * x,
+            Err(error) => unreachable!("six numbers for six: {error}"),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Where does my step go? Prints a reference model, its memory, and how long each launch of a training step takes.
+//!
+//! ```text
+//! cargo run --release --example inspect -- --model tiny
+//! cargo run --release --example inspect -- --model resnet18gn --batch 16 --channels 32 --by module --device cpu
+//! cargo run --release --example inspect -- --model unet --inference --plan
+//! ```
+//!
+//! [`profile`] is what to do with a model of your own: turn profiling on, run a few steps, and read `Device::last_profile` after each. A launch
+//! is a kernel on a GPU, and a step of the plan on the CPU; its number is that of the line in the plan's dump (`--plan`). A launch that reads or
+//! updates parameters names them. Bytes are the least that it moves, each tensor counted once.
+
+#[path = "bench/models/mod.rs"]
+mod models;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use meganeura::init::Initializer;
+use meganeura::prelude::*;
+use meganeura::{LaunchTime, Memory, Profiling, Result};
+use models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
+use serde_json::{Value, json};
+
+/// Shows where a training step of a model goes.
+#[derive(Parser, Debug)]
+struct Options {
+    #[arg(long, value_enum, default_value_t = Name::Tiny)]
+    model: Name,
+    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Examples in a step
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Channels of the first layer of resnet18gn and unet, a multiple of 32
+    #[arg(long, default_value_t = 64)]
+    channels: usize,
+    /// A forward pass of a tape for inference instead of a training step
+    #[arg(long)]
+    inference: bool,
+    /// Steps that are timed; of each launch the middle time counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// What the lines of the table are
+    #[arg(long, value_enum, default_value_t = By::Launch)]
+    by: By,
+    /// Lines of the table; 0 is all
+    #[arg(long, default_value_t = 25)]
+    top: usize,
+    /// Levels of the model's tree
+    #[arg(long, default_value_t = 2)]
+    depth: usize,
+    /// Print the plan as well: what runs, what is fused, where results live
+    #[arg(long)]
+    plan: bool,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Name {
+    Tiny,
+    Mlp,
+    Resnet18gn,
+    Unet,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// Each launch
+    Launch,
+    /// All launches of an operation
+    Operation,
+    /// All launches of one place in the model, as far as they read or update its parameters
+    Module,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let device = meganeura_examples::device(&options.device)?;
+    let (batch, channels) = (options.batch as usize, options.channels);
+    let random = |name: &str, shape: Shape| {
+        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, shape, Seed::new(1).field(name))
+    };
+    let classes: Vec<_> = (0..options.batch).map(|example| example % 10).collect();
+    let labels = Tensor::indices(&device, [batch], &classes)?;
+    let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
+    let classify = |scores: Var| if options.inference { scores } else { scores.cross_entropy(&labels) };
+    match options.model {
+        Name::Tiny => {
+            let x = random("x", [batch, 1, 8, 8].into())?;
+            let forward = |net: &Tiny, x: &[Var]| classify(net.forward(&x[0]));
+            report(options, &device, Tiny::init(&device, 1)?, adamw(), &[x], forward)
+        }
+        Name::Mlp => {
+            let x = random("x", [batch, 784].into())?;
+            let forward = |net: &Mlp, x: &[Var]| classify(net.forward(&x[0]));
+            report(options, &device, Mlp::init(&device, 1)?, adamw(), &[x], forward)
+        }
+        Name::Resnet18gn => {
+            let net = ResNet18Gn::init(&device, 1, ResNet18GnConfig { width: channels, groups: 32 })?;
+            let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
+            let x = random("x", [batch, 3, 32, 32].into())?;
+            let forward = |net: &ResNet18Gn, x: &[Var]| classify(net.forward(&x[0]));
+            report(options, &device, net, sgd, &[x], forward)
+        }
+        Name::Unet => {
+            let net = UNet::init(&device, 1, UNetConfig { channels, groups: 32 })?;
+            let images = |name| random(name, [batch, 3, 32, 32].into());
+            let x = [images("x")?, Tensor::full(&device, [batch], 500.0)?, images("noise")?];
+            let forward = |net: &UNet, x: &[Var]| {
+                let noise = net.forward(&x[0], &x[1]);
+                if options.inference { noise } else { noise.mse(&x[2]) }
+            };
+            report(options, &device, net, adamw(), &x, forward)
+        }
+    }
+}
+
+/// The middle time of each launch of a step, after one that plans it.
+fn profile(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) -> Result<Vec<LaunchTime>> {
+    step()?;
+    device.set_profiling(Profiling::Launches)?;
+    let mut runs = Vec::new();
+    for _ in 0..steps {
+        step()?;
+        runs.push(device.last_profile()?.launches);
+    }
+    device.set_profiling(Profiling::Off)?;
+    let mut launches = runs[0].clone();
+    for (at, launch) in launches.iter_mut().enumerate() {
+        let mut times: Vec<Duration> = runs.iter().map(|run| run[at].duration).collect();
+        times.sort_unstable();
+        launch.duration = times[times.len() / 2];
+    }
+    Ok(launches)
+}
+
+fn report<M: Module, O: Optimizer>(
+    options: &Options,
+    device: &Device,
+    mut net: M,
+    mut optimizer: O,
+    inputs: &[Tensor],
+    forward: impl Fn(&M, &[Var]) -> Var,
+) -> Result<()> {
+    let launches = profile(device, options.steps, || {
+        let tape = if options.inference { Tape::inference(device) } else { Tape::new(device) };
+        let inputs: Vec<_> = inputs.iter().map(|x| tape.input(x)).collect();
+        let y = forward(&net, &inputs);
+        if !options.inference {
+            let grads = tape.backward(&y)?;
+            optimizer.step(&mut net, &grads)?;
+        }
+        y.to_tensor()?;
+        Ok(())
+    })?;
+    let memory = device.plan_memory().pop().unwrap_or_default();
+    let parameters: usize = net.leaves().iter().map(|leaf| leaf.ty().bytes()).sum();
+    let batch: usize = inputs.iter().map(|x| x.ty().bytes()).sum::<usize>() + 4 * options.batch as usize;
+    // What a step brings besides the model and the batch is the optimizer's.
+    let state = if options.inference { 0 } else { memory.leaves.saturating_sub(parameters + batch) };
+    let total: Duration = launches.iter().map(|launch| launch.duration).sum();
+    let rows = rows(&launches, options.by);
+    let dump = device.plan_dumps().pop().unwrap_or_default();
+    if options.json {
+        let rows: Vec<_> = rows.iter().map(|row| row.json(total)).collect();
+        let plan = if options.plan { Value::from(dump) } else { Value::Null };
+        let line = json!({
+            "device": device.to_string(), "parameters": net.parameter_count(), "launches": launches.len(),
+            "us": micro(total), "rows": rows, "plan": plan,
+            "bytes": {
+                "parameters": parameters, "optimizer": state, "slots": memory.slots, "handed_out": memory.outputs,
+                "total": memory.total(),
+            },
+        });
+        println!("{line}");
+        return Ok(());
+    }
+    println!("Device: {device} — {}\n\n{}\n", device.reason(), net.summary().depth(options.depth));
+    if options.plan {
+        println!("{dump}");
+    }
+    print_memory(&memory, parameters, state);
+    print_table(options, &rows, &launches, total);
+    Ok(())
+}
+
+fn print_memory(memory: &Memory, parameters: usize, state: usize) {
+    let slots: usize = memory.slots.iter().sum();
+    println!("Memory of a step, MiB");
+    println!("{:>10.2}  parameters and buffers\n{:>10.2}  optimizer state", mebi(parameters), mebi(state));
+    println!("{:>10.2}  activations, gradients and scratch, in {} shared slots", mebi(slots), memory.slots.len());
+    println!("{:>10.2}  in all, with the batch and what is handed out\n", mebi(memory.total()));
+}
+
+fn print_table(options: &Options, rows: &[Row], launches: &[LaunchTime], total: Duration) {
+    println!("{} launches, {:.1} µs", launches.len(), micro(total));
+    println!("{:>10} {:>6} {:>5} {:>9} {:>8}  what", "µs", "share", "times", "MiB", "GB/s");
+    let shown = if options.top == 0 { rows.len() } else { options.top.min(rows.len()) };
+    for row in &rows[..shown] {
+        let share = 100.0 * row.time.as_secs_f64() / total.as_secs_f64();
+        let (us, mib, rate) = (micro(row.time), mebi(row.bytes), row.rate());
+        println!("{us:>10.1} {share:>5.1}% {:>5} {mib:>9.3} {rate:>8.1}  {}", row.count, row.name);
+    }
+    if shown < rows.len() {
+        let rest: Duration = rows[shown..].iter().map(|row| row.time).sum();
+        println!("{:>10.1}  in {} more; --top 0 shows them", micro(rest), rows.len() - shown);
+    }
+}
+
+/// A line of the table.
+struct Row {
+    name: String,
+    time: Duration,
+    count: usize,
+    bytes: usize,
+}
+
+impl Row {
+    fn rate(&self) -> f64 {
+        self.bytes as f64 / self.time.as_secs_f64().max(1e-9) / 1e9
+    }
+
+    fn json(&self, total: Duration) -> Value {
+        let share = self.time.as_secs_f64() / total.as_secs_f64().max(1e-12);
+        json!({ "name": self.name, "us": micro(self.time), "share": share, "times": self.count, "bytes": self.bytes })
+    }
+}
+
+/// The launches, or sums of them, those that took longest first.
+fn rows(launches: &[LaunchTime], by: By) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for launch in launches {
+        let name = match by {
+            By::Launch => full_name(launch),
+            By::Operation => launch.op.to_owned(),
+            By::Module => launch.parameters.first().map_or("(no parameters)", |path| parent(path)).to_owned(),
+        };
+        let known = rows.iter_mut().find(|row| by != By::Launch && row.name == name);
+        let (time, bytes) = (launch.duration, launch.bytes);
+        match known {
+            Some(row) => (row.time, row.count, row.bytes) = (row.time + time, row.count + 1, row.bytes + bytes),
+            None => rows.push(Row { name, time, count: 1, bytes }),
+        }
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.time));
+    rows
+}
+
+fn full_name(launch: &LaunchTime) -> String {
+    let LaunchTime { step, name, variant, op, parameters, .. } = launch;
+    let of = if op == name { String::new() } else { format!(" of {op}") };
+    let variant = if variant.is_empty() { String::new() } else { format!(" ({variant})") };
+    let paths = parameters.iter().map(|path| &**path).collect::<Vec<_>>().join(", ");
+    format!("#{step} {name}{variant}{of}  {paths}").trim_end().to_owned()
+}
+
+/// The layer that a parameter is of.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('.').map_or(path, |(layer, _)| layer)
+}
+
+fn micro(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn mebi(bytes: usize) -> f64 {
+    bytes as f64 / 1_048_576.0
+}

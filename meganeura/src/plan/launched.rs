@@ -1,0 +1,67 @@
+//! What each launch of a plan is, for whoever times it.
+
+use super::{Place, Plan, Step, StorageId, Work};
+use crate::TensorType;
+use crate::kernel::launch::Binding;
+
+/// A launch of a run; on the CPU a step of the plan.
+pub(crate) struct Launched {
+    pub(crate) step: usize,
+    pub(crate) op: &'static str,
+    pub(crate) kernel: &'static str,
+    pub(crate) variant: &'static str,
+    /// Of what it reads and writes, each counted once.
+    pub(crate) bytes: usize,
+    /// The leaves that its step reads or updates.
+    pub(crate) leaves: Vec<usize>,
+}
+
+impl Plan {
+    /// The launches of a run, in order.
+    pub(crate) fn launched(&self) -> impl Iterator<Item = Launched> + '_ {
+        self.steps.iter().enumerate().flat_map(move |(at, step)| {
+            let op = match &step.work {
+                Work::Pointwise(_) => "pointwise",
+                Work::Kernel(kernel) => kernel.op.name(),
+            };
+            let launched = move |kernel, bytes| {
+                let leaves = self.leaves(step);
+                Launched { step: at, op, kernel, variant: step.variant, bytes, leaves }
+            };
+            let native = step.launches.is_empty().then(|| {
+                let inputs = (0..step.inputs.len()).map(Binding::Input);
+                launched(op, self.traffic(step, inputs.chain((0..step.outputs.len()).map(Binding::Output))))
+            });
+            let launches = step.launches.iter();
+            let launches = launches
+                .map(move |launch| launched(launch.kernel, self.traffic(step, launch.bindings.iter().copied())));
+            native.into_iter().chain(launches)
+        })
+    }
+
+    fn traffic(&self, step: &Step, bindings: impl Iterator<Item = Binding>) -> usize {
+        // A broadcast operand is no larger than the memory that it shows.
+        let shown = |storage: StorageId, ty: TensorType| ty.bytes().min(self.storages[storage].bytes());
+        let bytes = |binding| match binding {
+            Binding::Input(k) => shown(step.inputs[k].storage, step.inputs[k].argument.ty),
+            Binding::Output(k) => shown(step.outputs[k].0, step.outputs[k].1),
+            Binding::Scratch(k) => self.storages[step.scratch[k]].bytes(),
+            Binding::Host => 0,
+        };
+        bindings.map(bytes).sum()
+    }
+
+    fn leaves(&self, step: &Step) -> Vec<usize> {
+        let mut leaves: Vec<_> = step
+            .reads()
+            .chain(step.writes())
+            .filter_map(|storage| match self.storages[storage].place {
+                Place::Leaf(leaf) => Some(leaf),
+                _ => None,
+            })
+            .collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        leaves
+    }
+}

@@ -1,0 +1,315 @@
+//! Functions that are recorded once and called many times, from any thread.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::{Arc, MutexGuard};
+
+use super::run::locate;
+use super::signature::{Inputs, Outputs, Tensors};
+use super::{Leaf, Recording, Tape, Var};
+use crate::device::Program;
+use crate::error::bail;
+use crate::graph::{Graph, Source, ValueId};
+use crate::param::{Cell, State};
+use crate::plan::{Bindings, HostWord, Memory, Request};
+use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
+
+/// A function that was recorded and planned once: for serving a model. [`Device::compile`] makes it.
+///
+/// A call binds its tensors and the parameters to the plan and runs it: nothing is recorded, and no plan is looked for. Clones are the
+/// same function; threads may share it and call it at the same time, and each gets the bits that it would get alone. Types to name it by are
+/// those of its inputs and results: `Compiled<Tensor, Tensor>`, `Compiled<(Tensor, Tensor), Tensor>`.
+pub struct Compiled<I = Tensor, O = Tensor> {
+    function: Arc<Function>,
+    signature: PhantomData<fn(I) -> O>,
+}
+
+/// What is left of the tape.
+struct Function {
+    device: Device,
+    program: Arc<Program>,
+    /// What names an operation for which there is no memory.
+    graph: Graph,
+    origins: Vec<&'static Location<'static>>,
+    leaves: Vec<Bound>,
+    /// The numbers of the leaves that are cells, in the order in which cells are locked.
+    cells: Vec<usize>,
+    host: Vec<HostWord>,
+    inputs: Vec<Input>,
+    outputs: Vec<(TensorType, Output)>,
+}
+
+/// What an input must be.
+struct Input {
+    ty: TensorType,
+    /// The rows of the smallest table that it names rows of.
+    rows: Option<usize>,
+}
+
+/// Where a leaf's tensor comes from.
+enum Bound {
+    Input(usize),
+    Captured(Tensor),
+    Cell(Arc<Cell>),
+}
+
+/// Where a result comes from.
+#[derive(Clone, Copy)]
+enum Output {
+    Leaf(usize),
+    Computed(usize),
+}
+
+impl Device {
+    /// Records a function of tensors of these types, as on a [`Tape::inference`], and plans it.
+    ///
+    /// The types of the inputs are declared (see [`Inputs`]): a shape, a type, a tensor of the type, or a tuple of such; the function gets a
+    /// [`Var`] or a tuple of them, and gives one, a tuple or an array.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// let device = Device::cpu();
+    /// let net = (Linear::new(4, 8), Relu, Linear::new(8, 3)).init(&device, Seed::new(1))?;
+    /// let scores = device.compile([2, 4], |x| net.forward(x))?;
+    /// let y = scores.call(&Tensor::full(&device, [2, 4], 1.0)?)?;
+    /// assert_eq!(y.shape().dims(), [2, 3]);
+    ///
+    /// let both = device.compile(([2, 4], [2, 3]), |(x, t)| [net.forward(x) - t, x.sum()])?;
+    /// let [difference, sum] = both.call((&Tensor::full(&device, [2, 4], 1.0)?, &y))?;
+    /// assert_eq!((difference.to_vec()?, sum.item()?), (vec![0.0; 6], 8.0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # What is seen and what is kept
+    ///
+    /// * Parameters and buffers are **seen**: each call reads what they hold then, and an optimizer's step either whole or not at all. So a
+    ///   model can be served while it is trained; compile a clone of it (`net.clone()`), whose parameters have an identity of their
+    ///   own, to serve it as it is now. Parameters that were moved to another device are an error of the call.
+    /// * Everything else that the function reads is **kept** as it was: tensors that it brings onto the tape, numbers, seeds. What it says
+    ///   of buffers ([`Tape::update_buffer`]) is not done: a call changes nothing.
+    /// * Tensors of another shape are an error, not a reason to plan anew: a request must not take seconds because it is the first of
+    ///   its size. Compile the function for each batch size that is served; plans share their memory.
+    ///
+    /// # Errors
+    ///
+    /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value inside of the function, as there is
+    /// none yet.
+    #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "shapes and tuples of them are written where they are passed")]
+    pub fn compile<I: Inputs, O: Outputs>(
+        &self,
+        inputs: I,
+        function: impl FnOnce(&I::Vars) -> O,
+    ) -> Result<Compiled<I::Tensors, O::Tensors>> {
+        let tape = Tape::inference(self);
+        let types = inputs.types(self.precision().dtype());
+        let declared: Vec<_> = types.iter().enumerate().map(|(k, &ty)| tape.declare(k, ty)).collect::<Result<_>>()?;
+        let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
+        let wanted = outputs.iter().map(|y| if y.tape().same(&tape) { y.id() } else { Err(elsewhere(y)) });
+        let wanted = wanted.collect::<Result<Vec<_>>>()?;
+        let function = Arc::new(tape.recording.borrow().compile(&types, &wanted)?);
+        Ok(Compiled { function, signature: PhantomData })
+    }
+}
+
+fn elsewhere(y: &Var) -> Error {
+    Error::new(ErrorKind::Argument, "a result of the compiled function is on another tape than its inputs")
+        .operand(y.ty(), y.path())
+}
+
+impl Tape {
+    /// An input that has no tensor yet.
+    #[track_caller]
+    fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
+        let device = self.device();
+        if ty.shape.elements() == 0 {
+            bail!(Shape, "input {input} of a compiled function needs at least one element, {} has none", ty.shape);
+        }
+        if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
+            bail!(
+                Argument,
+                "input {input} of a compiled function is {ty}, {device} computes in {}",
+                device.precision().dtype()
+            );
+        }
+        let mut recording = self.recording.borrow_mut();
+        let leaf = recording.leaves.len();
+        recording.leaves.push(Leaf::Declared { input, rows: None });
+        let value = recording.push(Source::Leaf(leaf), Vec::new(), vec![ty], Location::caller());
+        drop(recording);
+        Ok(self.var(value))
+    }
+}
+
+impl Recording {
+    fn compile(&self, types: &[TensorType], wanted: &[ValueId]) -> Result<Function> {
+        let mut computed = Vec::new();
+        let outputs = wanted.iter().map(|&value| {
+            let output = match self.graph.maker(value).source {
+                Source::Leaf(leaf) => Output::Leaf(leaf),
+                _ => Output::Computed(computed.iter().position(|&known| known == value).unwrap_or_else(|| {
+                    computed.push(value);
+                    computed.len() - 1
+                })),
+            };
+            (self.graph.ty(value), output)
+        });
+        let outputs = outputs.collect();
+        let mut inputs: Vec<_> = types.iter().map(|&ty| Input { ty, rows: None }).collect();
+        let leaves = self.leaves.iter().map(|leaf| match leaf {
+            Leaf::Input(tensor) => Bound::Captured(tensor.clone()),
+            Leaf::Cell { cell, .. } => Bound::Cell(Arc::clone(cell)),
+            Leaf::Declared { input, rows } => {
+                inputs[*input].rows = *rows;
+                Bound::Input(*input)
+            }
+        });
+        let leaves: Vec<_> = leaves.collect();
+        let mut cells: Vec<_> = (0..leaves.len()).filter(|&leaf| matches!(leaves[leaf], Bound::Cell(_))).collect();
+        cells.sort_by_key(|&leaf| leaves[leaf].cell().map(Cell::id));
+        let request = Request { graph: &self.graph, outputs: &computed, assigns: &[] };
+        Ok(Function {
+            program: self.device.plan(&request).map_err(|error| self.locate(error))?,
+            device: self.device.clone(),
+            graph: self.graph.clone(),
+            origins: self.origins.clone(),
+            leaves,
+            cells,
+            host: self.host.clone(),
+            inputs,
+            outputs,
+        })
+    }
+}
+
+impl Bound {
+    fn cell(&self) -> Option<&Cell> {
+        match self {
+            Self::Cell(cell) => Some(cell),
+            _ => None,
+        }
+    }
+}
+
+impl Function {
+    fn call(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        for (k, (input, tensor)) in self.inputs.iter().zip(inputs).enumerate() {
+            input.expect(k, tensor, &self.device)?;
+        }
+        let tensors = self.leaf_tensors(inputs)?;
+        let mut leaves: Vec<_> = tensors.iter().map(|tensor| tensor.storage().clone()).collect();
+        let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
+        let mut bindings = Bindings { leaves: &mut leaves, host: &self.host, paths: &paths };
+        let results = self.device.run(&self.program, &mut bindings).map_err(|error| self.locate(error))?;
+        let result = |&(ty, output): &(TensorType, Output)| match output {
+            Output::Leaf(leaf) => tensors[leaf].clone(),
+            Output::Computed(k) => Tensor::from_storage(&self.device, ty, results[k].clone()),
+        };
+        Ok(self.outputs.iter().map(result).collect())
+    }
+
+    /// The tensor of each leaf; those of the cells as they are at one time.
+    fn leaf_tensors(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let mut states: Vec<Option<MutexGuard<'_, State>>> = self.leaves.iter().map(|_| None).collect();
+        for &leaf in &self.cells {
+            states[leaf] = self.leaves[leaf].cell().map(Cell::lock);
+        }
+        let tensor = |(leaf, state): (&Bound, &Option<MutexGuard<'_, State>>)| match (leaf, state) {
+            (Bound::Input(k), _) => inputs[*k].clone(),
+            (Bound::Captured(tensor), _) => tensor.clone(),
+            (Bound::Cell(_), state) => state.as_ref().expect("every cell was locked").tensor.clone(),
+        };
+        let tensors: Vec<_> = self.leaves.iter().zip(&states).map(tensor).collect();
+        drop(states);
+        let moved = |leaf: &&usize| !self.device.takes(&tensors[**leaf]);
+        if let Some(&leaf) = self.cells.iter().find(moved) {
+            let path = self.path(leaf).map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
+            let (device, here) = (tensors[leaf].device(), &self.device);
+            bail!(Device, "{path} was moved to {device} after the function was compiled for {here}");
+        }
+        Ok(tensors)
+    }
+
+    fn path(&self, leaf: usize) -> Option<Arc<str>> {
+        self.leaves[leaf].cell().and_then(Cell::path)
+    }
+
+    fn locate(&self, error: Error) -> Error {
+        locate(error, &self.graph, &self.origins, |leaf| self.path(leaf))
+    }
+}
+
+impl Input {
+    /// Refuses a tensor that is not what was declared.
+    fn expect(&self, k: usize, tensor: &Tensor, device: &Device) -> Result<()> {
+        let wrong = |kind, message: String| Err(Error::new(kind, message).in_op("call").operand(tensor.ty(), None));
+        if tensor.ty() != self.ty {
+            return wrong(
+                ErrorKind::Shape,
+                format!("the function was compiled for {} as input {k}; compile it for other shapes as well", self.ty),
+            );
+        }
+        if !device.takes(tensor) {
+            let message = format!("input {k} is on {}, the function was compiled for {device}", tensor.device());
+            return wrong(ErrorKind::Device, message);
+        }
+        match (tensor.largest_index(None), self.rows) {
+            (Some(largest), Some(rows)) if largest as usize >= rows => {
+                wrong(ErrorKind::Argument, format!("input {k} has {largest}, past the end of a table of {rows} rows"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<I: Tensors, O: Tensors> Compiled<I, O> {
+    /// The results for these tensors: a tensor, or a tuple or an array, as declared.
+    ///
+    /// On a GPU this submits the work and returns; [`Tensor::to_vec`] waits for it, and [`Tensor::to_vec_async`] does so without blocking
+    /// the thread. The CPU has computed when this returns; calls of several threads share its threads.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor is not of the declared type, or on another device; if parameters were moved to another; what the device meets.
+    pub fn call(&self, inputs: I::Refs<'_>) -> Result<O> {
+        let results = self.function.call(&I::list(inputs))?;
+        Ok(O::collect(&mut results.into_iter()))
+    }
+
+    /// The types of the inputs, in order.
+    #[must_use]
+    pub fn input_types(&self) -> Vec<TensorType> {
+        self.function.inputs.iter().map(|input| input.ty).collect()
+    }
+
+    /// The types of the results, in order.
+    #[must_use]
+    pub fn output_types(&self) -> Vec<TensorType> {
+        self.function.outputs.iter().map(|&(ty, _)| ty).collect()
+    }
+
+    /// What a call takes of the device's memory.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.function.program.plan.memory()
+    }
+}
+
+impl<I, O> Clone for Compiled<I, O> {
+    fn clone(&self) -> Self {
+        Self { function: Arc::clone(&self.function), signature: PhantomData }
+    }
+}
+
+impl<I, O> fmt::Debug for Compiled<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Function { inputs, outputs, device, .. } = &*self.function;
+        let inputs: Vec<_> = inputs.iter().map(|input| input.ty.to_string()).collect();
+        let outputs: Vec<_> = outputs.iter().map(|(ty, _)| ty.to_string()).collect();
+        write!(f, "Compiled({} → {} on {device})", inputs.join(", "), outputs.join(", "))
+    }
+}

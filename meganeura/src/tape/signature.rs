@@ -1,0 +1,171 @@
+//! What a compiled function takes and gives: one tensor, or a tuple or an array of several.
+
+use super::Var;
+use crate::{Shape, Tensor, TensorType};
+
+/// Types to declare the inputs of a [compiled function](crate::Compiled) by.
+///
+/// One input: a [`TensorType`], a shape (`[8, 3, 32, 32]`: floats of the device's precision), or a tensor of the type, `&x`. Several:
+/// a tuple of such.
+pub trait Inputs {
+    /// What a call takes: [`Tensor`], or a tuple of them.
+    type Tensors: Tensors;
+    /// What the function sees while it is recorded: [`Var`], or a tuple of them.
+    type Vars;
+
+    /// The types in order; those of floats are of type `float`.
+    #[doc(hidden)]
+    fn types(&self, float: crate::DType) -> Vec<TensorType>;
+
+    /// Inputs of these types as the function takes them.
+    #[doc(hidden)]
+    fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Self::Vars;
+}
+
+/// What a function that is [compiled](crate::Compiled) gives: a [`Var`], or a tuple or an array of them.
+pub trait Outputs {
+    /// What a call gives: [`Tensor`], or a tuple or an array of them.
+    type Tensors: Tensors;
+
+    /// The values in order.
+    #[doc(hidden)]
+    fn vars(self) -> Vec<Var>;
+}
+
+/// A [`Tensor`], or a tuple or an array of them: inputs and results of a [compiled function](crate::Compiled).
+pub trait Tensors: Sized {
+    /// The same, borrowed: `&Tensor`, or a tuple or an array of them.
+    type Refs<'a>;
+
+    /// The tensors in order.
+    #[doc(hidden)]
+    fn list(refs: Self::Refs<'_>) -> Vec<&Tensor>;
+
+    /// As many as there are to be, in order.
+    #[doc(hidden)]
+    fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self;
+}
+
+/// The next of as many as the type says.
+fn next<T>(items: &mut dyn Iterator<Item = T>) -> T {
+    items.next().expect("there are as many as the signature has")
+}
+
+macro_rules! one_input {
+    ($([$($generic:tt)*] $declared:ty, |$this:ident, $float:ident| $ty:expr;)+) => {$(
+        impl<$($generic)*> Inputs for $declared {
+            type Tensors = Tensor;
+            type Vars = Var;
+
+            fn types(&self, $float: crate::DType) -> Vec<TensorType> {
+                let $this = self;
+                vec![$ty]
+            }
+
+            fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Var {
+                next(inputs)
+            }
+        }
+    )+};
+}
+
+one_input! {
+    [] TensorType, |ty, _float| *ty;
+    [] Shape, |shape, float| TensorType::new(float, *shape);
+    [const N: usize] [usize; N], |dims, float| TensorType::new(float, Shape::from(*dims));
+    [] &Tensor, |tensor, _float| tensor.ty();
+}
+
+impl Outputs for Var {
+    type Tensors = Tensor;
+
+    fn vars(self) -> Vec<Var> {
+        vec![self]
+    }
+}
+
+impl Tensors for Tensor {
+    type Refs<'a> = &'a Self;
+
+    fn list(tensor: Self::Refs<'_>) -> Vec<&Tensor> {
+        vec![tensor]
+    }
+
+    fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self {
+        next(tensors)
+    }
+}
+
+impl<const N: usize> Outputs for [Var; N] {
+    type Tensors = [Tensor; N];
+
+    fn vars(self) -> Vec<Var> {
+        self.into()
+    }
+}
+
+impl<const N: usize> Tensors for [Tensor; N] {
+    type Refs<'a> = [&'a Tensor; N];
+
+    fn list(tensors: Self::Refs<'_>) -> Vec<&Tensor> {
+        tensors.into()
+    }
+
+    fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self {
+        std::array::from_fn(|_| next(tensors))
+    }
+}
+
+/// The tuple of as many as there are names.
+macro_rules! repeated {
+    ($item:ty; $($name:ident)+) => { ($(repeated!(@ $name $item),)+) };
+    (@ $name:ident $item:ty) => { $item };
+}
+
+macro_rules! several {
+    ($($name:ident)+) => {
+        impl<$($name: Inputs<Tensors = Tensor, Vars = Var>),+> Inputs for ($($name,)+) {
+            type Tensors = repeated!(Tensor; $($name)+);
+            type Vars = repeated!(Var; $($name)+);
+
+            #[expect(non_snake_case, reason = "elements are named as their types")]
+            fn types(&self, float: crate::DType) -> Vec<TensorType> {
+                let ($($name,)+) = self;
+                [$($name.types(float)),+].concat()
+            }
+
+            #[expect(non_snake_case, reason = "elements are named as their types")]
+            fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Self::Vars {
+                let ($($name,)+) = self;
+                ($($name.vars(inputs),)+)
+            }
+        }
+
+        impl Outputs for repeated!(Var; $($name)+) {
+            type Tensors = repeated!(Tensor; $($name)+);
+
+            #[expect(non_snake_case, reason = "elements are named as their types were")]
+            fn vars(self) -> Vec<Var> {
+                let ($($name,)+) = self;
+                vec![$($name),+]
+            }
+        }
+
+        impl Tensors for repeated!(Tensor; $($name)+) {
+            type Refs<'a> = repeated!(&'a Tensor; $($name)+);
+
+            #[expect(non_snake_case, reason = "elements are named as their types were")]
+            fn list(($($name,)+): Self::Refs<'_>) -> Vec<&Tensor> {
+                vec![$($name),+]
+            }
+
+            fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self {
+                ($(next::<repeated!(@ $name Tensor)>(tensors),)+)
+            }
+        }
+    };
+}
+
+several!(A B);
+several!(A B C);
+several!(A B C D);

@@ -1,0 +1,320 @@
+//! Compiled functions: what a call gives, what it sees and keeps, what it refuses, and that threads may share one.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use libtest_mimic::Trial;
+use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Embedding, Linear, Relu};
+use meganeura::optim::{Optimizer, Sgd};
+use meganeura::{
+    Compiled, DType, Device, ErrorKind, Init, Layer, ModuleExt, Precision, Result, Seed, Shape, Tape, Tensor,
+    TensorType, Var,
+};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::nets::{Tiny, images, randomise, record, tensor};
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let mut both = |name: &str, run: fn(&Device) -> Outcome| {
+        trials.push(Trial::test(format!("compiled::{name}"), move || run(&Device::cpu())));
+        trials.push(gpu_trial(format!("compiled::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
+    };
+    both("gives_what_a_tape_gives", same_as_a_tape);
+    both("takes_and_gives_several", several);
+    both("sees_updates_and_a_clone_does_not", updates);
+    both("keeps_no_activations", memory);
+    both("is_shared_by_threads", threads);
+    both("serves_while_it_is_trained", while_training);
+    both("is_read_without_blocking", asynchronous);
+    both("refuses_what_was_not_declared", other_inputs);
+    trials.push(Trial::test("compiled::tells_what_went_wrong_while_recording_at_once", recording_errors));
+    trials.push(Trial::test("compiled::checks_indices_when_they_are_there", indices));
+    trials.push(Trial::test("compiled::is_called_by_tasks_that_wait_for_tasks", nested_tasks));
+    trials.push(gpu_trial("compiled::gpu::parameters_that_moved_are_an_error", moved));
+}
+
+fn bits(tensor: &Tensor) -> Result<Vec<u32>> {
+    Ok(tensor.to_vec()?.into_iter().map(f32::to_bits).collect())
+}
+
+/// A model with all that has another mode in training, and its inputs.
+fn served(device: &Device) -> Result<(impl Layer + Clone + Send + Sync + use<>, Tensor)> {
+    let builder = (Conv2d::new(1, 4, 3).padding(1), BatchNorm2d::new(4), Relu, Dropout::new(0.5), Conv2d::new(4, 3, 3));
+    let mut net = builder.init(device, Seed::new(1))?;
+    randomise(&mut net)?;
+    net.1.running_var.set(Tensor::full(device, [4], 0.5)?)?;
+    Ok((net, tensor(device, "x", [3, 1, 6, 6])?))
+}
+
+fn same_as_a_tape(device: &Device) -> Outcome {
+    let (net, x) = served(device)?;
+    let expected = net.forward(&Tape::inference(device).input(&x)).to_tensor()?;
+    let function = device.compile(&x, |x| net.forward(x))?;
+    assert_eq!((function.input_types(), function.output_types()), (vec![x.ty()], vec![expected.ty()]));
+    let before = device.stats();
+    for _ in 0..3 {
+        assert_eq!(bits(&function.call(&x)?)?, bits(&expected)?);
+    }
+    let after = device.stats();
+    assert_eq!((after.plans - before.plans, after.runs - before.runs), (0, 3));
+    // The plan is its own: what else the device plans takes nothing from it.
+    for n in 1..70 {
+        (Tape::new(device).input(&Tensor::full(device, [n], 1.0)?) * 2.0).to_vec()?;
+    }
+    let before = device.stats().plans;
+    assert_eq!(bits(&function.clone().call(&x)?)?, bits(&expected)?);
+    assert_eq!(device.stats().plans, before);
+    Ok(())
+}
+
+fn several(device: &Device) -> Outcome {
+    let (a, b) = (tensor(device, "a", [2, 3])?, tensor(device, "b", [3])?);
+    let scale = Tensor::full(device, [3], 3.0)?;
+    let function: Compiled<(Tensor, Tensor), [Tensor; 4]> = device.compile((&a, Shape::from([3])), |(a, b)| {
+        let sum = a + b;
+        // A result twice, an input, and what was captured.
+        [sum.clone(), sum, b.clone(), a.tape().input(&scale)]
+    })?;
+    let [sum, again, input, captured] = function.call((&a, &b))?;
+    let tape = Tape::inference(device);
+    assert_eq!(bits(&sum)?, bits(&(tape.input(&a) + tape.input(&b)).to_tensor()?)?);
+    assert_eq!(bits(&sum)?, bits(&again)?);
+    assert_eq!((bits(&input)?, captured.to_vec()?), (bits(&b)?, vec![3.0; 3]));
+
+    let gradient = device.compile((&a, [2, 3], [2, 3]), |(x, y, z)| {
+        let loss = (x * y).mse(z);
+        let slope = x.tape().backward(&loss).map(|grads| grads.of(x).expect("the loss depends on x"));
+        (loss, slope.unwrap_or_else(|error| panic!("{error}")))
+    })?;
+    let (loss, slope) = gradient.call((&a, &a, &a))?;
+    let x = a.to_vec()?;
+    let expected = x.iter().map(|x| (x * x - x).powi(2)).sum::<f32>() / 6.0;
+    assert!((loss.item()? - expected).abs() < 1e-5 * expected.abs().max(1.0));
+    for (slope, x) in slope.to_vec()?.into_iter().zip(x) {
+        let expected = (x * x - x) * x / 3.0;
+        assert!((slope - expected).abs() < 1e-5 * expected.abs().max(1.0), "{slope} {expected}");
+    }
+    Ok(())
+}
+
+fn updates(device: &Device) -> Outcome {
+    let mut net = Tiny::init(device, 1)?;
+    let (images, labels) = images(device, "compiled", 4)?;
+    let seen = device.compile(&images, |x| net.forward(x))?;
+    let frozen = net.clone();
+    let kept = device.compile(&images, |x| frozen.forward(x))?;
+    let before = bits(&seen.call(&images)?)?;
+    let (_, grads) = record(&net, &images, &labels)?;
+    Sgd::new(0.1).step(&mut net, &grads)?;
+    let now = bits(&net.forward(&Tape::inference(device).input(&images)).to_tensor()?)?;
+    assert_ne!(before, now);
+    assert_eq!(bits(&seen.call(&images)?)?, now, "parameters are read when it is called");
+    assert_eq!(bits(&kept.call(&images)?)?, before, "a clone has parameters of its own");
+    Ok(())
+}
+
+/// Ten layers, whose activations training keeps until the gradients need them.
+fn memory(device: &Device) -> Outcome {
+    let layers: Vec<_> = (0..10).map(|_| (Linear::new(64, 64), Relu)).collect();
+    let mut net = layers.init(device, Seed::new(1))?;
+    let x = tensor(device, "x", [256, 64])?;
+    let last = || device.plan_memory().pop().expect("a plan was made");
+
+    net.forward(&Tape::inference(device).input(&x)).to_tensor()?;
+    let evaluation = last();
+    let function = device.compile(&x, |x| net.forward(x))?;
+    let compiled = function.memory();
+    let tape = Tape::new(device);
+    let loss = net.forward(&tape.input(&x)).square().mean();
+    let grads = tape.backward(&loss)?;
+    Sgd::new(0.1).step(&mut net, &grads)?;
+    let training = last();
+
+    let activation = 256 * 64 * 4;
+    let slots = |memory: &meganeura::Memory| memory.slots.iter().sum::<usize>();
+    println!("slots: training {}, evaluation {}, compiled {}", slots(&training), slots(&evaluation), slots(&compiled));
+    assert_eq!(compiled, evaluation);
+    // The layer's input and its result; the last result is handed out.
+    assert!(slots(&compiled) <= 3 * activation, "{compiled:?}");
+    assert!(slots(&training) >= 9 * activation, "{training:?}");
+    assert_eq!(compiled.outputs, activation);
+    assert_eq!(compiled.leaves, activation + 10 * (64 * 64 + 64) * 4, "the input and the parameters");
+    assert_eq!(compiled.total(), slots(&compiled) + compiled.outputs + compiled.leaves);
+    Ok(())
+}
+
+/// What threads share.
+fn shared<T: Send + Sync>(value: T) -> T {
+    value
+}
+
+fn threads(device: &Device) -> Outcome {
+    let (net, _) = served(device)?;
+    let net = shared(net);
+    let function = shared(device.compile([3, 1, 6, 6], |x| net.forward(x))?);
+    let other = shared(device.compile([1, 1, 9, 9], |x| net.forward(x).tanh())?);
+    let mut inputs = Vec::new();
+    for k in 0..6 {
+        let (x, y) = (tensor(device, &format!("x{k}"), [3, 1, 6, 6])?, tensor(device, &format!("y{k}"), [1, 1, 9, 9])?);
+        inputs.push((bits(&function.call(&x)?)?, bits(&other.call(&y)?)?, x, y));
+    }
+    let serve = |offset: usize| -> Result<()> {
+        for k in 0..24 {
+            let (expected, others, x, y) = &inputs[(k * 5 + offset) % inputs.len()];
+            assert_eq!(&bits(&function.call(x)?)?, expected);
+            assert_eq!(&bits(&other.call(y)?)?, others);
+            // The model itself, recorded on this thread.
+            let tape = Tape::inference(device);
+            assert_eq!(&bits(&net.forward(&tape.input(x)).to_tensor()?)?, expected);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|offset| scope.spawn(move || serve(offset))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
+    })?;
+    Ok(())
+}
+
+/// A step is seen whole or not at all: all parameters are equal before and after each.
+fn while_training(device: &Device) -> Outcome {
+    let layers: Vec<_> = (0..8).map(|_| Linear::new(1, 1).bias(false)).collect();
+    let mut net = layers.init(device, Seed::new(1))?;
+    for layer in &mut net {
+        layer.weight.set(Tensor::full(device, [1, 1], 0.0)?)?;
+    }
+    let function = device.compile([1], |x| {
+        let weights: Vec<_> = net.iter().rev().map(|layer| x.param(&layer.weight).reshape([1])).collect();
+        Var::concat(&weights.iter().collect::<Vec<_>>(), 0) + x
+    })?;
+    let zero = Tensor::zeros(device, [1])?;
+    let mut optimizer = Sgd::new(1.0);
+    thread::scope(|scope| -> Outcome {
+        let serving = scope.spawn(|| -> Result<()> {
+            let mut last = 0.0;
+            while last > -50.0 {
+                let seen = function.call(&zero)?.to_vec()?;
+                assert!(seen.iter().all(|weight| *weight == seen[0]) && seen[0] <= last, "{seen:?} after {last}");
+                last = seen[0];
+            }
+            Ok(())
+        });
+        for _ in 0..50 {
+            let tape = Tape::new(device);
+            let loss = net.iter().map(|layer| tape.param(&layer.weight).sum()).reduce(|a, b| a + b).expect("eight");
+            let grads = tape.backward(&loss)?;
+            optimizer.step(&mut net, &grads)?;
+        }
+        Ok(serving.join().expect("the thread does not panic")?)
+    })
+}
+
+/// Polls a future until it is ready.
+fn wait_for<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+        thread::yield_now();
+    }
+}
+
+fn asynchronous(device: &Device) -> Outcome {
+    let (net, x) = served(device)?;
+    let function = device.compile(&x, |x| net.forward(x))?;
+    let y = function.call(&x)?;
+    assert_eq!(wait_for(y.to_vec_async())?, y.to_vec()?);
+    Ok(())
+}
+
+fn other_inputs(device: &Device) -> Outcome {
+    let net = Tiny::init(device, 1)?;
+    let function = device.compile([2, 1, 6, 6], |x| net.forward(x))?;
+    let plans = device.stats().plans;
+    let error = function.call(&Tensor::zeros(device, [3, 1, 6, 6])?).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    for part in ["f32[2, 1, 6, 6]", "f32[3, 1, 6, 6]", "input 0", "compile it for other shapes"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let labels = Tensor::indices(device, [2, 1, 6, 6], &[0; 72])?;
+    assert_eq!(function.call(&labels).unwrap_err().kind(), ErrorKind::Shape);
+    if device.is_gpu() {
+        let error = function.call(&Tensor::zeros(&Device::cpu(), [2, 1, 6, 6])?).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+    }
+    assert_eq!(device.stats().plans, plans, "nothing is planned for what is refused");
+    Ok(())
+}
+
+fn recording_errors() -> Outcome {
+    let device = Device::cpu();
+    let net = Tiny::init(&device, 1)?;
+    let line = line!() + 1;
+    let error = device.compile([2, 1, 9, 9], |x| net.forward(x).square()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    assert!(error.to_string().contains("head.weight"), "{error}");
+    let error2 = device.compile([2, 3], |x| x.reshape([7])).unwrap_err();
+    assert_eq!(error2.location().map(|at| (at.line(), at.file())), Some((line + 3, file!())), "{error2}");
+
+    let mut read = None;
+    let compiled = device.compile([2], |x| {
+        read = Some((x * 2.0).to_vec());
+        x.tape().input(&Tensor::zeros(&device, [1]).expect("one number"))
+    });
+    assert!(compiled.is_ok());
+    let error = read.expect("the function ran").unwrap_err();
+    assert!(error.to_string().contains("input 0 has no value while the function is compiled"), "{error}");
+
+    let elsewhere = Tape::new(&device).input(&Tensor::zeros(&device, [1])?);
+    let error = device.compile([1], |_| elsewhere.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
+    assert_eq!(device.compile([0], |x| x.square()).unwrap_err().kind(), ErrorKind::Shape);
+    let double = TensorType::new(DType::F64, Shape::from([1]));
+    assert_eq!(device.compile(double, |x| x.square()).unwrap_err().kind(), ErrorKind::Argument);
+    let on_double = Device::cpu_with(Precision::Double);
+    assert_eq!(on_double.compile(double, |x| x.square())?.call(&Tensor::zeros(&on_double, [1])?)?.item()?, 0.0);
+    Ok(())
+}
+
+fn indices() -> Outcome {
+    let device = Device::cpu();
+    let words = Embedding::new(5, 2).init(&device, Seed::new(1))?;
+    let function =
+        device.compile(TensorType::new(DType::U32, Shape::from([2, 2])), |x| words.forward(&x.reshape([4])))?;
+    let rows = words.weight.value().to_vec()?;
+    let y = function.call(&Tensor::indices(&device, [2, 2], &[4, 0, 4, 1])?)?;
+    assert_eq!(y.to_vec()?, [&rows[8..10], &rows[0..2], &rows[8..10], &rows[2..4]].concat());
+    let error = function.call(&Tensor::indices(&device, [2, 2], &[4, 0, 5, 1])?).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    assert!(error.to_string().contains("input 0 has 5, past the end of a table of 5 rows"), "{error}");
+    Ok(())
+}
+
+/// Calls inside of the tasks of a thread pool, which begin other calls while they wait for their own.
+fn nested_tasks() -> Outcome {
+    use rayon::prelude::*;
+    let device = Device::cpu();
+    let net = (Linear::new(256, 256), Relu, Linear::new(256, 256)).init(&device, Seed::new(1))?;
+    let x = tensor(&device, "x", [256, 256])?;
+    let function = device.compile(&x, |x| net.forward(x))?;
+    let expected = bits(&function.call(&x)?)?;
+    let same =
+        (0..64).into_par_iter().map(|_| Ok(bits(&function.call(&x)?)? == expected)).collect::<Result<Vec<_>>>()?;
+    assert!(same.into_iter().all(|same| same));
+    Ok(())
+}
+
+fn moved(device: &Device) -> Outcome {
+    let mut net = Tiny::init(device, 1)?;
+    let (images, _) = images(device, "compiled", 2)?;
+    let function = device.compile(&images, |x| net.forward(x))?;
+    net.to_device(&Device::cpu())?;
+    let error = function.call(&images).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Device);
+    assert!(error.to_string().contains("parameter stem.weight was moved to CPU"), "{error}");
+    Ok(())
+}
