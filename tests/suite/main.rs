@@ -12,11 +12,13 @@
 mod adapter;
 mod bad_input;
 mod checkpoint;
+mod custom;
 mod data;
 mod devices;
 mod frozen;
 mod golden;
 mod gradients;
+mod guide;
 mod large;
 mod layers;
 mod merge;
@@ -59,10 +61,12 @@ fn main() {
     layers::collect(&mut trials);
     norms::collect(&mut trials);
     planted::collect(&mut trials);
+    custom::collect(&mut trials);
     special::collect(&mut trials);
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
+    guide::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);
