@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant};
-use crate::kernel::native::{OutView, Real, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Result, TensorType};
 
@@ -161,7 +161,7 @@ impl Kernel for Custom {
     }
 
     /// Through `f64`, so that an operation is written once.
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let types: Vec<_> = x.iter().map(|x| TensorType::new(T::DTYPE, x.layout().shape())).collect();
         let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
         let x: Vec<_> = x.iter().map(|x| wide(&x.floats()[..x.layout().shape().elements()])).collect();
