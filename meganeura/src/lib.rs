@@ -36,7 +36,7 @@
 //! # }
 //! ```
 //!
-//! The [guide](guide) is a short book: a first model, layers and operations of your own, data, training and resuming, plans, and what to do
+//! The [guide] is a short book: a first model, layers and operations of your own, data, training and resuming, plans, and what to do
 //! when it is slow or wrong. To look things up: [every attribute of the derive](derive@Module), [where PyTorch's parts are
 //! here](guide::from_pytorch), [three models, declared and written out](guide::models).
 //!
