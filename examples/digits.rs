@@ -107,7 +107,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let bar = progress_bar(options.epochs * steps_per_epoch as u64, run.step());
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let batches = train.batches(options.batch).shuffle(options.seed.wrapping_add(epoch)).drop_last();
-        for batch in batches.on(&device).skip(run.batch()) {
+        for batch in batches.skip(run.batch()).on(&device) {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);

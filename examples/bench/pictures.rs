@@ -16,7 +16,7 @@ const STEPS: usize = 16;
 pub struct Pictures {
     batches: Batches,
     device: Device,
-    epoch: usize,
+    epoch: u64,
     rest: BatchesOn,
     /// Gone with the workload.
     _folder: TempDir,

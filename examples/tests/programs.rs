@@ -282,3 +282,23 @@ fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(run("gradcheck", &["--only", "no such layer"]).status.code(), Some(1));
 }
+
+#[test]
+fn an_operation_of_ones_own_is_checked_and_trained_through() {
+    let output = run("custom_op", &[]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("ok   input 0").count(), 2, "{text}");
+    assert!(text.trim_end().ends_with("and it rises"), "{text}");
+    let losses: Vec<f64> = text.lines().filter_map(|line| line.split_once("loss ")?.1.parse().ok()).collect();
+    assert!(losses.len() == 5 && losses[4] < 0.1 * losses[0], "{text}");
+}
+
+/// The page on operations of one's own shows the example's.
+#[test]
+fn the_guide_shows_the_operation() {
+    let page = include_str!("../../meganeura/src/guide/custom_op.md");
+    let source = include_str!("../custom_op/cumsum.rs");
+    let code = source.split_once("\n\n").unwrap().1;
+    assert!(page.contains(code.trim_end()), "guide/custom_op.md and examples/custom_op/cumsum.rs differ");
+}

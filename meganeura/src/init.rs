@@ -8,8 +8,8 @@ mod distribution;
 use distribution::Distribution;
 
 use crate::error::bail;
-use crate::module::Seed;
-use crate::{Device, Result, Shape, Tensor, TensorType};
+use crate::module::{Init, Seed};
+use crate::{Device, Param, Result, Shape, Tensor, TensorType};
 
 /// How the values that a parameter starts with are drawn.
 ///
@@ -156,6 +156,28 @@ impl Initializer {
         Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed)?)
     }
 
+    /// A builder of a parameter with these values, for a field of your own layer. The shape is the parameter's.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// #[derive(Module)]
+    /// #[module(config(channels: usize))]
+    /// struct Affine {
+    ///     #[module(init = Initializer::Ones.param([channels, 1, 1]))]
+    ///     scale: Param,
+    ///     #[module(init = Initializer::Zeros.param([channels, 1, 1]))]
+    ///     shift: Param,
+    /// }
+    ///
+    /// let affine = Affine::init(&Device::cpu(), 42, AffineConfig { channels: 8 })?;
+    /// assert_eq!(affine.parameter_count(), 16);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn param(self, shape: impl Into<Shape>) -> ParamConfig {
+        ParamConfig { initializer: self, shape: shape.into() }
+    }
+
     fn distribution(self, shape: Shape) -> Result<Distribution> {
         let around_zero = |bound: f64| Distribution::Uniform(-bound, bound);
         let both_fans = || Ok(fan(shape, Fan::In)? + fan(shape, Fan::Out)?);
@@ -180,6 +202,23 @@ impl Initializer {
             bail!(Argument, "cannot draw from {self:?}: settings must be finite and a spread not negative");
         }
         Ok(distribution)
+    }
+}
+
+/// Describes a [`Param`]; [`Init::init`] builds it. [`Initializer::param`] gives it.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct ParamConfig {
+    initializer: Initializer,
+    shape: Shape,
+}
+
+/// Fails as [`Initializer::sample`] does.
+impl Init for ParamConfig {
+    type Output = Param;
+
+    fn init(self, device: &Device, seed: Seed) -> Result<Param> {
+        self.initializer.sample(device, self.shape, seed).map(Param::new)
     }
 }
 

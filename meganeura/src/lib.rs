@@ -36,9 +36,38 @@
 //! # }
 //! ```
 //!
-//! Every attribute: [`derive(Module)`](derive@Module). From PyTorch: [its parts, and where they are here](guide::from_pytorch).
-//! Models of other kinds: [three of them, declared and written out](guide::models). From files to batches: [data](guide::data).
-//! Trainings that survive Ctrl-C, full disks and power failures: [training and resuming](guide::runs).
+//! The [guide] is a short book: a first model, layers and operations of your own, data, training and resuming, plans, and what to do
+//! when it is slow or wrong. To look things up: [every attribute of the derive](derive@Module), [where PyTorch's parts are
+//! here](guide::from_pytorch), [three models, declared and written out](guide::models).
+//!
+//! # What there is
+//!
+//! * **Layers** ([`nn`]): convolutions and their transpose, batch, group, layer and instance normalisation, linear, embeddings, attention,
+//!   pooling, resampling, dropout, activations; [initialisers](init) that give the same numbers on every device.
+//! * **Operations** ([`Var`]'s methods): elementwise arithmetic and functions with NumPy's broadcasting, reductions, batched `matmul`, convolution
+//!   and its transpose with stride, padding, dilation and groups, normalisation, pooling, resampling, rows by index, softmax, losses, views that
+//!   copy nothing. [`ops::CustomOp`] takes yours, with its own WGSL.
+//! * **Models** ([`module`]): structs, enums and containers nested as you like, `Vec<Box<dyn Layer>>` included; parameters tied, shared, frozen
+//!   or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no gradient; counted, printed, averaged and copied.
+//! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
+//!   weights, smoothed labels and labels to ignore; as mean, as sum, or one by one.
+//! * **Training** ([`optim`]): SGD, Adam, AdamW, RMSProp, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
+//!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
+//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy and
+//!   maximum pooling).
+//! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
+//! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
+//!   for yours; shuffling by seed and epoch, random crops, flips and cut-out, and loader threads that give the same bits in any number. An
+//!   epoch can be taken up in the middle.
+//! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations. It sees the parameters as
+//!   they are then; a clone of the model stays as it was.
+//! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted or ran out of disk goes
+//!   on bit for bit; the last and the best checkpoints are kept.
+//! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored. Files of PyTorch's
+//!   models load by rules for their names, and are written by the same.
+//! * **Devices** ([`Device`]): a GPU through Vulkan, Metal or DirectX 12, else the CPU; `MEGANEURA_DEVICE` overrides the choice.
+//!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
+//!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
 
 // Expansions of the derive name this crate from outside; inside, too.
 extern crate self as meganeura;
@@ -86,6 +115,7 @@ pub use tensor::Tensor;
 /// What nearly every program needs.
 pub mod prelude {
     pub use crate::data::Dataset;
+    pub use crate::init::Initializer;
     pub use crate::io::Checkpoint;
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;

@@ -257,7 +257,7 @@ impl CustomOp for Picky {
         Ok(vec![None; x.len()])
     }
 
-    fn cpu(&self, _: &[&[f64]], _: &mut [&mut [f64]]) {}
+    fn cpu(&self, _: &[TensorType], _: &[&[f64]], _: &mut [&mut [f64]]) {}
 
     fn wgsl(&self, _: &[TensorType]) -> (String, usize) {
         (String::new(), 0)

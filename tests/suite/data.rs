@@ -141,7 +141,7 @@ fn damage(device: &Device) -> Outcome {
 /// Eight loops at once with eight threads each, all of which make tensors on one device.
 fn many(device: &Device) -> Outcome {
     let root = folder()?;
-    let read = |workers: usize, epoch: usize| -> Result<Vec<u32>> {
+    let read = |workers: usize, epoch: u64| -> Result<Vec<u32>> {
         let mut bits = Vec::new();
         for batch in batches(root.path())?.epoch(epoch).workers(workers).on(device) {
             let batch = batch?;

@@ -54,7 +54,7 @@ impl CustomOp for Planted {
         Ok(dy[0].as_ref().map_or_else(|| vec![None; x.len()], |dy| (self.rule)(x, y, dy)))
     }
 
-    fn cpu(&self, x: &[&[f64]], y: &mut [&mut [f64]]) {
+    fn cpu(&self, _: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]) {
         (self.cpu)(x, y[0]);
     }
 
@@ -279,7 +279,7 @@ impl CustomOp for Cube {
         Ok(vec![dy[0].as_ref().map(|dy| dy * x[0].square() * 3.0)])
     }
 
-    fn cpu(&self, x: &[&[f64]], y: &mut [&mut [f64]]) {
+    fn cpu(&self, _: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]) {
         y[0].iter_mut().zip(x[0]).for_each(|(y, x)| *y = x.powi(3));
     }
 

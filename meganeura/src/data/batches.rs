@@ -23,7 +23,7 @@ pub struct Batches {
     size: usize,
     seed: Seed,
     is_shuffled: bool,
-    epoch: Option<usize>,
+    epoch: Option<u64>,
     last: Last,
     transforms: Vec<Arc<dyn Transform>>,
     skip: usize,
@@ -78,8 +78,8 @@ impl Batches {
     }
 
     /// Which round through the data this is: the order and the transformations are others in each. The seed is then
-    /// [`seed.index(epoch)`](Seed::index).
-    pub fn epoch(self, epoch: usize) -> Self {
+    /// [`seed.index(epoch)`](Seed::index). A [run](crate::run::Run::next_epoch) says it.
+    pub fn epoch(self, epoch: u64) -> Self {
         Self { epoch: Some(epoch), ..self }
     }
 
@@ -148,7 +148,7 @@ impl Batches {
             bail!(Argument, "0 batches ahead leave the workers nothing to do; there is at least 1");
         }
         let shapes = shapes(dataset.shape(), &self.transforms)?;
-        let seed = self.epoch.map_or(self.seed, |epoch| self.seed.index(epoch));
+        let seed = self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()));
         let mut order: Vec<_> = (0..dataset.len()).collect();
         if self.is_shuffled {
             shuffle(&mut order, seed);

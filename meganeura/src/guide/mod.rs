@@ -1,7 +1,49 @@
-//! Guides: pages to read from the beginning. Their examples are compiled and run.
+//! A short book. Its examples are compiled and run, and so is what they print.
+//!
+//! | | |
+//! |---|---|
+//! | 1. [Your first model](first_model) | from an empty folder to trained weights in a file |
+//! | 2. [A layer of your own](your_own_layer) | a `forward` and parameters, checked in two lines |
+//! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
+//! | 4. [Data](data) | from files to batches on a device |
+//! | 5. [Training and resuming](runs) | trainings that survive, and looking at them the morning after |
+//! | 6. [How a step becomes a plan](plans) | what runs, read line by line |
+//! | 7. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
+//!
+//! And to look things up:
+//!
+//! | | |
+//! |---|---|
+//! | [From PyTorch](from_pytorch) | where its parts are here |
+//! | [Three models](models) | declared, written out, in PyTorch and in burn |
+//! | [The derive](derive@crate::Module) | every attribute |
+
+pub mod first_model {
+    #![doc = include_str!("first_model.md")]
+}
+
+pub mod your_own_layer {
+    #![doc = include_str!("your_own_layer.md")]
+}
+
+pub mod custom_op {
+    #![doc = include_str!("custom_op.md")]
+}
 
 pub mod data {
     #![doc = include_str!("data.md")]
+}
+
+pub mod runs {
+    #![doc = include_str!("runs.md")]
+}
+
+pub mod plans {
+    #![doc = include_str!("plans.md")]
+}
+
+pub mod troubleshooting {
+    #![doc = include_str!("troubleshooting.md")]
 }
 
 pub mod from_pytorch {
@@ -10,10 +52,6 @@ pub mod from_pytorch {
 
 pub mod models {
     #![doc = include_str!("models.md")]
-}
-
-pub mod runs {
-    #![doc = include_str!("runs.md")]
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use crate::{DType, Result, TensorType};
 ///     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> meganeura::Result<Vec<Option<Var>>> {
 ///         Ok(vec![dy[0].as_ref().map(|dy| dy * x[0].square() * 3.0)])
 ///     }
-///     fn cpu(&self, x: &[&[f64]], y: &mut [&mut [f64]]) {
+///     fn cpu(&self, _types: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]) {
 ///         y[0].iter_mut().zip(x[0]).for_each(|(y, x)| *y = x * x * x);
 ///     }
 ///     fn wgsl(&self, types: &[TensorType]) -> (String, usize) {
@@ -83,8 +83,9 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// If there is none.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
-    /// The native kernel, on floats row by row.
-    fn cpu(&self, x: &[&[f64]], y: &mut [&mut [f64]]);
+    /// The native kernel for operands of these types: their elements row by row, and the results' to write. Single-precision devices
+    /// round what it writes.
+    fn cpu(&self, types: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]);
 
     /// A WGSL module with entry point `main` and the number of workgroups for operands of these types. Binding `i` is
     /// operand `i`, results follow. The grid may be folded: take `x + y·num_workgroups.x` for the workgroup's number and
@@ -161,11 +162,12 @@ impl Kernel for Custom {
 
     /// Through `f64`, so that an operation is written once.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let types: Vec<_> = x.iter().map(|x| TensorType::new(T::DTYPE, x.layout().shape())).collect();
         let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
         let x: Vec<_> = x.iter().map(|x| wide(&x.floats()[..x.layout().shape().elements()])).collect();
         let mut results: Vec<_> = y.iter_mut().map(|y| vec![f64::NAN; y.floats().len()]).collect();
         let x: Vec<&[f64]> = x.iter().map(Vec::as_slice).collect();
-        self.0.cpu(&x, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+        self.0.cpu(&types, &x, &mut results.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
         for (y, result) in y.iter_mut().zip(results) {
             y.floats().iter_mut().zip(result).for_each(|(y, x)| *y = T::from_f64(x));
         }

@@ -17,7 +17,7 @@
 //! let mut run = Run::at(folder, &device).setting("batch", 16).every_steps(100).open()?; // begun, or taken up
 //! run.restore(&mut net, &mut optimizer)?; // nothing, if it was begun
 //! 'training: while let Some(epoch) = run.next_epoch(5) {
-//!     for batch in data.batches(16).shuffle(epoch).on(&device).skip(run.batch()) {
+//!     for batch in data.batches(16).shuffle(7).epoch(epoch).skip(run.batch()).on(&device) {
 //!         let batch = batch?;
 //!         let tape = Tape::new(&device);
 //!         let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
@@ -46,6 +46,21 @@
 //! ([`RunOptions::setting`]). The guide [training and resuming](crate::guide::runs) goes through it.
 //!
 //! Nothing here knows what is computed in a step.
+//!
+//! # When something goes wrong
+//!
+//! These are errors, and lose nothing:
+//!
+//! | what | what happens |
+//! |---|---|
+//! | the disk is full | saving is an error that names the file and the last checkpoint, which stays |
+//! | another process trains in the folder | an error with its number |
+//! | a checkpoint of another model, another optimizer, another format | an error that names what differs; nothing is loaded |
+//! | a file of the last checkpoint is missing, cut or changed | an error that names it, and the checkpoint to go on from if that one is moved away |
+//! | `metrics.jsonl` is cut in a line behind the checkpoint, as by a crash | that part is written again |
+//! | `metrics.jsonl` is shorter than it was at the checkpoint | an error: put it back, or rename it to begin a new one |
+//! | the run was begun with other settings | an error that tells both |
+//! | nobody called `restore` | saving is an error, for it would replace the training by another |
 
 mod interrupt;
 mod journal;

@@ -234,7 +234,7 @@ mod tests {
             Ok(vec![None])
         }
 
-        fn cpu(&self, _x: &[&[f64]], _y: &mut [&mut [f64]]) {
+        fn cpu(&self, _types: &[TensorType], _x: &[&[f64]], _y: &mut [&mut [f64]]) {
             panic!("a kernel of the user's");
         }
 

@@ -99,10 +99,29 @@ impl Var {
         }
     }
 
-    /// The same value, poisoned: what an operation or layer says of its operand, at the caller's line.
+    /// The same value, poisoned: what an operation or a layer says of an operand that does not fit, at the caller's line. The first
+    /// call that needs a value returns it as an error, with `op`, this operand's shape and, if it is a parameter, its path.
+    ///
+    /// ```
+    /// use meganeura::ErrorKind;
+    /// use meganeura::prelude::*;
+    ///
+    /// fn halves(x: &Var) -> Var {
+    ///     match x.shape().dims() {
+    ///         [rows, width] if width % 2 == 0 => x.reshape([*rows, 2, width / 2]),
+    ///         _ => x.refuse("halves", ErrorKind::Shape, "takes rows of an even width"),
+    ///     }
+    /// }
+    ///
+    /// let device = Device::cpu();
+    /// let x = Tape::new(&device).input(&Tensor::zeros(&device, [2, 3])?);
+    /// let error = halves(&x).relu().to_vec().unwrap_err();
+    /// assert!(error.to_string().starts_with("halves: takes rows of an even width\n  operand 0: f32[2, 3]\n  at "));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
     #[must_use]
     #[track_caller]
-    pub(crate) fn refuse(&self, op: &'static str, kind: ErrorKind, message: impl Into<String>) -> Self {
+    pub fn refuse(&self, op: &'static str, kind: ErrorKind, message: impl Into<String>) -> Self {
         let error = Error::new(kind, message).in_op(op).operand(self.ty(), self.path());
         self.fail(error.at(Location::caller()))
     }

@@ -40,7 +40,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 fn train(run: &mut Run, device: &Device, net: &mut Net, optimizer: &mut dyn Optimizer, steps: u64) -> Outcome {
     let data = data()?;
     while let Some(epoch) = run.next_epoch(100) {
-        for batch in data.batches(8).shuffle(epoch).on(device).skip(run.batch()) {
+        for batch in data.batches(8).shuffle(1).epoch(epoch).skip(run.batch()).on(device) {
             let batch = batch?;
             let tape = Tape::new(device);
             let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);

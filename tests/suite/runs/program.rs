@@ -106,7 +106,7 @@ impl Program {
             run.save(parts)
         };
         'training: while let Some(epoch) = run.next_epoch(self.epochs) {
-            for batch in data.batches(8).shuffle(7 + epoch).on(device).skip(run.batch()) {
+            for batch in data.batches(8).shuffle(7).epoch(epoch).skip(run.batch()).on(device) {
                 let batch = batch?;
                 schedule.set_lr(run.step(), &mut optimizer);
                 let tape = Tape::new(device);

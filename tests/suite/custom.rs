@@ -1,0 +1,91 @@
+//! An operation from outside of the framework: that of the example `custom_op`, on every executor.
+
+#[path = "../../examples/custom_op/cumsum.rs"]
+mod cumsum;
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::check::gradcheck;
+use meganeura::{Device, ErrorKind, Precision, Result, Tape, Tensor, Var};
+
+use self::cumsum::CumSum;
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::nets::tensor;
+use crate::numbers::{Computed, Reference, compare};
+
+/// Rows of one, more rows than a workgroup has invocations, several axes.
+const SHAPES: [&[usize]; 5] = [&[1], &[7], &[3, 5], &[130, 33], &[2, 3, 257]];
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    trials.push(Trial::test("custom::gradients", gradients));
+    trials.push(Trial::test("custom::sums", sums));
+    trials.push(Trial::test("custom::misfits_are_errors", misfits));
+    trials.push(Trial::test("custom::single_precision", || agrees(&Device::cpu())));
+    trials.push(gpu_trial("custom::gpu", |device| agrees(&device.for_testing(0)?)));
+}
+
+/// First and second derivatives, with other operations before and after.
+fn gradients() -> Outcome {
+    let device = Device::cpu();
+    for (shape, backwards) in SHAPES.into_iter().zip([false, true, false, true, true]) {
+        let x = tensor(&device, "x", meganeura::Shape::new(shape))?;
+        gradcheck(&(), &[x], |(), x| vec![through(&x[0], backwards)])?.ok()?;
+    }
+    let x = tensor(&device, "x", [3, 4])?;
+    gradcheck(&(), &[x], |(), x| slopes(&x[0], true).into_iter().collect())?.ok()?;
+    Ok(())
+}
+
+fn sums() -> Outcome {
+    let device = Device::cpu();
+    let x = Tape::new(&device).input(&Tensor::from_slice(&device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
+    assert_eq!(x.custom(CumSum { backwards: false }, &[]).to_vec()?, [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+    assert_eq!(x.custom(CumSum { backwards: true }, &[]).to_vec()?, [6.0, 5.0, 3.0, 15.0, 11.0, 6.0]);
+    // Operands come row by row, whatever view they are.
+    assert_eq!(x.t().custom(CumSum { backwards: false }, &[]).to_vec()?, [1.0, 5.0, 2.0, 7.0, 3.0, 9.0]);
+    Ok(())
+}
+
+fn misfits() -> Outcome {
+    let device = Device::cpu();
+    let x = Tape::new(&device).input(&tensor(&device, "x", [2, 3])?);
+    let (y, line) = (x.custom(CumSum { backwards: false }, &[&x]), line!());
+    for (error, line) in [(y, line), (x.sum().custom(CumSum { backwards: true }, &[]), line!())] {
+        let error = error.to_vec().expect_err("does not fit");
+        assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+        assert!(error.to_string().starts_with("cumsum: takes one tensor of at least one axis"), "{error}");
+        assert_eq!(error.location().map(std::panic::Location::line), Some(line));
+    }
+    Ok(())
+}
+
+fn through(x: &Var, backwards: bool) -> Var {
+    (x * 0.5).tanh().custom(CumSum { backwards }, &[]).square()
+}
+
+/// The gradient of a loss through the operation.
+fn slopes(x: &Var, backwards: bool) -> Result<Var> {
+    let grads = x.tape().backward(&through(x, backwards).sum())?;
+    Ok(grads.of(x).expect("the loss depends on it"))
+}
+
+/// Results and gradients against double precision.
+fn agrees(device: &Device) -> Outcome {
+    let compute = |device: &Device, shape: &[usize], backwards: bool| -> Result<(Vec<f64>, Vec<f64>), Failed> {
+        let x = Tape::new(device).input(&tensor(device, "x", meganeura::Shape::new(shape))?);
+        let slope = slopes(&x, backwards)?;
+        Ok((through(&x, backwards).to_tensor()?.to_f64_vec()?, slope.to_tensor()?.to_f64_vec()?))
+    };
+    let double = Device::cpu_with(Precision::Double);
+    for shape in SHAPES {
+        for backwards in [false, true] {
+            let (y, dx) = compute(device, shape, backwards)?;
+            let (y_exact, dx_exact) = compute(&double, shape, backwards)?;
+            let what = format!("cumsum {shape:?}, backwards {backwards}");
+            // Rows of at most 257 numbers, summed one after the other: 257·ε is 3e-5, for sums that all err the same way.
+            compare(&what, &Computed(y), &Reference(y_exact), 3e-5)?;
+            compare(&format!("{what}, dx"), &Computed(dx), &Reference(dx_exact), 3e-5)?;
+        }
+    }
+    Ok(())
+}
