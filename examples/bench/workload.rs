@@ -68,12 +68,16 @@ impl Name {
             Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), workers),
             Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), None),
             Self::Resnet18gn => {
-                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels, groups: 32 })?;
+                let net = ResNet18Gn::init(
+                    device,
+                    SEED,
+                    ResNet18GnConfig { images: 3, width: channels, groups: 32, classes: 10 },
+                )?;
                 let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
                 Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), workers)
             }
             Self::Unet => {
-                let net = UNet::init(device, SEED, UNetConfig { channels, groups: 32 })?;
+                let net = UNet::init(device, SEED, UNetConfig { images: 3, channels, groups: 32 })?;
                 Denoise::boxed(net, adamw(), Shape::from([batch, 3, 32, 32]))
             }
         }

@@ -1,12 +1,7 @@
 //! The models of the reference workloads; `torch_twin.py` has the same in PyTorch.
 
-mod resnet;
-mod unet;
-
 use meganeura::prelude::*;
-
-pub use resnet::{ResNet18Gn, ResNet18GnConfig};
-pub use unet::{UNet, UNetConfig};
+pub use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
 
 /// Two convolutions and a linear layer, on 8×8 images of one channel.
 #[derive(Module, Debug)]
