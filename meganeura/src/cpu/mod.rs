@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::host::HostBuffer;
-use crate::kernel::native::{OutView, Real, Slice, View};
+use crate::kernel::native::{OutView, Real, Scratch, Slice, View};
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
@@ -17,6 +17,7 @@ use crate::{DType, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     slots: Mutex<Vec<HostBuffer>>,
+    scratch: Scratch,
 }
 
 /// The memory of one run, by where the plan placed it.
@@ -26,6 +27,7 @@ struct Memory<'a> {
     host: HostBuffer,
     outputs: Vec<HostBuffer>,
     slots: &'a mut [HostBuffer],
+    scratch: &'a Scratch,
 }
 
 impl Cpu {
@@ -49,7 +51,9 @@ impl Cpu {
             host: HostBuffer::U32(bindings.host.iter().map(|word| word.bits()).collect()),
             outputs: outputs.collect::<Result<_>>()?,
             slots: &mut slots,
+            scratch: &self.scratch,
         };
+        self.scratch.set_poison(poison);
         let mut times = timed.then(Vec::new);
         for step in &plan.steps {
             let start = times.is_some().then(Instant::now);
@@ -64,10 +68,11 @@ impl Cpu {
         Ok((memory.outputs.into_iter().map(|buffer| Storage::Host(Arc::new(buffer))).collect(), times))
     }
 
-    /// Bytes of the shared slots.
+    /// Bytes of the shared slots and of the memory that kernels borrow.
     pub(crate) fn slot_bytes(&self) -> u64 {
         let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
+        let slots: usize = slots.iter().map(|slot| slot.len() * slot.dtype().bytes()).sum();
+        (slots + self.scratch.bytes()) as u64
     }
 }
 
@@ -154,7 +159,7 @@ impl Memory<'_> {
         match &step.work {
             Work::Kernel(kernel) => {
                 let inputs: Vec<_> = step.inputs.iter().map(view).collect();
-                kernel.op.cpu(&inputs, &mut outputs);
+                kernel.op.cpu(&inputs, &mut outputs, self.scratch);
             }
             Work::Pointwise(program) => {
                 // An operand that is updated in place is read from the result.

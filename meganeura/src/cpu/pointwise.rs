@@ -1,6 +1,7 @@
 //! Fused pointwise programs, run in blocks that stay in the first cache: each row of the program is one SIMD loop over a
 //! block, and only the program's operands and results touch memory.
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::Layout;
@@ -32,7 +33,7 @@ pub(super) fn run<T: Real>(
     let elements = program.shape.elements();
     let mut outputs: Vec<_> = outputs.iter_mut().map(OutView::floats).collect();
     if elements <= TASK {
-        return machine.run(0, &mut outputs);
+        return machine.run(0, &mut machine.blocks(), &mut outputs);
     }
     // Cut every result into tasks, and run the tasks in threads.
     let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
@@ -42,7 +43,8 @@ pub(super) fn run<T: Real>(
             task.push(part);
         }
     }
-    tasks.par_iter_mut().enumerate().for_each(|(at, parts)| machine.run(at * TASK, parts));
+    let tasks = tasks.par_iter_mut().enumerate();
+    tasks.for_each_init(|| machine.blocks(), |blocks, (at, parts)| machine.run(at * TASK, blocks, parts));
 }
 
 /// Indices are only ever copied.
@@ -53,8 +55,14 @@ fn copy_indices<T: Real>(inputs: &[Source<'_, T>], to: &mut [u32]) {
     }
 }
 
+/// A block of the result of each row, and of each operand that is not read where it lies.
+struct Blocks<T> {
+    results: Vec<[T; BLOCK]>,
+    gathered: Vec<[T; BLOCK]>,
+}
+
 struct Machine<'a, T> {
-    /// The widest SIMD of this processor, found when the program runs: the rows are compiled for each. Lanes are all that
+    /// The widest SIMD of this processor, found when the program runs: tasks are compiled for each. Lanes are all that
     /// differs, so results are the same bits everywhere.
     arch: pulp::Arch,
     program: &'a Program,
@@ -88,11 +96,20 @@ impl<'a, T: Real> Machine<'a, T> {
         Self { arch: pulp::Arch::new(), program, inputs, layouts: inputs.iter().map(layout).collect(), numbers }
     }
 
+    /// The memory of one thread.
+    fn blocks(&self) -> Blocks<T> {
+        let zeros = |count| vec![[T::ZERO; BLOCK]; count];
+        Blocks { results: zeros(self.program.instructions.len()), gathered: zeros(self.inputs.len()) }
+    }
+
     /// Runs the elements from `first` on that `outputs` have room for.
-    fn run(&self, first: usize, outputs: &mut [&mut [T]]) {
-        let rows = self.program.instructions.len();
-        let mut results = vec![[T::ZERO; BLOCK]; rows];
-        let mut gathered = vec![[T::ZERO; BLOCK]; self.inputs.len()];
+    fn run(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
+        self.arch.dispatch(Task { machine: self, first, blocks, outputs });
+    }
+
+    #[inline(always)]
+    fn run_here(&self, first: usize, blocks: &mut Blocks<T>, outputs: &mut [&mut [T]]) {
+        let Blocks { results, gathered } = blocks;
         let elements = outputs.first().map_or(0, |output| output.len());
         for start in (0..elements).step_by(BLOCK) {
             let len = BLOCK.min(elements - start);
@@ -111,17 +128,18 @@ impl<'a, T: Real> Machine<'a, T> {
                 let (done, rest) = results.split_at_mut(row);
                 let mut operands: [&[T]; 3] = [&[]; 3];
                 for (operand, input) in operands.iter_mut().zip(inputs) {
-                    *operand = &self.read(input, done, &gathered, first + start)[..len];
+                    *operand = &self.read(input, done, gathered, first + start)[..len];
                 }
-                self.arch.dispatch(|| op.eval(&operands[..inputs.len()], &mut rest[0][..len]));
+                op.eval(&operands[..inputs.len()], &mut rest[0][..len]);
             }
             for (output, result) in outputs.iter_mut().zip(&self.program.results) {
-                let from = self.read(result, &results, &gathered, first + start);
+                let from = self.read(result, results, gathered, first + start);
                 output[start..][..len].copy_from_slice(&from[..len]);
             }
         }
     }
 
+    #[inline(always)]
     fn read<'b>(
         &'b self,
         input: &Input,
@@ -140,6 +158,23 @@ impl<'a, T: Real> Machine<'a, T> {
                 &self.numbers.iter().find(|(known, _)| known == input).expect("collected before").1
             }
         }
+    }
+}
+
+/// A task as `pulp` wants it: a closure would be compiled once, for the least of processors.
+struct Task<'a, 'b, T> {
+    machine: &'a Machine<'a, T>,
+    first: usize,
+    blocks: &'a mut Blocks<T>,
+    outputs: &'a mut [&'b mut [T]],
+}
+
+impl<T: Real> WithSimd for Task<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.machine.run_here(self.first, self.blocks, self.outputs);
     }
 }
 

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
-use crate::kernel::native::{OutView, Real, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
@@ -90,7 +90,7 @@ impl Kernel for Concat {
         false
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let extent = x.iter().map(|x| x.dims()[self.axis]).sum();
         let shape = x[0].layout().shape().with(self.axis, extent);
         let y = y[0].floats();

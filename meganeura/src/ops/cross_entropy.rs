@@ -6,7 +6,7 @@ use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
 
@@ -111,7 +111,7 @@ impl Kernel for CrossEntropy {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
         let [loss, lse] = y else { unreachable!("two results") };
@@ -194,7 +194,7 @@ impl Kernel for CrossEntropyGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let labels = &x[1].indices()[x[1].layout().offset()..];
         let (x, lse, d_loss) = (x[0].floats(), x[2].floats(), x[3].floats());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant};
-use crate::kernel::native::{OutView, Real, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Result, TensorType};
 
@@ -160,7 +160,7 @@ impl Kernel for Custom {
     }
 
     /// Through `f64`, so that an operation is written once.
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
         let x: Vec<_> = x.iter().map(|x| wide(&x.floats()[..x.layout().shape().elements()])).collect();
         let mut results: Vec<_> = y.iter_mut().map(|y| vec![f64::NAN; y.floats().len()]).collect();

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
@@ -100,7 +100,7 @@ impl Kernel for Gather {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (table, index) = (x[0].floats(), indices(&x[1]));
         let width = x[0].layout().shape().elements() / x[0].dims()[0];
         native::parallel(y[0].floats(), native::grain(width) * width, |first, part| {
@@ -178,7 +178,7 @@ impl Kernel for GatherGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (index, dy, y) = (indices(&x[0]), x[1].floats(), y[0].floats());
         let width = y.len() / self.rows;
         let mut places: Vec<usize> = (0..index.len()).collect();

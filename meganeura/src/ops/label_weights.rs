@@ -3,7 +3,7 @@
 use super::cross_entropy::is_ignored;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::{Tape, Var};
 use crate::{DType, Result, Tensor, TensorType};
 
@@ -68,7 +68,7 @@ impl Kernel for LabelWeights {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (weights, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
         let classes = x[0].layout().shape().elements();
         native::parallel(y[0].floats(), 4096, |first, y| {

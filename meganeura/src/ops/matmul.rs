@@ -3,7 +3,7 @@
 use super::{Kernel, Primitive};
 use crate::kernel::gemm::{self, Choice, Operands, Product, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
@@ -125,7 +125,7 @@ impl Kernel for Matmul {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (a, b) = (x[0], x[1]);
         let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
         let (a_batch, [a_row, a_col]) = strides(a.layout());

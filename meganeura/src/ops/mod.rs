@@ -41,7 +41,7 @@ pub use view::View;
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{OutView, Real, View as Operand};
+use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 
@@ -92,8 +92,8 @@ pub trait Kernel: Primitive {
     /// there instead of on its own.
     fn stores(&self) -> bool;
 
-    /// The native kernel. Results are contiguous and must be written completely.
-    fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]);
+    /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from `scratch`.
+    fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
     /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be used. Never
     /// empty.
@@ -135,8 +135,8 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.stores(),)+ }
             }
 
-            pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>]) {
-                match self { $(Self::$name(op) => op.cpu(x, y),)+ }
+            pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+                match self { $(Self::$name(op) => op.cpu(x, y, scratch),)+ }
             }
 
             pub(crate) fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {

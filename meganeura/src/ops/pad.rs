@@ -3,7 +3,7 @@
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
@@ -85,7 +85,7 @@ impl Kernel for Pad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let y = y[0].floats();
         y.fill(T::from_f64(self.value.0));
         native::copy_strided(&x[0], y, &self.inside(x[0].layout().shape()));

@@ -59,7 +59,8 @@ macro_rules! table {
                 }
             }
 
-            /// Computes the row for each element.
+            /// Computes the row for each element, by the instructions of whatever this is inlined into.
+            #[inline(always)]
             pub(crate) fn eval<T: Real>(self, x: &[&[T]], out: &mut [T]) {
                 match self { $(Self::$name => each!(x, out, ($($x),+) $cpu),)+ }
             }

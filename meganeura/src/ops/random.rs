@@ -3,7 +3,7 @@
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Precision, Result, Shape, TensorType};
 
@@ -74,7 +74,7 @@ impl Kernel for RandomUniform {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let seed = &x[0].indices()[x[0].layout().offset()..];
         let key = [seed[0], seed[1]];
         native::parallel(y[0].floats(), 4096, |first, y| {

@@ -5,11 +5,12 @@ mod forms;
 use std::ops::Range;
 use std::panic::Location;
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
@@ -19,6 +20,8 @@ const FEW: usize = 256;
 const PART: usize = 1 << 14;
 /// … and at most so many parts.
 const PARTS: usize = 256;
+/// Interleaved partial results of a row: two of the widest vectors.
+const LANES: usize = 32;
 
 /// `y[kept] = fold over the reduced axes of x`
 ///
@@ -47,7 +50,7 @@ impl Fold {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn join<T: Real>(self, a: T, b: T) -> T {
         match self {
             Self::Sum => a + b,
@@ -145,7 +148,7 @@ impl Kernel for Reduce {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (x, y) = (x[0], y[0].floats());
         let (kept, reduced) = x.layout().split(&self.axes);
         let (kept, reduced) = (kept.collapse(), reduced.collapse());
@@ -153,6 +156,10 @@ impl Kernel for Reduce {
         let side_by_side = |layout: &Layout| layout.strides().last().is_some_and(|&stride| stride == 1);
         let columns = side_by_side(&kept) && !side_by_side(&reduced);
         let (outs, len) = (y.len(), reduced.shape().elements());
+        let arch = pulp::Arch::new();
+        let rows = |first, y: &mut [T], range| {
+            arch.dispatch(Rows { fold: self.fold, data, kept: &kept, reduced: &reduced, range, first, y });
+        };
         // Few results with many elements each: parts of those, whose number depends on the shape alone, not on the threads.
         let chunk = PART.max(len.div_ceil(PARTS));
         if outs < FEW && len > chunk {
@@ -162,9 +169,7 @@ impl Kernel for Reduce {
                 if columns {
                     self.columns(data, &kept, &reduced, range, y);
                 } else {
-                    y.iter_mut()
-                        .enumerate()
-                        .for_each(|(o, y)| *y = self.row(data, kept.at(o), &reduced, range.clone()));
+                    rows(0, y, range);
                 }
             });
             y.copy_from_slice(&partials[..outs]);
@@ -175,9 +180,7 @@ impl Kernel for Reduce {
             self.columns(data, &kept, &reduced, 0..len, y);
         } else {
             native::parallel(y, native::grain(len), |first, part| {
-                for (i, y) in part.iter_mut().enumerate() {
-                    *y = self.row(data, kept.at(first + i), &reduced, 0..len);
-                }
+                rows(first, part, 0..len);
             });
         }
     }
@@ -188,40 +191,6 @@ impl Kernel for Reduce {
 }
 
 impl Reduce {
-    /// Folds a range of the elements of one result: runs of the innermost reduced axis, each in eight interleaved partials so
-    /// that the loop is SIMD and rounding errors grow with the eighth of its length.
-    fn row<T: Real>(&self, data: &[T], base: usize, reduced: &Layout, range: Range<usize>) -> T {
-        let fold = self.fold;
-        let inner = reduced.shape().dims().last().copied().unwrap_or(1);
-        let stride = reduced.strides().last().copied().unwrap_or(1);
-        let (mut total, mut at) = (fold.start(), range.start);
-        while at < range.end {
-            let start = base + reduced.at(at);
-            let count = (inner - at % inner).min(range.end - at);
-            let mut lanes = [fold.start::<T>(); 8];
-            if stride == 1 {
-                let run = &data[start..start + count];
-                let (chunks, rest) = run.as_chunks::<8>();
-                for chunk in chunks {
-                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                        *lane = fold.join(*lane, x);
-                    }
-                }
-                for (lane, &x) in lanes.iter_mut().zip(rest) {
-                    *lane = fold.join(*lane, x);
-                }
-            } else {
-                for i in 0..count {
-                    lanes[i % 8] = fold.join(lanes[i % 8], data[start + i * stride]);
-                }
-            }
-            let run = lanes.into_iter().reduce(|a, b| fold.join(a, b)).expect("eight lanes");
-            total = fold.join(total, run);
-            at += count;
-        }
-        total
-    }
-
     /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do not.
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
@@ -240,6 +209,70 @@ impl Reduce {
             });
         });
     }
+}
+
+/// Folds a range of the elements of each of some results.
+struct Rows<'a, T> {
+    fold: Fold,
+    data: &'a [T],
+    kept: &'a Layout,
+    reduced: &'a Layout,
+    range: Range<usize>,
+    /// The number of the first result.
+    first: usize,
+    y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Rows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { data, kept, reduced, range, first, y, .. } = self;
+        for (i, y) in y.iter_mut().enumerate() {
+            let (data, range) = (&data[kept.at(first + i)..], range.clone());
+            *y = match self.fold {
+                Fold::Sum => row(data, reduced, range, Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
+                Fold::Max => row(data, reduced, range, Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
+                Fold::Min => row(data, reduced, range, Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
+            };
+        }
+    }
+}
+
+/// Folds a range of the elements of one result: runs of the innermost reduced axis, each in interleaved partials so that the
+/// loop is SIMD and rounding errors grow with a small part of its length.
+#[inline(always)]
+fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, zero: T, join: impl Fn(T, T) -> T) -> T {
+    let inner = reduced.shape().dims().last().copied().unwrap_or(1);
+    let stride = reduced.strides().last().copied().unwrap_or(1);
+    let (mut total, mut at) = (zero, range.start);
+    while at < range.end {
+        let start = reduced.at(at);
+        let count = (inner - at % inner).min(range.end - at);
+        let mut lanes = [zero; LANES];
+        if stride == 1 {
+            let (chunks, rest) = data[start..start + count].as_chunks::<LANES>();
+            for chunk in chunks {
+                lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane = join(*lane, x));
+            }
+            lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = join(*lane, x));
+        } else {
+            for i in 0..count {
+                lanes[i % LANES] = join(lanes[i % LANES], data[start + i * stride]);
+            }
+        }
+        let mut half = LANES / 2;
+        while half > 0 {
+            for lane in 0..half {
+                lanes[lane] = join(lanes[lane], lanes[lane + half]);
+            }
+            half /= 2;
+        }
+        total = join(total, lanes[0]);
+        at += count;
+    }
+    total
 }
 
 impl Var {

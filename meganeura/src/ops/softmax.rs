@@ -3,7 +3,7 @@
 use super::segments::Segments;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -158,7 +158,7 @@ impl Kernel for Softmax {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
         native::parallel(y[0].floats(), len * inner, |first, y| {

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Real, View};
+use super::{Real, Scratch, View};
 use crate::Layout;
 
 /// Elements a task should have when each costs about `work` operations: enough to be worth a task, few enough to share.
@@ -19,14 +19,14 @@ pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: impl Fn(usize, &mu
     }
 }
 
-/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that keep `scratch` elements each.
+/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that borrow so many elements each.
 pub(crate) fn parallel_scratch<T: Real>(
     y: &mut [T],
     chunk: usize,
-    scratch: usize,
+    (scratch, elements): (&Scratch, usize),
     f: impl Fn(usize, &mut [T], &mut [T]) + Sync,
 ) {
-    let new = || vec![T::ZERO; scratch];
+    let new = || scratch.borrow(elements);
     y.par_chunks_mut(chunk).enumerate().for_each_init(new, |scratch, (at, part)| f(at, part, scratch));
 }
 
@@ -46,31 +46,49 @@ pub(crate) fn real<T: Real>(n: usize) -> T {
     T::from_f64(n as f64)
 }
 
-/// `Σ x`, in eight interleaved partial sums.
+/// Interleaved partial sums: several of the widest vectors, so that one addition need not wait for another.
+const LANES: usize = 32;
+
+/// `Σ x`, as [`sum_by`].
+#[inline(always)]
 pub(crate) fn sum<T: Real>(x: &[T]) -> T {
     sum_by(x, |x| x)
 }
 
-/// `Σ f(x)`, in eight interleaved partial sums: the loop is SIMD, and rounding errors grow with an eighth of its length.
+/// `Σ f(x)`, in interleaved partial sums: the loop is SIMD, and rounding errors grow with a small part of its length.
+#[inline(always)]
 pub(crate) fn sum_by<T: Real>(x: &[T], f: impl Fn(T) -> T) -> T {
-    let mut lanes = [T::ZERO; 8];
-    let (chunks, rest) = x.as_chunks::<8>();
+    let mut lanes = [T::ZERO; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
     for chunk in chunks {
         lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane += f(x));
     }
     lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane += f(x));
-    lanes.into_iter().sum()
+    total(lanes)
 }
 
 /// `Σ f(x, y)`, as [`sum_by`].
+#[inline(always)]
 pub(crate) fn dot_by<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
-    let mut lanes = [T::ZERO; 8];
-    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<8>(), y.as_chunks::<8>());
+    let mut lanes = [T::ZERO; LANES];
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
     for (x, y) in x.iter().zip(y) {
         lanes.iter_mut().zip(x.iter().zip(y)).for_each(|(lane, (&x, &y))| *lane += f(x, y));
     }
     lanes.iter_mut().zip(x_rest.iter().zip(y_rest)).for_each(|(lane, (&x, &y))| *lane += f(x, y));
-    lanes.into_iter().sum()
+    total(lanes)
+}
+
+/// The sum of partial sums, by halves.
+#[inline(always)]
+fn total<T: Real>(mut lanes: [T; LANES]) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        let (low, high) = lanes.split_at_mut(half);
+        low.iter_mut().zip(high).for_each(|(low, &mut high)| *low += high);
+        half /= 2;
+    }
+    lanes[0]
 }
 
 /// `ln Σ eˣ`, without overflow.

@@ -1,14 +1,20 @@
 //! What native kernels are written with: element types, operands, loops in threads, matrix products.
 
+mod block;
 mod gemm;
 mod loops;
 mod real;
+mod scratch;
+mod shared;
 mod view;
 
+pub(crate) use block::Block;
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, log_sum_exp, parallel, parallel_scratch, parallel_zip, real, sum, sum_by,
 };
 pub use real::Real;
+pub use scratch::Scratch;
+pub(crate) use shared::Shared;
 pub(crate) use view::Slice;
 pub use view::{OutView, View};

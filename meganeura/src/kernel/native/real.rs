@@ -72,6 +72,10 @@ pub trait Real:
 
     /// The matrix product for this processor.
     fn product() -> Product<Self>;
+    /// These numbers, if they are in single precision: for kernels that are written for it alone.
+    fn singles(x: &[Self]) -> Option<&[f32]>;
+    /// As [`Real::singles`].
+    fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]>;
     /// The numbers of a buffer of this type.
     fn slice(buffer: &HostBuffer) -> &[Self];
     /// The numbers of a buffer of this type.
@@ -79,7 +83,7 @@ pub trait Real:
 }
 
 macro_rules! real {
-    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path, product: $product:path) => {
+    ($T:ident, $variant:ident, exp: $exp:path, tanh: $tanh:path, erf: $erf:path, product: $product:path, singles: $singles:path) => {
         impl Real for $T {
             const DTYPE: DType = DType::$variant;
             const ZERO: Self = 0.0;
@@ -87,62 +91,68 @@ macro_rules! real {
             const NEG_INFINITY: Self = $T::NEG_INFINITY;
             const NAN: Self = $T::NAN;
 
-            #[inline]
+            #[inline(always)]
             #[expect(clippy::allow_attributes, reason = "one of the two types needs the next line, the other not")]
             #[allow(clippy::cast_possible_truncation, reason = "rounding is this function's purpose")]
             fn from_f64(x: f64) -> Self {
                 x as $T
             }
-            #[inline]
+            #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
             }
-            #[inline]
+            #[inline(always)]
             fn abs(self) -> Self {
                 self.abs()
             }
-            #[inline]
+            #[inline(always)]
             fn exp(self) -> Self {
                 $exp(self)
             }
-            #[inline]
+            #[inline(always)]
             fn exp_m1(self) -> Self {
                 self.exp_m1()
             }
-            #[inline]
+            #[inline(always)]
             fn ln(self) -> Self {
                 self.ln()
             }
-            #[inline]
+            #[inline(always)]
             fn ln_1p(self) -> Self {
                 self.ln_1p()
             }
-            #[inline]
+            #[inline(always)]
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
-            #[inline]
+            #[inline(always)]
             fn sin(self) -> Self {
                 self.sin()
             }
-            #[inline]
+            #[inline(always)]
             fn cos(self) -> Self {
                 self.cos()
             }
-            #[inline]
+            #[inline(always)]
             fn tanh(self) -> Self {
                 $tanh(self)
             }
-            #[inline]
+            #[inline(always)]
             fn erf(self) -> Self {
                 $erf(self)
             }
-            #[inline]
+            #[inline(always)]
             fn powf(self, y: Self) -> Self {
                 self.powf(y)
             }
             fn product() -> Product<Self> {
                 $product()
+            }
+            fn singles(x: &[Self]) -> Option<&[f32]> {
+                $singles(x)
+            }
+            fn singles_mut(x: &mut [Self]) -> Option<&mut [f32]> {
+                $singles(x)
             }
             fn slice(buffer: &HostBuffer) -> &[Self] {
                 match buffer {
@@ -160,27 +170,28 @@ macro_rules! real {
     };
 }
 
-real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf, product: gemm_f32::gemm::f32::get_gemm_fn);
-real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf, product: gemm_f64::gemm::f64::get_gemm_fn);
+real!(f32, F32, exp: fast::exp, tanh: fast::tanh, erf: fast::erf, product: gemm_f32::gemm::f32::get_gemm_fn, singles: Some);
+real!(f64, F64, exp: f64::exp, tanh: f64::tanh, erf: libm::erf, product: gemm_f64::gemm::f64::get_gemm_fn, singles: none);
+
+/// Doubles are no singles.
+fn none<A, B>(_: A) -> Option<B> {
+    None
+}
 
 /// Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C library
 /// prevents. Errors are a few units in the last place; tests below hold them to that.
 #[expect(clippy::excessive_precision, reason = "coefficients as they were fitted")]
 mod fast {
     /// eˣ by reduction to `[-ln2/2, ln2/2]` and a polynomial of degree 6.
-    #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the clamp keeps the exponent in range"
-    )]
+    #[inline(always)]
     pub(super) fn exp(x: f32) -> f32 {
         // 1.5·2²³: adding it leaves the nearest integer in the low bits.
         const ROUND: f32 = 12_582_912.0;
         // Two factors of 2^(n/2) reach from subnormals to the largest float without leaving the exponent's range.
         let clamped = if x > 89.0 { 89.0 } else { x };
         let clamped = if clamped < -104.0 { -104.0 } else { clamped };
-        let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+        let rounded = clamped * std::f32::consts::LOG2_E + ROUND;
+        let n = rounded - ROUND;
         let r = (clamped - n * 0.693_359_375) - n * -2.121_944_4e-4;
         let p = 1.987_569_15e-4;
         let p = p * r + 1.398_199_95e-3;
@@ -189,15 +200,15 @@ mod fast {
         let p = p * r + 1.666_666_5e-1;
         let p = p * r + 5.000_000_1e-1;
         let y = p * (r * r) + r + 1.0;
-        // A NaN casts to 0 here; `y` carries it.
-        let n = n as i32;
+        // Not `n as i32`, which checks its range and so is no SIMD. Of a NaN anything is read here; `y` carries it.
+        let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
         let half = n >> 1;
-        let scale = |k: i32| f32::from_bits(((k + 127) as u32) << 23);
-        y * scale(half) * scale(n - half)
+        let scale = |k: i32| f32::from_bits(k.wrapping_add(127).cast_unsigned() << 23);
+        y * scale(half) * scale(n.wrapping_sub(half))
     }
 
     /// tanh by `1 − 2/(e²ˣ + 1)` for large and an odd polynomial for small arguments.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tanh(x: f32) -> f32 {
         let a = x.abs();
         let z = x * x;
@@ -212,7 +223,7 @@ mod fast {
     }
 
     /// erf: the Taylor series below 0.5, `1 − erfc` with a Chebyshev fit of fractional error 1.2e-7 above.
-    #[inline]
+    #[inline(always)]
     pub(super) fn erf(x: f32) -> f32 {
         let a = x.abs();
         let z = x * x;

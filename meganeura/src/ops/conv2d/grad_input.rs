@@ -1,9 +1,9 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
 use super::launch::{self, Pass};
-use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape};
+use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -67,12 +67,17 @@ impl Kernel for Conv2dGradInput {
     }
 
     /// One product a group and image, of the transposed weights with `dy`, whose columns are then added into place.
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
         let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
+        if native_winograd::pays(&g)
+            && let (Some(dy), Some(w), Some(dx)) = (T::singles(dy), T::singles(w), T::singles_mut(dx))
+        {
+            return native_winograd::grad_input(&g, dy, w, dx, scratch);
+        }
         let (depth, rows, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
         let chunk = g.c / g.groups * g.h * g.w;
-        native::parallel_scratch(dx, chunk, rows * columns, |at, dx, patches| {
+        native::parallel_scratch(dx, chunk, (scratch, rows * columns), |at, dx, patches| {
             let (n, group) = (at / g.groups, at % g.groups);
             let a = native::Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
             let b = native::Matrix::new(&dy[(n * g.o + group * depth) * columns..], (depth, columns), (columns, 1));

@@ -1,9 +1,9 @@
 //! The gradient of a convolution with respect to its weight.
 
 use super::launch::{self, Pass};
-use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape};
+use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -66,12 +66,17 @@ impl Kernel for Conv2dGradWeight {
 
     /// `dw = Σₙ dy·patchesᵀ`, one product an image, summed in the order of the images. Threads share the output channels,
     /// so that each sum is made by one thread and two runs give the same bits.
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
         let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
+        if native_winograd::pays(&g)
+            && let (Some(x), Some(dy), Some(dw)) = (T::singles(x), T::singles(dy), T::singles_mut(dw))
+        {
+            return native_winograd::grad_weight(&g, x, dy, dw, scratch);
+        }
         let (rows, depth, columns) = (g.o / g.groups, g.p * g.q, g.patch());
         let per_group = g.c / g.groups * g.h * g.w;
-        let mut patches = vec![T::ZERO; g.scratch()];
+        let mut patches = scratch.borrow(g.scratch());
         for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {
             for n in 0..g.n {
                 let patches = g.columns(&x[(n * g.groups + group) * per_group..], &mut patches);

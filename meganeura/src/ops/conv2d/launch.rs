@@ -39,9 +39,11 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
         Pass::Forward | Pass::GradInput => variants.splice(0..0, halo::variants(pass, g, x, caps)),
     };
     let plain = plain(pass, g);
-    let few = pass == Pass::GradWeight && product.m * product.n <= 256;
-    let lone_channels = product.m < 4 || product.k < 4;
-    variants.insert(if few || lone_channels { 0 } else { variants.len() }, plain);
+    let best = match pass {
+        Pass::GradWeight => product.m * product.n <= 256,
+        Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
+    };
+    variants.insert(if best { 0 } else { variants.len() }, plain);
     if let Some(winograd) = winograd::variant(pass, g, caps) {
         variants.insert(if winograd::pays(g, product, caps) { 0 } else { variants.len() }, winograd);
     }

@@ -6,6 +6,7 @@ mod grad_input;
 mod grad_weight;
 mod halo;
 mod launch;
+mod native_winograd;
 mod transpose;
 mod winograd;
 
@@ -18,7 +19,7 @@ pub use transpose::ConvTranspose2dOptions;
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -86,11 +87,16 @@ impl Kernel for Conv2d {
 
     /// One product a group and image: the weights as they lie, times the image's patches as columns (im2col). A 1×1
     /// convolution without stride or padding multiplies the image itself.
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
+        if native_winograd::pays(&g)
+            && let (Some(x), Some(w), Some(y)) = (T::singles(x), T::singles(w), T::singles_mut(y))
+        {
+            return native_winograd::forward(&g, x, w, y, scratch);
+        }
         let (rows, depth, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
-        native::parallel_scratch(y, rows * columns, g.scratch(), |at, y, patches| {
+        native::parallel_scratch(y, rows * columns, (scratch, g.scratch()), |at, y, patches| {
             let (n, group) = (at / g.groups, at % g.groups);
             let image = &x[(n * g.c + group * g.c / g.groups) * g.h * g.w..];
             let patches = g.columns(image, patches);

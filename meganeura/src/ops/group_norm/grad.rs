@@ -1,8 +1,11 @@
 //! Gradients of group normalisation, all in one operation: they share what they read.
 
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
 use super::{Geometry, expect, forms};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Error, Result, Shape, TensorType};
@@ -58,44 +61,63 @@ impl Kernel for GroupNormGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
         let [dx, dw, db] = y else { unreachable!("three results") };
-        let per_group = g.c / g.groups;
-        let (mut dots, mut sums) = (vec![T::ZERO; g.n * g.c], vec![T::ZERO; g.n * g.c]);
-        native::parallel_zip(&mut dots, &mut sums, per_group, |at, dots, sums| {
-            for (k, (dot, sum)) in dots.iter_mut().zip(sums).enumerate() {
-                let place = at * g.group() + k * g.s;
-                let (x, dy) = (&x[place..][..g.s], &dy[place..][..g.s]);
-                *sum = native::sum(dy);
-                *dot = native::dot_by(x, dy, |x, dy| dy * (x - mean[at]) * rstd[at]);
-            }
+        let (arch, len, per_group) = (pulp::Arch::new(), g.group(), g.c / g.groups);
+        let mut dots = scratch.borrow::<T>(g.n * g.c);
+        let mut sums = scratch.borrow::<T>(g.n * g.c);
+        let channels = dots.par_chunks_mut(per_group).zip(sums.par_chunks_mut(per_group));
+        let groups = dx.floats().par_chunks_mut(len).zip(channels).enumerate();
+        groups.with_min_len(native::grain(len)).for_each(|(at, (dx, (dots, sums)))| {
+            let (x, dy) = (&x[at * len..][..len], &dy[at * len..][..len]);
+            let (mean, rstd, weight) = (mean[at], rstd[at], &weight[g.channels(at)]);
+            arch.dispatch(Group { x, dy, weight, mean, rstd, dx, dots, sums });
         });
-        let (dots, sums) = (&dots[..], &sums[..]);
-        add_samples(dots, dw.floats());
-        add_samples(sums, db.floats());
-        let count = native::real::<T>(g.group());
-        native::parallel(dx.floats(), g.group(), |first, dx| {
-            let at = first / g.group();
-            let (mean, rstd) = (mean[at], rstd[at]);
-            let weight = &weight[at % g.groups * per_group..][..per_group];
-            let weighted = |parts: &[T]| {
-                let parts = &parts[at * per_group..][..per_group];
-                weight.iter().zip(parts).map(|(&weight, &part)| weight * part).sum::<T>() / count
-            };
-            let (sum, dot) = (weighted(sums), weighted(dots));
-            for (k, dx) in dx.chunks_exact_mut(g.s).enumerate() {
-                let place = first + k * g.s;
-                for ((dx, &x), &dy) in dx.iter_mut().zip(&x[place..]).zip(&dy[place..]) {
-                    *dx = rstd * (dy * weight[k] - sum - (x - mean) * rstd * dot);
-                }
-            }
-        });
+        add_samples(&dots, dw.floats());
+        add_samples(&sums, db.floats());
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         forms::backward(&Geometry::of(x[0].ty.shape, self.groups))
+    }
+}
+
+/// One group of one image: `dx`, and what each of its channels adds to `dγ` and `dβ`.
+struct Group<'a, T> {
+    x: &'a [T],
+    dy: &'a [T],
+    weight: &'a [T],
+    mean: T,
+    rstd: T,
+    dx: &'a mut [T],
+    dots: &'a mut [T],
+    sums: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Group<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { x, dy, weight, mean, rstd, dx, dots, sums } = self;
+        let (count, pixels) = (native::real::<T>(x.len()), x.len() / weight.len());
+        let (mut sum, mut dot) = (T::ZERO, T::ZERO);
+        let planes = x.chunks_exact(pixels).zip(dy.chunks_exact(pixels));
+        for ((x, dy), ((of_dot, of_sum), &weight)) in planes.zip(dots.iter_mut().zip(sums).zip(weight)) {
+            *of_sum = native::sum(dy);
+            *of_dot = native::dot_by(x, dy, |x, dy| dy * (x - mean) * rstd);
+            sum += weight * *of_sum;
+            dot += weight * *of_dot;
+        }
+        let (sum, dot) = (sum / count, dot / count);
+        let planes = dx.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels).zip(dy.chunks_exact(pixels)));
+        for ((dx, (x, dy)), &weight) in planes.zip(weight) {
+            for (dx, (&x, &dy)) in dx.iter_mut().zip(x.iter().zip(dy)) {
+                *dx = rstd * (dy * weight - sum - (x - mean) * rstd * dot);
+            }
+        }
     }
 }
 

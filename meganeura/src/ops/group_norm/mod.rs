@@ -3,11 +3,16 @@
 mod forms;
 mod grad;
 
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
 pub use self::grad::GroupNormGrad;
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -52,6 +57,13 @@ impl Geometry {
 
     fn statistics(&self) -> Shape {
         Shape::from([self.n, self.groups])
+    }
+
+    /// The channels of group number `at`.
+    fn channels(&self, at: usize) -> Range<usize> {
+        let per_group = self.c / self.groups;
+        let first = at % self.groups * per_group;
+        first..first + per_group
     }
 
     /// The channel of element `i` of group number `at`.
@@ -200,31 +212,54 @@ impl Kernel for GroupNorm {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
         let [y, mean, rstd] = y else { unreachable!("three results") };
         let (mean, rstd) = (mean.floats(), rstd.floats());
-        let count = native::real::<T>(g.group());
-        native::parallel_zip(mean, rstd, 1, |at, mean, rstd| {
-            let x = &x[at * g.group()..][..g.group()];
-            mean[0] = native::sum(x) / count;
-            rstd[0] = T::ONE
-                / (native::sum_by(x, |x| (x - mean[0]) * (x - mean[0])) / count + T::from_f64(self.eps.0)).sqrt();
-        });
-        let (mean, rstd) = (&*mean, &*rstd);
-        native::parallel(y.floats(), g.s, |first, y| {
-            let (plane, at) = (first / g.s, first / g.group());
-            let c = plane % g.c;
-            let scale = rstd[at] * weight[c];
-            for (y, &x) in y.iter_mut().zip(&x[first..]) {
-                *y = (x - mean[at]) * scale + bias[c];
-            }
+        let (arch, len) = (pulp::Arch::new(), g.group());
+        let statistics = mean.par_iter_mut().zip(rstd);
+        let groups = y.floats().par_chunks_mut(len).zip(statistics).enumerate();
+        groups.with_min_len(native::grain(len)).for_each(|(at, (y, (mean, rstd)))| {
+            let (x, eps) = (&x[at * len..][..len], T::from_f64(self.eps.0));
+            let channels = g.channels(at);
+            let (weight, bias) = (&weight[channels.clone()], &bias[channels]);
+            arch.dispatch(Group { x, weight, bias, eps, y, mean, rstd });
         });
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         forms::forward(&Geometry::of(x[0].ty.shape, self.groups), self.eps)
+    }
+}
+
+/// One group of one image, which stays in the first cache from one pass over it to the next.
+struct Group<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    bias: &'a [T],
+    eps: T,
+    y: &'a mut [T],
+    mean: &'a mut T,
+    rstd: &'a mut T,
+}
+
+impl<T: Real> WithSimd for Group<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { x, weight, bias, eps, y, .. } = self;
+        let count = native::real::<T>(x.len());
+        let mean = native::sum(x) / count;
+        let rstd = T::ONE / (native::sum_by(x, |x| (x - mean) * (x - mean)) / count + eps).sqrt();
+        (*self.mean, *self.rstd) = (mean, rstd);
+        let pixels = x.len() / weight.len();
+        let planes = y.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels));
+        for ((y, x), (&weight, &bias)) in planes.zip(weight.iter().zip(bias)) {
+            let scale = rstd * weight;
+            y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - mean) * scale + bias);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Geometry, Pool2d};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -94,7 +94,7 @@ impl Kernel for AvgPool2d {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.pool);
         let x = x[0].floats();
         native::parallel(y[0].floats(), g.p * g.q, |first, y| {
@@ -159,7 +159,7 @@ impl Kernel for AvgPool2dGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(self.input, self.forward.pool);
         let dy = x[0].floats();
         native::parallel(y[0].floats(), g.h * g.w, |first, dx| {

@@ -2,7 +2,7 @@
 
 use super::{Geometry, Pool2d};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
 use crate::{DType, Error, Result, Shape, TensorType};
@@ -60,7 +60,7 @@ impl Kernel for MaxPool2d {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.0);
         let x = x[0].floats();
         let [y, index] = y else { unreachable!("two results") };
@@ -125,7 +125,7 @@ impl Kernel for MaxPool2dGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(self.input, self.pool);
         let (index, dy) = (x[0].indices(), x[1].floats());
         native::parallel(y[0].floats(), g.h * g.w, |first, dx| {

@@ -9,7 +9,7 @@ use axis::{Axis, Rule};
 
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
-use crate::kernel::native::{self, OutView, Real, View};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{ErrorKind, Result, Shape, TensorType};
 
@@ -97,11 +97,11 @@ impl Kernel for Resample {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>]) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let ([h, w], [p, q]) = self.extents();
         let x = x[0].floats();
         let [rows, columns] = self.axes.map(|axis| self.taps::<T>(axis));
-        native::parallel_scratch(y[0].floats(), p * q, w, |plane, y, row| {
+        native::parallel_scratch(y[0].floats(), p * q, (scratch, w), |plane, y, row| {
             let x = &x[plane * h * w..][..h * w];
             for (y, (first, shares)) in y.chunks_exact_mut(q).zip(&rows) {
                 row.fill(T::ZERO);

@@ -1,0 +1,191 @@
+//! Products of matrices that lie in the caches already, in the order in which they are read: what kernels are made of that
+//! prepare their operands themselves. `gemm` would copy each operand once more.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::Accumulate;
+
+/// `c[i,j] = Σₖ a[i,k]·b[k,j]`, or added to what is there. The columns of `b` and `c` lie side by side.
+pub(crate) struct Block<'a> {
+    /// Rows, columns, and terms of each sum.
+    pub(crate) extents: [usize; 3],
+    pub(crate) a: &'a [f32],
+    /// From row to row of `a`, and from term to term.
+    pub(crate) a_strides: [usize; 2],
+    pub(crate) b: &'a [f32],
+    /// From term to term of `b`.
+    pub(crate) b_stride: usize,
+    pub(crate) c: &'a mut [f32],
+    /// From row to row of `c`.
+    pub(crate) c_stride: usize,
+    pub(crate) accumulate: Accumulate,
+}
+
+impl Block<'_> {
+    /// The columns must be a multiple of this many: the widest vector there is.
+    pub(crate) const COLUMNS: usize = 16;
+
+    /// Computes the product by the widest vectors of this processor. The order of each sum depends on its
+    /// terms alone, whatever the other extents.
+    ///
+    /// # Panics
+    ///
+    /// If an operand is shorter than its extents, or the columns are no multiple of [`Block::COLUMNS`].
+    pub(crate) fn multiply(self, arch: pulp::Arch) {
+        let [m, n, k] = self.extents;
+        if m == 0 || n == 0 {
+            return;
+        }
+        assert!(n.is_multiple_of(Self::COLUMNS), "whole vectors");
+        assert!((m - 1) * self.c_stride + n <= self.c.len(), "the result has its place");
+        if k > 0 {
+            assert!(
+                (m - 1) * self.a_strides[0] + (k - 1) * self.a_strides[1] < self.a.len(),
+                "rows lie in their slice"
+            );
+            assert!((k - 1) * self.b_stride + n <= self.b.len(), "columns lie in their slice");
+        }
+        arch.dispatch(self);
+    }
+}
+
+/// Terms that are summed before they are added to what is there: rounding errors grow with their number and that of the parts,
+/// not of all, and columns of so many terms stay in the first cache.
+const TERMS: usize = 128;
+
+/// Rows of a tile of sums: with two vectors each, and those of `b`, they fit into 32 registers.
+const ROWS: usize = 12;
+
+impl WithSimd for Block<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let [m, n, k] = self.extents;
+        let most = if S::REGISTER_COUNT >= 32 { ROWS } else { ROWS / 2 };
+        // Rows in tiles of nearly one size: a last tile of a row or two could not hide how long an addition takes.
+        let tiles = m.div_ceil(most);
+        let mut column = 0;
+        while column < n {
+            let wide = n - column >= 2 * S::F32_LANES;
+            for first in (0..k.max(1)).step_by(TERMS) {
+                let terms = first..k.min(first + TERMS);
+                for tile in 0..tiles {
+                    let rows = m * tile / tiles..m * (tile + 1) / tiles;
+                    if wide {
+                        self.rows::<S, 2>(simd, rows, column, &terms);
+                    } else {
+                        self.rows::<S, 1>(simd, rows, column, &terms);
+                    }
+                }
+            }
+            column += if wide { 2 * S::F32_LANES } else { S::F32_LANES };
+        }
+    }
+}
+
+impl Block<'_> {
+    /// Some terms of one tile: of these rows, and `N` vectors of columns.
+    #[inline(always)]
+    fn rows<S: Simd, const N: usize>(&mut self, simd: S, rows: Range<usize>, column: usize, terms: &Range<usize>) {
+        macro_rules! tiles {
+            ($($rows:literal)+) => {
+                match rows.len() {
+                    $($rows => self.tile::<S, $rows, N>(simd, rows.start, column, terms),)+
+                    _ => unreachable!("a tile has at most {ROWS} rows"),
+                }
+            };
+        }
+        tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+
+    /// A tile of `M` rows and `N` vectors, all of whose sums stay in registers.
+    #[inline(always)]
+    fn tile<S: Simd, const M: usize, const N: usize>(
+        &mut self,
+        simd: S,
+        row: usize,
+        column: usize,
+        terms: &Range<usize>,
+    ) {
+        let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
+        let [row_stride, term_stride] = self.a_strides;
+        let mut sums = [[simd.splat_f32s(0.0); N]; M];
+        // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's lie inside
+        // the extents, and vectors have no alignment here.
+        unsafe {
+            let (a, b) = (self.a.as_ptr().add(row * row_stride), self.b.as_ptr().add(column));
+            for term in terms.clone() {
+                let mut columns = [simd.splat_f32s(0.0); N];
+                for (j, columns) in columns.iter_mut().enumerate() {
+                    *columns = b.add(term * self.b_stride + j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
+                }
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let a = simd.splat_f32s(*a.add(i * row_stride + term * term_stride));
+                    for (sum, &columns) in sums.iter_mut().zip(&columns) {
+                        *sum = simd.mul_add_e_f32s(a, columns, *sum);
+                    }
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                for (j, &sum) in sums.iter().enumerate() {
+                    let place = self.c.as_mut_ptr().add((row + i) * self.c_stride + column + j * S::F32_LANES);
+                    let place = place.cast::<S::f32s>();
+                    let sum = match accumulate {
+                        Accumulate::Yes => simd.add_f32s(place.read_unaligned(), sum),
+                        Accumulate::No => sum,
+                    };
+                    place.write_unaligned(sum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small integers, so that every sum is exact.
+    #[expect(clippy::cast_precision_loss, reason = "small integers")]
+    fn numbers(len: usize) -> Vec<f32> {
+        (0..len).map(|i| (i * 7 % 11) as f32 - 5.0).collect()
+    }
+
+    #[test]
+    fn is_the_product_for_all_tiles_and_strides() {
+        for [m, n, k] in [[1, 16, 1], [5, 48, 3], [12, 32, 9], [13, 64, 4], [31, 16, 17], [3, 32, 0], [14, 48, 300]] {
+            for a_strides in [[k.max(1), 1], [1, m + 2]] {
+                let (a, b) = (numbers(m * k.max(1) + (m + 2) * k), numbers((n + 5) * k.max(1)));
+                let before = numbers((n + 3) * m);
+                for accumulate in [Accumulate::Yes, Accumulate::No] {
+                    let mut c = before.clone();
+                    let block = Block {
+                        extents: [m, n, k],
+                        a: &a,
+                        a_strides,
+                        b: &b,
+                        b_stride: n + 5,
+                        c: &mut c,
+                        c_stride: n + 3,
+                        accumulate,
+                    };
+                    block.multiply(pulp::Arch::new());
+                    for (place, (&found, &before)) in c.iter().zip(&before).enumerate() {
+                        let (i, j) = (place / (n + 3), place % (n + 3));
+                        let terms = (0..k).map(|k| a[i * a_strides[0] + k * a_strides[1]] * b[k * (n + 5) + j.min(n)]);
+                        let sum: f32 = terms.sum();
+                        let wanted = match accumulate {
+                            _ if j >= n => before,
+                            Accumulate::Yes => before + sum,
+                            Accumulate::No => sum,
+                        };
+                        assert_eq!(found, wanted, "{m}×{n}×{k} at {i}, {j}");
+                    }
+                }
+            }
+        }
+    }
+}

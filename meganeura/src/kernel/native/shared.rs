@@ -1,0 +1,38 @@
+//! Results that tasks write in pieces which are no slices of their own.
+
+use std::marker::PhantomData;
+
+/// A slice of which each task writes other elements, as a task that computes some channels of all images does.
+#[derive(Debug)]
+pub(crate) struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: whoever calls `write` promises that no two threads touch the same elements, and there is no other access.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T: Copy> Shared<'a, T> {
+    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
+    }
+
+    /// Writes `values` from element `at` on.
+    ///
+    /// # Safety
+    ///
+    /// No other thread writes any of these elements.
+    ///
+    /// # Panics
+    ///
+    /// If they do not all lie in the slice.
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, at: usize, values: &[T]) {
+        assert!(at <= self.len && values.len() <= self.len - at, "writes stay in the slice");
+        // SAFETY: the elements lie in the slice, which is borrowed for as long as `self` lives; nobody else touches them.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(at), values.len()) }
+    }
+}

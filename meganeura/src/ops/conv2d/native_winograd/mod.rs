@@ -1,0 +1,358 @@
+//! Convolutions by Winograd's F(4×4, 3×3) in single precision: 3×3 without stride, a quarter of the multiplications.
+//!
+//! A tile of 4×4 outputs depends on 6×6 inputs. Both are transformed, so that the convolution of a tile becomes 36 products of
+//! numbers, one at each frequency; and since sums over channels commute with the transforms, 36 products of matrices:
+//!
+//! ```text
+//! forward, dx:  m[f][tile, o] = Σ_c    v[f][tile, c] · u[f][c, o]      v: inputs, u: weights, m: back to outputs
+//! dw:           u[f][o, c]    = Σ_tile z[f][tile, o] · v[f][tile, c]   z: cotangents, u: back to weights
+//! ```
+//!
+//! Everything has channels as its last axis, sixteen side by side (a lane): that is what transforms are vectorised over, and how
+//! the products read their operands, without another copy. Inputs are transformed first, in blocks of tiles. A task then takes
+//! some output channels: it transforms their weights, which stay in its core's cache, and for each block multiplies at all
+//! frequencies and transforms what comes of it back, while it is there. What is transformed at once is bounded, whatever the
+//! batch.
+//!
+//! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision, against which
+//! all is tested, takes the direct way.
+
+mod lanes;
+mod tiles;
+mod transform;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use self::tiles::{Images, Spectrum, Tiles};
+use self::transform::{LANES, Square};
+use super::Geometry;
+use crate::kernel::native::{Accumulate, Block, Scratch, Shared};
+
+/// Products of a tile.
+const FREQUENCIES: usize = 36;
+
+/// Numbers that are transformed at once, as long as one image has fewer.
+const SEGMENT: usize = 1 << 23;
+
+/// Output channels of a task: as many as the product's tiles have columns on the widest vectors.
+const CHANNELS: usize = 32;
+
+/// Tasks that the output channels of a product are to make, at least.
+const TASKS: usize = 8;
+
+/// Whether this is a convolution for Winograd's algorithm, with channels and tiles enough that transforms pay.
+pub(super) fn pays(g: &Geometry) -> bool {
+    let options = g.options();
+    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
+    plain && options.padding.iter().all(|&zeros| zeros <= 2) && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
+}
+
+/// `y` of images `x` with the weights `w`.
+pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], y: &mut [f32], scratch: &Scratch) {
+    let x = &x[..g.n * g.c * g.h * g.w];
+    let images = Images { x, channels: g.c, extent: [g.h, g.w], padding: g.options().padding };
+    let weights = Weights { w, strides: [9 * g.c, 9], turned: false };
+    convolve(&images, &weights, g.o, [g.p, g.q], y, scratch);
+}
+
+/// `dx` of the cotangents `dy`: their convolution with the weights turned, and channels exchanged.
+pub(super) fn grad_input(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
+    let padding = g.options().padding.map(|zeros| 2 - zeros);
+    let dy = &dy[..g.n * g.o * g.p * g.q];
+    let images = Images { x: dy, channels: g.o, extent: [g.p, g.q], padding };
+    let weights = Weights { w, strides: [9, 9 * g.c], turned: true };
+    convolve(&images, &weights, g.c, [g.h, g.w], dx, scratch);
+}
+
+/// `dw` of images `x` and cotangents `dy`.
+pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
+    let arch = pulp::Arch::new();
+    let (image, cotangent) = (g.c * g.h * g.w, g.o * g.p * g.q);
+    let per_image = Tiles::new(1, [g.p, g.q]);
+    let segment = images_at_once(&per_image, g.c + g.o).min(g.n);
+    let tiles = Tiles::new(segment, [g.p, g.q]);
+    let mut v = scratch.borrow(Spectrum::len(&tiles, g.c));
+    let mut z = scratch.borrow(Spectrum::len(&tiles, g.o));
+    let rows = g.o.div_ceil(TASKS).clamp(LANES.min(g.o), CHANNELS);
+    for first in (0..g.n).step_by(segment) {
+        let n = segment.min(g.n - first);
+        let tiles = Tiles::new(n, [g.p, g.q]);
+        let inputs = Images {
+            x: &x[first * image..][..n * image],
+            channels: g.c,
+            extent: [g.h, g.w],
+            padding: g.options().padding,
+        };
+        let cotangents =
+            Images { x: &dy[first * cotangent..][..n * cotangent], channels: g.o, extent: [g.p, g.q], padding: [0, 0] };
+        let v = inputs.transform(&tiles, transform::of_input, &mut v, scratch);
+        let z = cotangents.transform(&tiles, transform::of_output, &mut z, scratch);
+        let products = || scratch.borrow::<f32>(FREQUENCIES * rows * v.depth);
+        dw.par_chunks_mut(rows * g.c * 9).enumerate().for_each_init(products, |u, (at, dw)| {
+            for block in 0..tiles.blocks() {
+                for (frequency, u) in u.chunks_exact_mut(rows * v.depth).enumerate() {
+                    let product = Block {
+                        extents: [dw.len() / (9 * g.c), v.depth, tiles.len(block)],
+                        a: &z.matrix(block, frequency)[at * rows..],
+                        a_strides: [1, z.depth],
+                        b: v.matrix(block, frequency),
+                        b_stride: v.depth,
+                        c: u,
+                        c_stride: v.depth,
+                        accumulate: if block == 0 { Accumulate::No } else { Accumulate::Yes },
+                    };
+                    product.multiply(arch);
+                }
+            }
+            let accumulate = if first == 0 { Accumulate::No } else { Accumulate::Yes };
+            arch.dispatch(ToWeights { u, rows, depth: v.depth, channels: g.c, dw, accumulate });
+        });
+    }
+}
+
+/// Images of so many channels whose transforms fit into a segment.
+fn images_at_once(one: &Tiles, channels: usize) -> usize {
+    (SEGMENT / Spectrum::len(one, channels)).max(1)
+}
+
+/// Weights of pairs of channels, nine of each.
+#[derive(Clone, Copy)]
+struct Weights<'a> {
+    w: &'a [f32],
+    /// From output channel to output channel of the product, and from term to term.
+    strides: [usize; 2],
+    /// Whether the taps are turned by half a circle.
+    turned: bool,
+}
+
+fn convolve(
+    images: &Images<'_>,
+    weights: &Weights<'_>,
+    channels: usize,
+    outputs: [usize; 2],
+    y: &mut [f32],
+    scratch: &Scratch,
+) {
+    let arch = pulp::Arch::new();
+    let pixels = outputs[0] * outputs[1];
+    let image = images.channels * images.extent[0] * images.extent[1];
+    let n = images.x.len() / image;
+    let segment = images_at_once(&Tiles::new(1, outputs), images.channels).min(n);
+    let mut v = scratch.borrow(Spectrum::len(&Tiles::new(segment, outputs), images.channels));
+    for first in (0..n).step_by(segment) {
+        let n = segment.min(n - first);
+        let tiles = Tiles::new(n, outputs);
+        let images = Images { x: &images.x[first * image..][..n * image], ..*images };
+        let v = images.transform(&tiles, transform::of_input, &mut v, scratch);
+        let y = Shared::new(&mut y[first * channels * pixels..][..n * channels * pixels]);
+        // Tasks take some channels and some blocks of tiles.
+        let parts = TASKS.div_ceil(channels.div_ceil(CHANNELS)).min(tiles.blocks());
+        let tasks = channels.div_ceil(CHANNELS) * parts;
+        let memory = || {
+            let u = scratch.borrow::<f32>(FREQUENCIES * images.channels * CHANNELS);
+            (u, scratch.borrow::<f32>(FREQUENCIES * tiles.block * CHANNELS))
+        };
+        (0..tasks).into_par_iter().for_each_init(memory, |(u, m), task| {
+            let (begin, part) = (task / parts * CHANNELS, task % parts);
+            let width = CHANNELS.min((channels - begin).next_multiple_of(LANES));
+            arch.dispatch(OfWeights { weights, first: begin, channels, width, terms: images.channels, u });
+            for block in tiles.blocks() * part / parts..tiles.blocks() * (part + 1) / parts {
+                for frequency in 0..FREQUENCIES {
+                    let product = Block {
+                        extents: [tiles.len(block), width, images.channels],
+                        a: v.matrix(block, frequency),
+                        a_strides: [v.depth, 1],
+                        b: &u[frequency * images.channels * width..],
+                        b_stride: width,
+                        c: &mut m[frequency * tiles.block * width..],
+                        c_stride: width,
+                        accumulate: Accumulate::No,
+                    };
+                    product.multiply(arch);
+                }
+                arch.dispatch(ToOutputs { m, tiles: &tiles, block, first: begin, width, channels, outputs, y: &y });
+            }
+        });
+    }
+}
+
+/// Transforms the weights of some output channels: `u[frequency, term, channel]`.
+struct OfWeights<'a> {
+    weights: &'a Weights<'a>,
+    first: usize,
+    /// All that there are.
+    channels: usize,
+    /// Channels of `u`, in whole lanes.
+    width: usize,
+    terms: usize,
+    u: &'a mut [f32],
+}
+
+impl WithSimd for OfWeights<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Weights { w, strides: [stride, term_stride], turned } = *self.weights;
+        let (mut taps, mut square) = ([[0.0; LANES]; 9], transform::empty::<6>());
+        for lane in (0..self.width).step_by(LANES) {
+            let channel = self.first + lane;
+            let planes = (LANES.min(self.channels - channel), stride);
+            for term in 0..self.terms {
+                lanes::of_planes(&w[channel * stride..], planes, term * term_stride, &mut taps);
+                if turned {
+                    taps.reverse();
+                }
+                let (rows, _) = taps.as_chunks::<3>();
+                transform::square(transform::of_weight, rows.as_array().expect("three"), &mut square);
+                for (frequency, numbers) in square.as_flattened().iter().enumerate() {
+                    let place = (frequency * self.terms + term) * self.width + lane;
+                    self.u[place..place + LANES].copy_from_slice(numbers);
+                }
+            }
+        }
+    }
+}
+
+/// Transforms products of a block back to outputs: from `m[frequency, tile, channel]`.
+struct ToOutputs<'a> {
+    m: &'a [f32],
+    tiles: &'a Tiles,
+    block: usize,
+    first: usize,
+    width: usize,
+    channels: usize,
+    outputs: [usize; 2],
+    y: &'a Shared<'a, f32>,
+}
+
+impl WithSimd for ToOutputs<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let [p, q] = self.outputs;
+        let (mut from, mut square) = (transform::empty(), transform::empty());
+        for run in self.tiles.runs(self.block) {
+            for (at, tile_column) in run.columns.enumerate() {
+                for lane in (0..self.width).step_by(LANES) {
+                    let (channel, place) = (self.first + lane, (run.first + at) * self.width + lane);
+                    gather(self.m, place, self.tiles.block * self.width, &mut from);
+                    transform::square(transform::to_output, &from, &mut square);
+                    let planes = LANES.min(self.channels - channel);
+                    let plane = run.image * self.channels + channel;
+                    let (row, column) = (4 * run.row, 4 * tile_column);
+                    for (i, lanes) in square.iter().enumerate().take(p - row) {
+                        let place = (plane * p + row + i) * q + column;
+                        lanes::to_planes(&lanes[..4.min(q - column)], planes, |plane, at, numbers| {
+                            // SAFETY: the pixels of this tile in these channels belong to this task alone.
+                            unsafe { self.y.write(place + plane * p * q + at, numbers) }
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Transforms products back to weights: from `u[frequency, output channel, input channel]`.
+struct ToWeights<'a> {
+    u: &'a [f32],
+    /// Output channels of `u`, of which `dw` may have fewer.
+    rows: usize,
+    /// Input channels of `u`, in whole lanes, and of `dw`.
+    depth: usize,
+    channels: usize,
+    dw: &'a mut [f32],
+    accumulate: Accumulate,
+}
+
+impl WithSimd for ToWeights<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let (mut from, mut square) = (transform::empty(), transform::empty());
+        for (row, dw) in self.dw.chunks_exact_mut(9 * self.channels).enumerate() {
+            for channel in (0..self.channels).step_by(LANES) {
+                gather(self.u, row * self.depth + channel, self.rows * self.depth, &mut from);
+                transform::square(transform::to_weight, &from, &mut square);
+                let planes = LANES.min(self.channels - channel);
+                lanes::to_planes(square.as_flattened(), planes, |plane, at, numbers| {
+                    let to = &mut dw[9 * (channel + plane) + at..][..numbers.len()];
+                    match self.accumulate {
+                        Accumulate::Yes => to.iter_mut().zip(numbers).for_each(|(to, &x)| *to += x),
+                        Accumulate::No => to.copy_from_slice(numbers),
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// The lanes of all frequencies at one place, `stride` apart.
+#[inline(always)]
+fn gather(x: &[f32], place: usize, stride: usize, square: &mut Square<6>) {
+    for (frequency, lane) in square.as_flattened_mut().iter_mut().enumerate() {
+        *lane = *x[frequency * stride + place..].first_chunk().expect("a lane");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+    use crate::ops::Conv2dOptions;
+
+    /// So many square images with a side of so many pixels, 16 channels in and out.
+    fn geometry(n: usize, side: usize) -> Geometry {
+        let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+        let (x, w) = (Shape::from([n, 16, side, side]), Shape::from([16, 16, 3, 3]));
+        Geometry::new(x, w, options).expect("fits")
+    }
+
+    /// Numbers of all sizes up to 1, in no order.
+    #[expect(clippy::cast_precision_loss, reason = "small integers")]
+    fn numbers(len: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919) % 2003) as f32 / 1001.5 - 1.0).collect()
+    }
+
+    /// A batch whose images take several segments, the last of them smaller, gives what each image gives alone, to the bit.
+    #[test]
+    fn segments_are_the_images_of_a_batch() {
+        let (n, side) = (3, 288);
+        assert_eq!(images_at_once(&Tiles::new(1, [side; 2]), 16), 2, "images for another segment");
+        let (image, scratch) = (16 * side * side, Scratch::default());
+        let (x, w) = (numbers(n * image), numbers(16 * 16 * 9));
+        let (mut together, mut alone) = (vec![f32::NAN; n * image], vec![f32::NAN; n * image]);
+        for pass in [forward, grad_input] {
+            pass(&geometry(n, side), &x, &w, &mut together, &scratch);
+            for (x, y) in x.chunks(image).zip(alone.chunks_mut(image)) {
+                pass(&geometry(1, side), x, &w, y, &scratch);
+            }
+            assert!(together == alone);
+        }
+    }
+
+    /// Of the weights, the gradients of segments add up.
+    #[test]
+    fn segments_are_summed() {
+        let (n, side) = (4, 192);
+        assert_eq!(images_at_once(&Tiles::new(1, [side; 2]), 32), 3, "images for another segment");
+        let (image, scratch) = (16 * side * side, Scratch::default());
+        let (x, dy) = (numbers(n * image), numbers(n * image + 1));
+        let (mut sum, mut parts) = (vec![f32::NAN; 16 * 16 * 9], vec![0.0; 16 * 16 * 9]);
+        grad_weight(&geometry(n, side), &x, &dy[1..], &mut sum, &scratch);
+        for (x, dy) in x.chunks(image).zip(dy[1..].chunks(image)) {
+            let mut dw = vec![f32::NAN; parts.len()];
+            grad_weight(&geometry(1, side), x, dy, &mut dw, &scratch);
+            parts.iter_mut().zip(&dw).for_each(|(part, dw)| *part += dw);
+        }
+        let largest = sum.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
+        for (sum, part) in sum.iter().zip(&parts) {
+            // Sums of 9,216 products for each tile and image, in blocks: a few units in the last place of the largest.
+            assert!((sum - part).abs() <= 5e-6 * largest, "{sum} is not {part}");
+        }
+    }
+}

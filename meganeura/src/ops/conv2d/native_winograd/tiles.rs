@@ -1,0 +1,185 @@
+//! Tiles of 4×4 outputs, and the images that they are cut from.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::FREQUENCIES;
+use super::lanes;
+use super::transform::{self, LANES, Lane};
+use crate::kernel::native::Scratch;
+
+/// Tiles of a block at most: their transforms stay in the second cache while all products read them.
+const BLOCK: usize = 48;
+
+/// The tiles of some images, image by image and row by row, in blocks of nearly one size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiles {
+    rows: usize,
+    columns: usize,
+    count: usize,
+    /// Tiles of every block but the last.
+    pub(super) block: usize,
+}
+
+/// Neighbours in one row of tiles.
+pub(super) struct Run {
+    pub(super) image: usize,
+    pub(super) row: usize,
+    pub(super) columns: Range<usize>,
+    /// The number of the first in its block.
+    pub(super) first: usize,
+}
+
+impl Tiles {
+    /// Those that cover `n` images of these outputs.
+    pub(super) fn new(n: usize, outputs: [usize; 2]) -> Self {
+        let [rows, columns] = outputs.map(|extent| extent.div_ceil(4));
+        let count = n * rows * columns;
+        Self { rows, columns, count, block: count.div_ceil(count.div_ceil(BLOCK).max(1)) }
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.count.div_ceil(self.block.max(1))
+    }
+
+    /// How many tiles a block has.
+    pub(super) fn len(&self, block: usize) -> usize {
+        self.block.min(self.count - block * self.block)
+    }
+
+    /// The tiles of a block, in their order.
+    #[inline(always)]
+    pub(super) fn runs(&self, block: usize) -> impl Iterator<Item = Run> + use<> {
+        let Self { rows, columns, .. } = *self;
+        let (begin, len) = (block * self.block, self.len(block));
+        let mut first = 0;
+        std::iter::from_fn(move || {
+            let (tile, left) = (begin + first, len - first);
+            let column = tile % columns;
+            let run = Run {
+                image: tile / (rows * columns),
+                row: tile / columns % rows,
+                columns: column..columns.min(column + left),
+                first,
+            };
+            first += run.columns.len();
+            (left > 0).then_some(run)
+        })
+    }
+}
+
+/// Images whose tiles are transformed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Images<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) channels: usize,
+    pub(super) extent: [usize; 2],
+    /// Zeros before the first row and column.
+    pub(super) padding: [usize; 2],
+}
+
+/// The transforms of all tiles: blocks of `[frequency, tile, channel]`, with channels in whole lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spectrum<'a> {
+    data: &'a [f32],
+    block: usize,
+    /// Channels, in whole lanes.
+    pub(super) depth: usize,
+}
+
+impl Spectrum<'_> {
+    /// Numbers that `tiles` of so many channels take.
+    pub(super) fn len(tiles: &Tiles, channels: usize) -> usize {
+        tiles.blocks() * FREQUENCIES * tiles.block * channels.next_multiple_of(LANES)
+    }
+
+    /// `[tile, channel]` of a block at one frequency.
+    pub(super) fn matrix(&self, block: usize, frequency: usize) -> &[f32] {
+        let len = self.block * self.depth;
+        &self.data[(block * FREQUENCIES + frequency) * len..][..len]
+    }
+}
+
+impl Images<'_> {
+    /// Transforms all tiles into `data`, which may be longer: each is a square of `A` pixels a side, neighbours begin four apart.
+    pub(super) fn transform<'s, const A: usize>(
+        &self,
+        tiles: &Tiles,
+        line: impl Fn([f32; A]) -> [f32; 6] + Copy + Sync,
+        data: &'s mut [f32],
+        scratch: &Scratch,
+    ) -> Spectrum<'s> {
+        let depth = self.channels.next_multiple_of(LANES);
+        let data = &mut data[..Spectrum::len(tiles, self.channels)];
+        let arch = pulp::Arch::new();
+        let pixels = || scratch.borrow::<f32>(A * (4 * tiles.columns + A - 4) * LANES);
+        data.par_chunks_mut(FREQUENCIES * tiles.block * depth).enumerate().for_each_init(
+            pixels,
+            |pixels, (block, to)| {
+                let (pixels, _) = pixels.as_chunks_mut();
+                arch.dispatch(TransformBlock::<A, _> { images: *self, tiles, line, block, depth, pixels, to });
+            },
+        );
+        Spectrum { data, block: tiles.block, depth }
+    }
+
+    /// Pixels of up to sixteen channels as lanes, zero outside of the image: from the place `[row, column]` on, counted with the
+    /// padding.
+    #[inline(always)]
+    fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], lanes: &mut [Lane]) {
+        let ([h, w], [top, left]) = (self.extent, self.padding);
+        let outside = row < top || row >= top + h;
+        let begin = if outside { lanes.len() } else { left.saturating_sub(column).min(lanes.len()) };
+        let end = (left + w).saturating_sub(column).clamp(begin, lanes.len());
+        lanes[..begin].fill([0.0; LANES]);
+        lanes[end..].fill([0.0; LANES]);
+        if begin < end {
+            let x = &self.x[(image * self.channels + channel) * h * w..];
+            let planes = LANES.min(self.channels - channel);
+            let start = (row - top) * w + column + begin - left;
+            lanes::of_planes(x, (planes, h * w), start, &mut lanes[begin..end]);
+        }
+    }
+}
+
+/// Transforms one block of tiles.
+struct TransformBlock<'a, const A: usize, F> {
+    images: Images<'a>,
+    tiles: &'a Tiles,
+    line: F,
+    block: usize,
+    depth: usize,
+    pixels: &'a mut [Lane],
+    to: &'a mut [f32],
+}
+
+impl<const A: usize, F: Fn([f32; A]) -> [f32; 6] + Copy> WithSimd for TransformBlock<'_, A, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { images, tiles, line, block, depth, pixels, to } = self;
+        // Made once: to clear them takes as long as a transform.
+        let (mut from, mut square) = (transform::empty::<A>(), transform::empty::<6>());
+        for channel in (0..images.channels).step_by(LANES) {
+            for run in tiles.runs(block) {
+                let width = 4 * run.columns.len() + A - 4;
+                for (i, pixels) in pixels.chunks_exact_mut(width).take(A).enumerate() {
+                    images.line(run.image, channel, [4 * run.row + i, 4 * run.columns.start], pixels);
+                }
+                for at in 0..run.columns.len() {
+                    for (i, from) in from.iter_mut().enumerate() {
+                        from.copy_from_slice(&pixels[i * width + 4 * at..][..A]);
+                    }
+                    transform::square(line, &from, &mut square);
+                    for (frequency, lane) in square.as_flattened().iter().enumerate() {
+                        let place = (frequency * tiles.block + run.first + at) * depth + channel;
+                        to[place..place + LANES].copy_from_slice(lane);
+                    }
+                }
+            }
+        }
+    }
+}
