@@ -10,7 +10,7 @@
 //! is a kernel on a GPU, and a step of the plan on the CPU; its number is that of the line in the plan's dump (`--plan`). A launch that reads or
 //! updates parameters names them. Bytes are the least that it moves, each tensor counted once.
 
-#[path = "bench/models/mod.rs"]
+#[path = "bench/models.rs"]
 mod models;
 
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{LaunchTime, Memory, Profiling, Result};
-use models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
+use models::{Mlp, ResNet18Gn, Tiny, UNet};
 use serde_json::{Value, json};
 
 /// Shows where a training step of a model goes.
@@ -110,14 +110,14 @@ fn run(options: &Options) -> Result<()> {
             report(options, &device, Mlp::init(&device, 1)?, adamw(), &[x], forward)
         }
         Name::Resnet18gn => {
-            let net = ResNet18Gn::init(&device, 1, ResNet18GnConfig { width: channels, groups: 32 })?;
+            let net = ResNet18Gn::init(&device, 1, models::resnet18gn(channels))?;
             let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
             let x = random("x", [batch, 3, 32, 32].into())?;
             let forward = |net: &ResNet18Gn, x: &[Var]| classify(net.forward(&x[0]));
             report(options, &device, net, sgd, &[x], forward)
         }
         Name::Unet => {
-            let net = UNet::init(&device, 1, UNetConfig { channels, groups: 32 })?;
+            let net = UNet::init(&device, 1, models::unet(channels))?;
             let images = |name| random(name, [batch, 3, 32, 32].into());
             let x = [images("x")?, Tensor::full(&device, [batch], 500.0)?, images("noise")?];
             let forward = |net: &UNet, x: &[Var]| {

@@ -6,7 +6,7 @@ use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{Compiled, Result};
 
-use crate::models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
+use crate::models::{self, Mlp, ResNet18Gn, Tiny, UNet};
 use crate::workload::Name;
 
 const SEED: u64 = 42;
@@ -26,11 +26,11 @@ pub fn run(name: Name, device: &Device, batch: usize, channels: usize, warmup: u
         Name::Tiny => layer(device, &Tiny::init(device, SEED)?, &images(&[batch, 1, 8, 8])?, warmup, steps),
         Name::Mlp => layer(device, &Mlp::init(device, SEED)?, &images(&[batch, 784])?, warmup, steps),
         Name::Resnet18gn => {
-            let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels, groups: 32 })?;
+            let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
             layer(device, &net, &images(&[batch, 3, 32, 32])?, warmup, steps)
         }
         Name::Unet => {
-            let net = UNet::init(device, SEED, UNetConfig { channels, groups: 32 })?;
+            let net = UNet::init(device, SEED, models::unet(channels))?;
             let (x, t) = (images(&[batch, 3, 32, 32])?, Tensor::full(device, [batch], 500.0)?);
             let function: Compiled<(Tensor, Tensor)> = device.compile((&x, &t), |(x, t)| net.forward(x, t))?;
             let record = || {

@@ -7,7 +7,7 @@ use meganeura::data::Batch;
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 
-use crate::models::{Mlp, ResNet18Gn, ResNet18GnConfig, Tiny, UNet, UNetConfig};
+use crate::models::{self, Mlp, ResNet18Gn, Tiny, UNet};
 use crate::pictures::Pictures;
 
 /// The reference workloads.
@@ -68,12 +68,12 @@ impl Name {
             Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), workers),
             Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), None),
             Self::Resnet18gn => {
-                let net = ResNet18Gn::init(device, SEED, ResNet18GnConfig { width: channels, groups: 32 })?;
+                let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
                 let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
                 Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), workers)
             }
             Self::Unet => {
-                let net = UNet::init(device, SEED, UNetConfig { channels, groups: 32 })?;
+                let net = UNet::init(device, SEED, models::unet(channels))?;
                 Denoise::boxed(net, adamw(), Shape::from([batch, 3, 32, 32]))
             }
         }

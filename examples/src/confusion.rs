@@ -26,7 +26,9 @@ impl Confusion {
     }
 }
 
-fn argmax(scores: &[f32]) -> usize {
+/// The class of the highest score.
+#[must_use]
+pub fn argmax(scores: &[f32]) -> usize {
     (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0)
 }
 

@@ -1,8 +1,13 @@
-//! What the examples share and what is not about meganeura: a dataset to learn from, and ways to show what came of it.
+//! What the examples share and what is not about meganeura: datasets to learn from, options, and ways to show what came of it.
 
 pub mod confusion;
 pub mod curve;
 pub mod digits;
+pub mod images;
+pub mod models;
+pub mod pictures;
+pub mod shapes;
+pub mod training;
 
 use meganeura::{Device, Result};
 

@@ -302,3 +302,104 @@ fn the_guide_shows_the_operation() {
     let code = source.split_once("\n\n").unwrap().1;
     assert!(page.contains(code.trim_end()), "guide/custom_op.md and examples/custom_op/cumsum.rs differ");
 }
+
+/// A training of few steps, whole, and once more from the last checkpoint but one: the weights and the pictures are the same.
+fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
+    let folder = folder(program);
+    let there = folder.join("run");
+    let train = |more: &[&str]| {
+        let output = run(program, &[&["--json", "--run", there.to_str().unwrap()], args, more].concat());
+        assert!(output.status.success(), "{output:?}");
+        last_line(&output)
+    };
+    let result = |name: &str| std::fs::read(there.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let results = || pictures.iter().chain([&weights, &"loss.svg"]).map(|name| result(name)).collect::<Vec<_>>();
+
+    let whole = train(&[]);
+    assert!(whole["steps"].as_u64().unwrap() >= 2 && whole["seconds"].is_f64(), "{whole}");
+    let expected = results();
+    for picture in pictures {
+        let picture = image::open(there.join(picture)).unwrap().into_luma8();
+        assert!(picture.width() > 48 && picture.iter().any(|&pixel| pixel != picture.get_pixel(0, 0).0[0]));
+    }
+
+    // As if it had been killed before its last checkpoint was there.
+    let mut checkpoints: Vec<_> =
+        std::fs::read_dir(there.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
+    checkpoints.sort();
+    assert_eq!(checkpoints.len(), 2);
+    std::fs::remove_dir_all(checkpoints.pop().unwrap()).unwrap();
+    pictures.iter().chain([&weights, &"loss.svg"]).for_each(|name| std::fs::remove_file(there.join(name)).unwrap());
+    let resumed = train(&["--resume"]);
+    assert_eq!(resumed["steps"], whole["steps"]);
+    assert!(results() == expected, "bit for bit");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// What a program says when it is called like this, after it ended with an error and before it made a step.
+fn refusal(program: &str, args: &[&str]) -> String {
+    let output = run(program, args);
+    assert_eq!(output.status.code(), Some(1), "{program} {args:?}: {output:?}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{program} {args:?}");
+    stderr(&output)
+}
+
+#[test]
+fn resnet_goes_on_where_it_was() {
+    let args = ["--shapes", "32", "--batch", "16", "--width", "4", "--epochs", "2", "--workers", "2"];
+    goes_on("resnet", &args, "resnet.safetensors", &["images.png", "mistakes.png"]);
+}
+
+#[test]
+fn autoencoder_goes_on_where_it_was() {
+    let args = ["--batch", "600", "--width", "4", "--epochs", "11"];
+    goes_on("autoencoder", &args, "autoencoder.safetensors", &["drawn-again.png", "between.png"]);
+}
+
+#[test]
+fn diffusion_goes_on_where_it_was() {
+    let args = ["--batch", "700", "--channels", "8", "--epochs", "2", "--every", "1", "--times", "10"];
+    for sampler in ["ddpm", "ddim"] {
+        let args = [&args[..], &["--sampler", sampler, "--steps", "5"]].concat();
+        goes_on("diffusion", &args, "unet.safetensors", &["epoch-0002.png", "samples.png", "denoising.png"]);
+    }
+}
+
+#[test]
+fn programs_say_what_is_wrong_before_they_train() {
+    let out = folder("mistakes");
+    let there = out.join("run");
+    let run_there = ["--run", there.to_str().unwrap()];
+    let (empty, broken) = (out.join("empty"), out.join("broken"));
+    for folder in [&empty, &broken] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    for (file, bytes) in [("t10k-images-idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 9][..]), ("t10k-labels-idx1-ubyte", &[])] {
+        std::fs::write(broken.join(file), bytes).unwrap();
+    }
+    let [empty, broken] = [&empty, &broken].map(|path| path.to_str().unwrap());
+    let missing = format!("{empty}/no");
+    for program in ["resnet", "autoencoder", "diffusion"] {
+        for (args, expected) in [
+            (&["--data", &missing][..], "no: "),
+            (&["--data", empty], "no images that are known here"),
+            (&["--data", broken], "t10k-images-idx3-ubyte, byte 8"),
+            (&["--batch", "1000000"], "--batch 1000000: there are 1 to"),
+            (&["--resume"], "there is no run in"),
+        ] {
+            let said = refusal(program, &[&run_there[..], args].concat());
+            assert!(said.contains(expected), "{program} {args:?}: {said}");
+        }
+    }
+    for (program, args, expected) in [
+        ("resnet", ["--width", "3"], "even"),
+        ("autoencoder", ["--numbers", "0"], "at least 1"),
+        ("diffusion", ["--channels", "12"], "a multiple of 8"),
+        ("diffusion", ["--every", "0"], "at least 1"),
+    ] {
+        let said = refusal(program, &[&run_there[..], &args].concat());
+        assert!(said.contains(expected), "{program} {args:?}: {said}");
+    }
+    assert!(!there.exists(), "nothing is begun");
+    std::fs::remove_dir_all(out).unwrap();
+}

@@ -16,17 +16,17 @@ use crate::Outcome;
 use resnet::{ResNet18Gn, ResNet18GnConfig};
 use unet::{UNet, UNetConfig};
 
-#[path = "../../../examples/bench/models/resnet.rs"]
+#[path = "../../../examples/src/models/resnet.rs"]
 mod resnet;
-#[path = "../../../examples/bench/models/unet.rs"]
+#[path = "../../../examples/src/models/unet.rs"]
 mod unet;
 
 fn resnet18gn(device: &Device) -> Result<ResNet18Gn> {
-    ResNet18Gn::init(device, 1, ResNet18GnConfig { width: 4, groups: 2 })
+    ResNet18Gn::init(device, 1, ResNet18GnConfig { images: 3, width: 4, groups: 2, classes: 10 })
 }
 
 fn unet(device: &Device) -> Result<UNet> {
-    UNet::init(device, 1, UNetConfig { channels: 4, groups: 2 })
+    UNet::init(device, 1, UNetConfig { images: 3, channels: 4, groups: 2 })
 }
 
 fn resnet(device: &Device) -> Result<ResNet> {
@@ -134,7 +134,7 @@ fn refused() -> Outcome {
     }
     assert_eq!(net.to_safetensors()?, before);
     // A wider one: every shape that differs, with its path.
-    let wider = ResNet18GnConfig { width: 8, groups: 2 };
+    let wider = ResNet18GnConfig { images: 3, width: 8, groups: 2, classes: 10 };
     let mut net = ResNet18Gn::init(&Device::cpu(), 1, wider)?;
     let message = load(&mut net, "resnet18gn", &resnet18gn_names()).map(drop).expect_err("wider").to_string();
     let listed = message.lines().filter(|line| line.contains(" in the file, ")).count();

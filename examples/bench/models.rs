@@ -1,12 +1,18 @@
 //! The models of the reference workloads; `torch_twin.py` has the same in PyTorch.
 
-mod resnet;
-mod unet;
-
 use meganeura::prelude::*;
+pub use meganeura_examples::models::{ResNet18Gn, UNet};
+use meganeura_examples::models::{ResNet18GnConfig, UNetConfig};
 
-pub use resnet::{ResNet18Gn, ResNet18GnConfig};
-pub use unet::{UNet, UNetConfig};
+/// The reference, but for its width.
+pub fn resnet18gn(channels: usize) -> ResNet18GnConfig {
+    ResNet18GnConfig { images: 3, width: channels, groups: 32, classes: 10 }
+}
+
+/// The reference, but for its width.
+pub fn unet(channels: usize) -> UNetConfig {
+    UNetConfig { images: 3, channels, groups: 32 }
+}
 
 /// Two convolutions and a linear layer, on 8×8 images of one channel.
 #[derive(Module, Debug)]

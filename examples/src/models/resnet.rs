@@ -1,22 +1,27 @@
-//! ResNet-18 for images of 32×32 pixels, with group normalisation: 11,173,962 parameters at a width of 64.
+//! ResNet-18 for small images, with group normalisation: 11,173,962 parameters for three channels, a width of 64 and ten classes.
 
 use meganeura::prelude::*;
 
+/// Images `[N, images, H, W]` to a score for each class, `[N, classes]`.
 #[derive(Module, Debug)]
 #[module(sequential, config(
+    /// Channels of the images: 1 for grey ones, 3 for coloured ones.
+    images: usize,
     /// Channels after the first layer; a multiple of the groups.
     width: usize,
     /// Of each normalisation, 32 in the reference.
     groups: usize,
+    /// What images are told apart into.
+    classes: usize,
 ))]
 pub struct ResNet18Gn {
-    #[module(init = Conv2d::new(3, width, 3).padding(1).bias(false))]
+    #[module(init = Conv2d::new(images, width, 3).padding(1).bias(false))]
     stem: Conv2d,
     #[module(init = GroupNorm::new(groups, width), then = relu)]
     norm: GroupNorm,
     #[module(init = blocks(width, groups), then = mean_over(&[2, 3]))]
     blocks: Vec<Block>,
-    #[module(init = Linear::new(8 * width, 10))]
+    #[module(init = Linear::new(8 * width, classes))]
     head: Linear,
 }
 

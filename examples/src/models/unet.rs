@@ -1,9 +1,12 @@
-//! The U-Net of a diffusion model (DDPM) for images of 32×32 pixels: 22,944,003 parameters at 128 channels.
+//! The U-Net of a diffusion model (DDPM) for small images: 22,944,003 parameters for coloured ones at 128 channels.
 
 use meganeura::prelude::*;
 
-#[derive(Module, Debug)]
+/// Noisy images `[N, images, H, W]` and their times `[N]` to the noise in them; H and W are multiples of 4.
+#[derive(Module, Debug, Clone)]
 #[module(config(
+    /// Channels of the images: 1 for grey ones, 3 for coloured ones.
+    images: usize,
     /// Channels of the first level; a multiple of the groups.
     channels: usize,
     /// Of each normalisation, 32 in the reference.
@@ -13,7 +16,7 @@ pub struct UNet {
     #[module(init = (SinusoidalEmbedding::new(channels), Linear::new(channels, 4 * channels), Silu,
         Linear::new(4 * channels, 4 * channels)))]
     time: (SinusoidalEmbedding, Linear, Silu, Linear),
-    #[module(init = Conv2d::new(3, channels, 3).padding(1))]
+    #[module(init = Conv2d::new(images, channels, 3).padding(1))]
     stem: Conv2d,
     #[module(init = [(1, 1, true), (1, 2, true), (2, 2, false)].map(|(inputs, outputs, halves)|
         DownConfig { inputs: inputs * channels, outputs: outputs * channels, time: 4 * channels, groups, halves }))]
@@ -28,12 +31,12 @@ pub struct UNet {
     up: [Up; 3],
     #[module(init = GroupNorm::new(groups, channels))]
     norm: GroupNorm,
-    #[module(init = Conv2d::new(channels, 3, 3).padding(1))]
+    #[module(init = Conv2d::new(channels, images, 3).padding(1))]
     head: Conv2d,
 }
 
 impl UNet {
-    /// The noise in images x `[N, 3, 32, 32]` at timesteps t `[N]`.
+    /// The noise in images x `[N, images, H, W]` at timesteps t `[N]`.
     pub fn forward(&self, x: &Var, t: &Var) -> Var {
         let t = self.time.forward(t);
         let mut h = self.stem.forward(x);
@@ -63,7 +66,7 @@ impl UNet {
 }
 
 /// A level on the way down.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Clone)]
 #[module(config(inputs: usize, outputs: usize, time: usize, groups: usize, halves: bool))]
 struct Down {
     #[module(init = [inputs, outputs].map(|inputs| BlockConfig { inputs, outputs, time, groups }))]
@@ -73,7 +76,7 @@ struct Down {
 }
 
 /// A level on the way up, whose blocks take what the way down left as well.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Clone)]
 #[module(config(inputs: usize, skips: [usize; 3], outputs: usize, time: usize, groups: usize, doubles: bool))]
 struct Up {
     #[module(init = [inputs + skips[0], outputs + skips[1], outputs + skips[2]]
@@ -83,7 +86,7 @@ struct Up {
     double: Option<Conv2d>,
 }
 
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Clone)]
 #[module(config(inputs: usize, outputs: usize, time: usize, groups: usize))]
 struct Block {
     #[module(init = GroupNorm::new(groups, inputs))]

@@ -1,0 +1,243 @@
+//! Learns to draw handwritten digits from noise: a diffusion model (DDPM), in minutes on a CPU of two cores.
+//!
+//! ```text
+//! cargo run --release --example diffusion
+//! cargo run --release --example diffusion -- --data cifar-10-batches-bin --channels 128 --lr 2e-4 --epochs 500   # on a GPU
+//! ```
+//!
+//! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing but noise, and
+//! takes away a little of what the model says, again and again (`process.rs`). The weights that draw are a moving average of those
+//! that learn. In the folder of the run are samples of every few epochs, `samples.png`, how some of them came about in
+//! `denoising.png`, the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
+
+mod process;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use meganeura::data::{HorizontalFlip, Normalise};
+use meganeura::optim::{Ema, Schedule};
+use meganeura::prelude::*;
+use meganeura::run::{Parts, Run};
+use meganeura_examples::images::Images;
+use meganeura_examples::models::{UNet, UNetConfig};
+use meganeura_examples::training::{self, Progress};
+use meganeura_examples::{curve, pictures};
+use process::{Process, Sampler, normal};
+use serde_json::json;
+
+/// Learns to draw images like those that it is shown.
+#[derive(Parser, Debug)]
+struct Options {
+    #[command(flatten)]
+    training: training::Options,
+    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: the digits that come with the program]
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Channels of the first level of the model, a multiple of 8
+    #[arg(long, default_value_t = 16)]
+    channels: usize,
+    /// How often every image is seen
+    #[arg(long, default_value_t = 200)]
+    epochs: u64,
+    /// Images in one step
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// The learning rate at the start; it falls to nothing
+    #[arg(long, default_value_t = 2e-3)]
+    lr: f64,
+    /// How many times there are between image and noise
+    #[arg(long, default_value_t = 1000)]
+    times: usize,
+    /// How the final samples are drawn
+    #[arg(long, default_value = "ddpm")]
+    sampler: Sampler,
+    /// Steps of the final samples [default: all times for DDPM, 50 for DDIM]
+    #[arg(long)]
+    steps: Option<usize>,
+    /// Learn nothing more: draw with the weights of the last checkpoint
+    #[arg(long, requires = "resume")]
+    draw: bool,
+    /// Epochs between two pictures of samples
+    #[arg(long, default_value_t = 20)]
+    every: u64,
+    /// Threads that read images while the model learns
+    #[arg(long, default_value_t = 0)]
+    workers: usize,
+}
+
+/// Samples in a picture, in rows of eight.
+const SAMPLES: usize = 64;
+
+/// Images whose way from noise is shown, and how many stages of it.
+const STRIP: [usize; 2] = [6, 10];
+
+fn main() -> ExitCode {
+    match train(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn train(options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut log = options.training.log();
+    let device = options.training.device()?;
+    writeln!(log, "Device: {device} — {}", device.reason())?;
+    let seed = Seed::new(options.training.seed);
+
+    let images = match &options.data {
+        None => Images::digits(options.training.seed)?,
+        Some(folder) => Images::open(folder, options.training.seed)?,
+    };
+    let shape @ [channels, height, width] = images.shape()?;
+    if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
+        return Err(format!("the model halves images twice; {height}×{width} pixels cannot be").into());
+    }
+    if options.times == 0 || options.every == 0 || options.channels == 0 || !options.channels.is_multiple_of(8) {
+        return Err("--times and --every are at least 1, --channels is a multiple of 8".into());
+    }
+    let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
+    let process = Process::cosine(options.times);
+    let config = UNetConfig { images: channels, channels: options.channels, groups: (options.channels / 4).min(32) };
+    let mut net = UNet::init(&device, options.training.seed, config)?;
+    let mut average = Ema::new(&net, 0.999)?.warmup(true);
+    let mut optimizer = AdamW::new(options.lr);
+    let steps = options.epochs * steps_per_epoch as u64;
+    let schedule = Schedule::cosine(options.lr, steps, 0.0).warmup(100.min(steps / 10));
+
+    let mut run = options.training.open_run("diffusion", &device, |run| {
+        let run = run.setting("batch", options.batch).setting("channels", options.channels);
+        run.setting("times", options.times).setting("schedule", &schedule)
+    })?;
+    if let Some(mut parts) = run.restore_parts()? {
+        parts.take_model("model", &mut net)?;
+        parts.take_optimizer("optimizer", &mut optimizer, &net)?;
+        parts.take_ema("average", &mut average)?;
+        parts.finish()?;
+    }
+    writeln!(log, "{} parameters, {} images of {:?}", net.parameter_count(), images.train.len(), shape)?;
+    writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
+
+    let start = Instant::now();
+    let mut progress = Progress::new(steps, run.step());
+    let epochs = if options.draw { 0 } else { options.epochs };
+    'training: while let Some(epoch) = run.next_epoch(epochs) {
+        let mut batches = images.train.batches(options.batch).shuffle(seed.field("order")).epoch(epoch);
+        if images.may_be_flipped {
+            batches = batches.transform(HorizontalFlip::new(0.5));
+        }
+        // Pixels are numbers from 0 to 1; noise lies around 0.
+        let batches = batches.transform(Normalise::new(vec![0.5; channels], vec![0.5; channels]));
+        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).on(&device) {
+            let batch = batch?;
+            schedule.set_lr(run.step(), &mut optimizer);
+            let draw = process.draw(&batch.images, seed.field("draw").index(run.step() as usize))?;
+            let tape = Tape::new(&device);
+            let (x, t) = process.noisy(&tape, &batch.images, &draw)?;
+            let loss = net.forward(&x, &t).mse(&tape.input(&draw.noise));
+            let grads = tape.backward(&loss)?;
+            optimizer.step(&mut net, &grads)?;
+            average.update(&net)?;
+
+            run.advance();
+            let loss = loss.to_tensor()?;
+            run.log(&[("loss", &loss)])?;
+            progress.advance(&loss)?;
+            if run.is_due() {
+                checkpoint(&mut run, &net, &optimizer, &average)?;
+            }
+            if run.is_interrupted() {
+                break 'training;
+            }
+        }
+        run.end_epoch();
+        if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
+            let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
+            progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
+            // The same noise each time, so that one sees what was learned meanwhile.
+            let noise = normal(&device, [SAMPLES, channels, height, width].into(), seed.field("samples"))?;
+            let samples = Sampler::Ddim.sample(average.model(), &process, 25, noise, seed, |_, _| Ok(()))?;
+            pictures::grid(&run.folder().join(format!("epoch-{:04}.png", epoch + 1)), &bright(&samples)?, shape, 8)?;
+            checkpoint(&mut run, &net, &optimizer, &average)?;
+        }
+    }
+    progress.finish();
+    if run.is_interrupted() {
+        writeln!(log, "\n{}", run.finish()?)?;
+        return Ok(());
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    writeln!(log, "\ntrained for {seconds:.0} s")?;
+
+    let folder = run.folder().to_owned();
+    let [samples, denoising, loss, weights] =
+        ["samples.png", "denoising.png", "loss.svg", "unet.safetensors"].map(|name| folder.join(name));
+    draw(options, average.model(), &process, shape, &device, [&samples, &denoising])?;
+    curve::draw(&loss, "Diffusion: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
+    average.model().save(&weights)?;
+    for path in [samples, denoising, loss, weights] {
+        writeln!(log, "{}", path.display())?;
+    }
+    let (steps, loss) = (run.step(), training::recent_loss(&mut run, steps_per_epoch)?);
+    writeln!(log, "\n{}", run.finish()?)?;
+    if options.training.json {
+        let device = device.to_string();
+        println!("{}", json!({ "loss": loss, "device": device, "seconds": seconds, "steps": steps }));
+    }
+    Ok(())
+}
+
+fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>) -> meganeura::Result<()> {
+    let mut parts = Parts::new();
+    parts.put_model("model", net)?;
+    parts.put_optimizer("optimizer", optimizer, net)?;
+    parts.put_ema("average", average)?;
+    run.save(parts)?;
+    Ok(())
+}
+
+/// The final samples, and how the first of them came about.
+fn draw(
+    options: &Options,
+    net: &UNet,
+    process: &Process,
+    shape: [usize; 3],
+    device: &Device,
+    [samples, denoising]: [&Path; 2],
+) -> Result<(), Box<dyn Error>> {
+    let seed = Seed::new(options.training.seed).field("samples");
+    let steps = options.steps.unwrap_or(match options.sampler {
+        Sampler::Ddpm => options.times,
+        Sampler::Ddim => 50,
+    });
+    let steps = steps.clamp(1, options.times);
+    let [channels, height, width] = shape;
+    let noise = normal(device, [SAMPLES, channels, height, width].into(), seed)?;
+
+    let [images, stages] = STRIP;
+    let first = |x: &Tensor| Ok(bright(x)?[..images * channels * height * width].to_vec());
+    let mut seen: Vec<Vec<f32>> = vec![first(&noise)?];
+    let drawn = options.sampler.sample(net, process, steps, noise, seed, |step, x| {
+        if step * (stages - 1) / steps > (step - 1) * (stages - 1) / steps {
+            seen.push(first(x)?);
+        }
+        Ok(())
+    })?;
+    pictures::grid(samples, &bright(&drawn)?, shape, 8)?;
+    // A row for each image, from noise on the left to what was drawn on the right.
+    let size = channels * height * width;
+    let rows: Vec<_> =
+        (0..images).flat_map(|i| seen.iter().flat_map(move |x| &x[i * size..(i + 1) * size])).copied().collect();
+    pictures::grid(denoising, &rows, shape, seen.len())
+}
+
+/// Numbers from -1 to 1 as brightness from 0 to 1.
+fn bright(images: &Tensor) -> meganeura::Result<Vec<f32>> {
+    Ok(images.to_vec()?.iter().map(|x| 0.5 + 0.5 * x).collect())
+}

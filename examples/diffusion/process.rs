@@ -1,0 +1,122 @@
+//! From images to noise and back: what a diffusion model is trained on, and how it is sampled.
+//!
+//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 in so many steps. The model learns to tell the
+//! noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
+
+use std::f64::consts::FRAC_PI_2;
+
+use clap::ValueEnum;
+use meganeura::Result;
+use meganeura::init::Initializer;
+use meganeura::prelude::*;
+use meganeura_examples::models::UNet;
+
+/// How much is left of the image at each time.
+#[derive(Debug)]
+pub struct Process {
+    /// `ᾱ` at times 0, 1, …
+    kept: Vec<f64>,
+}
+
+/// What is random about a step of training: the noise in each image, and how far it has got.
+pub struct Draw {
+    pub noise: Tensor,
+    times: Vec<usize>,
+}
+
+impl Process {
+    /// `ᾱ` falls like a squared cosine, which spares small images from times of nothing but noise: Nichol and Dhariwal, 2021
+    /// (<https://arxiv.org/abs/2102.09672>).
+    pub fn cosine(times: usize) -> Self {
+        let level = |t: usize| ((t as f64 / times as f64 + 0.008) / 1.008 * FRAC_PI_2).cos().powi(2);
+        let mut kept = 1.0;
+        let fall = |t| {
+            // Never all of it at once: the way back divides by what is kept.
+            kept *= (level(t + 1) / level(t)).max(1e-3);
+            kept
+        };
+        Self { kept: (0..times).map(fall).collect() }
+    }
+
+    /// How many times there are.
+    pub fn times(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Noise like these images, and a time for each. The same for the same seed.
+    pub fn draw(&self, images: &Tensor, seed: Seed) -> Result<Draw> {
+        let count = images.shape()[0];
+        let times = (0..count).map(|i| (seed.field("time").index(i).get() % self.times() as u64) as usize).collect();
+        Ok(Draw { noise: normal(images.device(), images.shape(), seed.field("noise"))?, times })
+    }
+
+    /// `x_t` and `t` for a draw.
+    pub fn noisy(&self, tape: &Tape, images: &Tensor, draw: &Draw) -> Result<(Var, Var)> {
+        let count = draw.times.len();
+        let column = |of: &dyn Fn(usize) -> f64, shape: Shape| {
+            let values: Vec<_> = draw.times.iter().map(|&t| of(t) as f32).collect();
+            Ok::<_, meganeura::Error>(tape.input(&Tensor::from_slice(images.device(), shape, &values)?))
+        };
+        let image = column(&|t| self.kept[t].sqrt(), [count, 1, 1, 1].into())?;
+        let noise = column(&|t| (1.0 - self.kept[t]).sqrt(), [count, 1, 1, 1].into())?;
+        let x = tape.input(images) * image + tape.input(&draw.noise) * noise;
+        Ok((x, column(&|t| t as f64, [count].into())?))
+    }
+}
+
+/// How noise becomes images.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampler {
+    /// New noise in every step, which wants many of them
+    Ddpm,
+    /// No noise but the first: good images in a few steps, the same ones for the same noise
+    Ddim,
+}
+
+impl Sampler {
+    /// Images from noise `x`, in so many steps, from -1 to 1. `watch` sees what `x` is after each.
+    ///
+    /// Both samplers are one formula, (12) of Song et al., 2020 (<https://arxiv.org/abs/2010.02502>): they differ in `σ`, how much of the
+    /// noise is new. With as many steps as there are times and all of `σ`, it is the DDPM.
+    pub fn sample(
+        self,
+        net: &UNet,
+        process: &Process,
+        steps: usize,
+        mut x: Tensor,
+        seed: Seed,
+        mut watch: impl FnMut(usize, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
+        let (device, shape) = (x.device().clone(), x.shape());
+        let steps = steps.clamp(1, process.times());
+        // Steps are spread over all times; the last one leads to the image itself.
+        let kept = |step: usize| if step == 0 { 1.0 } else { process.kept[step * process.times() / steps - 1] };
+        for step in (1..=steps).rev() {
+            let t = step * process.times() / steps - 1;
+            let (now, next) = (kept(step), kept(step - 1));
+            let sigma = match self {
+                Self::Ddpm => ((1.0 - next) / (1.0 - now) * (1.0 - now / next)).sqrt(),
+                Self::Ddim => 0.0,
+            };
+            let tape = Tape::inference(&device);
+            let times = Tensor::full(&device, [shape[0]], t as f32)?;
+            let noisy = tape.input(&x);
+            let noise = net.forward(&noisy, &tape.input(&times));
+            // What the image would be, which no pixel brighter than white is part of, and the noise by that.
+            let image = ((&noisy - &noise * (1.0 - now).sqrt()) * now.sqrt().recip()).clamp(-1.0, 1.0);
+            let noise = (&noisy - &image * now.sqrt()) * (1.0 - now).sqrt().recip();
+            let mut less = image * next.sqrt() + noise * (1.0 - next - sigma * sigma).max(0.0).sqrt();
+            if self == Self::Ddpm {
+                less = less + tape.input(&normal(&device, shape, seed.index(step))?) * sigma;
+            }
+            x = less.to_tensor()?;
+            watch(steps - step + 1, &x)?;
+        }
+        Ok(x)
+    }
+}
+
+/// Numbers of mean 0 and variance 1.
+pub fn normal(device: &Device, shape: Shape, seed: Seed) -> Result<Tensor> {
+    Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed)
+}

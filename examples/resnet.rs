@@ -1,0 +1,196 @@
+//! Learns to tell images apart with a ResNet-18: coloured shapes that it draws itself, MNIST, or CIFAR.
+//!
+//! ```text
+//! cargo run --release --example resnet                                          # coloured shapes
+//! cargo run --release --example resnet -- --data mnist                          # a folder with MNIST's files
+//! cargo run --release --example resnet -- --data cifar-10-batches-bin --width 64 --epochs 50 --batch 128 --workers 4   # on a GPU
+//! ```
+//!
+//! Images are cropped, flipped and shifted as they are read, by threads if `--workers` says so. In the folder of the run are some images as the model sees
+//! them, those that it got wrong in the end, the loss curve, and the weights. Ctrl-C saves and ends; with `--resume` the training
+//! goes on.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalise, RandomCrop};
+use meganeura::optim::Schedule;
+use meganeura::prelude::*;
+use meganeura::run::Best;
+use meganeura_examples::confusion::argmax;
+use meganeura_examples::images::Images;
+use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig};
+use meganeura_examples::training::{self, Progress};
+use meganeura_examples::{curve, pictures};
+use serde_json::json;
+
+/// Learns to tell images apart.
+#[derive(Parser, Debug)]
+struct Options {
+    #[command(flatten)]
+    training: training::Options,
+    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: coloured shapes, drawn by the program]
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// How many shapes are drawn to learn from
+    #[arg(long, default_value_t = 8000, conflicts_with = "data")]
+    shapes: usize,
+    /// Channels after the first layer, an even number; the last blocks have 8 times as many
+    #[arg(long, default_value_t = 16)]
+    width: usize,
+    /// How often every image is seen
+    #[arg(long, default_value_t = 5)]
+    epochs: u64,
+    /// Images in one step
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// The highest learning rate; it rises to that and falls to nothing
+    #[arg(long, default_value_t = 2e-3)]
+    lr: f64,
+    /// Threads that read images while the model learns; they pay where a GPU would wait
+    #[arg(long, default_value_t = 0)]
+    workers: usize,
+}
+
+fn main() -> ExitCode {
+    match train(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn train(options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut log = options.training.log();
+    let device = options.training.device()?;
+    writeln!(log, "Device: {device} — {}", device.reason())?;
+
+    let images = match &options.data {
+        None => Images::shapes(options.shapes, options.training.seed)?,
+        Some(folder) => Images::open(folder, options.training.seed)?,
+    };
+    let shape @ [channels, height, width] = images.shape()?;
+    if options.width == 0 || !options.width.is_multiple_of(2) {
+        return Err(format!("--width {}: an even number is needed", options.width).into());
+    }
+    let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
+    let groups = (options.width / 2).min(32);
+    let config = ResNet18GnConfig { images: channels, width: options.width, groups, classes: images.classes };
+    let mut net = ResNet18Gn::init(&device, options.training.seed, config)?;
+    let mut optimizer = AdamW::new(options.lr).weight_decay(5e-2);
+    let steps = options.epochs * steps_per_epoch as u64;
+    let schedule = Schedule::one_cycle(options.lr, steps);
+
+    let mut run = options.training.open_run("resnet", &device, |run| {
+        let run = run.setting("batch", options.batch).setting("width", options.width).setting("schedule", &schedule);
+        run.keep_best("accuracy", Best::Highest)
+    })?;
+    run.restore(&mut net, &mut optimizer)?;
+    writeln!(log, "{} parameters, {shape:?} to {} classes", net.parameter_count(), images.classes)?;
+    writeln!(log, "{} images to train on, {} to test with", images.train.len(), images.test.len())?;
+    writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
+
+    // Both see the same range of numbers; what the model learns from is also moved about.
+    let normalise = Normalise::new(vec![0.5; channels], vec![0.25; channels]);
+    let train = || {
+        let batches = images.train.batches(options.batch).shuffle(options.training.seed).workers(options.workers);
+        let batches = batches.drop_last().transform(RandomCrop::new(height, width).padding(height / 12));
+        if images.may_be_flipped { batches.transform(HorizontalFlip::new(0.5)) } else { batches }
+    };
+    let first = train().epoch(0).on(&device).next().expect("an epoch has batches")?;
+    let pixels = channels * height * width;
+    let some: Vec<_> = first.images.to_vec()?.into_iter().take(48 * pixels).collect();
+    pictures::grid(&run.folder().join("images.png"), &some, shape, 12)?;
+
+    let start = Instant::now();
+    let mut progress = Progress::new(steps, run.step());
+    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
+        let batches = train().transform(normalise.clone()).epoch(epoch).skip(run.batch());
+        for batch in batches.on(&device) {
+            let batch = batch?;
+            schedule.set_lr(run.step(), &mut optimizer);
+            let tape = Tape::new(&device);
+            let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
+            let grads = tape.backward(&loss)?;
+            optimizer.step(&mut net, &grads)?;
+
+            run.advance();
+            let loss = loss.to_tensor()?;
+            run.log(&[("loss", &loss), ("lr", &optimizer.lr())])?;
+            progress.advance(&loss)?;
+            if run.is_due() {
+                run.checkpoint(&net, &optimizer)?;
+            }
+            if run.is_interrupted() {
+                break 'training;
+            }
+        }
+        run.end_epoch();
+        let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
+        let accuracy = share_right(&wrong, &images.test);
+        run.log(&[("accuracy", &accuracy)])?;
+        run.checkpoint(&net, &optimizer)?;
+        let (loss, percent) = (training::recent_loss(&mut run, steps_per_epoch)?, 100.0 * accuracy);
+        progress.suspend(|| writeln!(log, "epoch {:2}   loss {loss:.4}   test accuracy {percent:5.2} %", epoch + 1))?;
+    }
+    progress.finish();
+    if run.is_interrupted() {
+        writeln!(log, "\n{}", run.finish()?)?;
+        return Ok(());
+    }
+    let seconds = start.elapsed().as_secs_f64();
+
+    let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
+    let accuracy = share_right(&wrong, &images.test);
+    writeln!(log, "\n{:.2} % of unseen images are told apart, after {seconds:.0} s", 100.0 * accuracy)?;
+    let folder = run.folder().to_owned();
+    let [mistaken, loss, weights] = ["mistakes.png", "loss.svg", "resnet.safetensors"].map(|name| folder.join(name));
+    let mut pixels = Vec::new();
+    for &index in wrong.iter().take(48) {
+        pixels.extend(images.test.get(index)?.0);
+    }
+    pictures::grid(&mistaken, &pixels, shape, 12)?;
+    curve::draw(&loss, "ResNet-18: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
+    net.save(&weights)?;
+    for path in [mistaken, loss, weights].iter().filter(|path| path.exists()) {
+        writeln!(log, "{}", path.display())?;
+    }
+    let steps = run.step();
+    writeln!(log, "\n{}", run.finish()?)?;
+    if options.training.json {
+        let device = device.to_string();
+        println!("{}", json!({ "test_accuracy": accuracy, "device": device, "seconds": seconds, "steps": steps }));
+    }
+    Ok(())
+}
+
+fn test(dataset: &Dataset, normalise: &Normalise) -> Batches {
+    dataset.batches(250).transform(normalise.clone())
+}
+
+/// Which images of the batches, in order, are taken for what they are not.
+fn mistakes(net: &ResNet18Gn, batches: Batches, device: &Device) -> meganeura::Result<Vec<usize>> {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for batch in batches.on(device) {
+        let batch = batch?;
+        let tape = Tape::inference(device);
+        let scores = net.forward(&tape.input(&batch.images));
+        let classes = scores.shape()[1];
+        for (scores, label) in scores.to_vec()?.chunks_exact(classes).zip(batch.labels.to_u32_vec()?) {
+            if argmax(scores) != label as usize {
+                wrong.push(seen);
+            }
+            seen += 1;
+        }
+    }
+    Ok(wrong)
+}
+
+fn share_right(wrong: &[usize], dataset: &Dataset) -> f64 {
+    1.0 - wrong.len() as f64 / dataset.len().max(1) as f64
+}

@@ -1,0 +1,113 @@
+//! Where images come from: the files of a well-known dataset in a folder, or what comes with these programs.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use meganeura::data::{Cifar100Label, Dataset};
+use meganeura::module::Seed;
+
+use crate::digits;
+use crate::shapes::{self, Shapes};
+
+/// Images to train on, and others to test with.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// To learn from.
+    pub train: Dataset,
+    /// Never learned from.
+    pub test: Dataset,
+    /// The number of classes.
+    pub classes: usize,
+    /// Whether what is seen in a mirror is of the same class.
+    pub may_be_flipped: bool,
+}
+
+impl Images {
+    /// The embedded digits, a fifth of them to test with.
+    ///
+    /// # Errors
+    ///
+    /// If the embedded file is damaged.
+    pub fn digits(seed: u64) -> meganeura::Result<Self> {
+        let (test, train) = digits::load()?.split(0.2, seed)?;
+        Ok(Self { train, test, classes: digits::CLASSES, may_be_flipped: false })
+    }
+
+    /// Generated shapes: so many to train on, and a fourth of that to test with.
+    ///
+    /// # Errors
+    ///
+    /// None that could happen.
+    pub fn shapes(count: usize, seed: u64) -> meganeura::Result<Self> {
+        let seed = Seed::new(seed).field("shapes");
+        let [train, test] = [("train", count), ("test", count / 4)].map(|(part, n)| Shapes::new(n, seed.field(part)));
+        let (train, test) = (Dataset::of(train)?, Dataset::of(test)?);
+        Ok(Self { train, test, classes: shapes::CLASSES.len(), may_be_flipped: true })
+    }
+
+    /// What is in a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its kin (IDX), packed with gzip or not. Where an IDX folder has
+    /// only one of its two parts, a tenth of that is for testing.
+    ///
+    /// # Errors
+    ///
+    /// If there are no such files, or one of them is damaged.
+    pub fn open(folder: &Path, seed: u64) -> Result<Self, Box<dyn Error>> {
+        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let find = |name: &str| {
+            let names = [name.to_owned(), format!("{name}.gz")];
+            names.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
+        };
+        if let (Some(first), Some(test)) = (find("data_batch_1.bin"), find("test_batch.bin")) {
+            let rest = (2..=5).filter_map(|i| find(&format!("data_batch_{i}.bin")));
+            let train = Dataset::from_cifar10([first].into_iter().chain(rest))?;
+            return Self::with_classes(train, Dataset::from_cifar10([test])?, true);
+        }
+        if let (Some(train), Some(test)) = (find("train.bin"), find("test.bin")) {
+            let [train, test] = [train, test].map(|file| Dataset::from_cifar100([file], Cifar100Label::Fine));
+            return Self::with_classes(train?, test?, true);
+        }
+        let idx = |part: &str| -> Option<(PathBuf, PathBuf)> {
+            Some((find(&format!("{part}-images-idx3-ubyte"))?, find(&format!("{part}-labels-idx1-ubyte"))?))
+        };
+        let read = |(images, labels): (PathBuf, PathBuf)| Dataset::from_idx(images, labels);
+        let (train, test) = match (idx("train"), idx("t10k")) {
+            (Some(train), Some(test)) => (read(train)?, read(test)?),
+            (Some(one), None) | (None, Some(one)) => {
+                let (test, train) = read(one)?.split(0.1, seed)?;
+                (train, test)
+            }
+            (None, None) => {
+                return Err(format!(
+                    "{}: no images that are known here; there should be data_batch_1.bin and test_batch.bin (CIFAR-10), train.bin and \
+                     test.bin (CIFAR-100), or train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or the same with t10k",
+                    folder.display()
+                )
+                .into());
+            }
+        };
+        Self::with_classes(train, test, false)
+    }
+
+    fn with_classes(train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
+        if train.shape() != test.shape() {
+            return Err(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()).into());
+        }
+        let mut classes = 0;
+        for dataset in [&train, &test] {
+            for index in 0..dataset.len() {
+                classes = classes.max(dataset.get(index)?.1 as usize + 1);
+            }
+        }
+        Ok(Self { train, test, classes, may_be_flipped })
+    }
+
+    /// Channels, height and width of each image.
+    ///
+    /// # Errors
+    ///
+    /// If examples are no images.
+    pub fn shape(&self) -> Result<[usize; 3], Box<dyn Error>> {
+        let shape = self.train.shape();
+        shape.dims().try_into().map_err(|_| format!("examples of shape {shape} are no images").into())
+    }
+}

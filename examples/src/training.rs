@@ -1,0 +1,156 @@
+//! What every program that trains has: options, a run, a progress bar.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use meganeura::run::{Interrupt, Run, RunOptions};
+use meganeura::{Device, Result, Tensor};
+
+/// Options that all these programs have; `#[command(flatten)]` puts them beside a program's own.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// For the first weights, for which images are held out, and for the order of the others
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Where checkpoints, metrics and pictures go [default: a new folder in target/]
+    #[arg(long)]
+    pub run: Option<PathBuf>,
+    /// Go on with the training in the folder of --run
+    #[arg(long, requires = "run")]
+    pub resume: bool,
+    /// Print the result as one line of JSON, and everything else to stderr
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Options {
+    /// The device that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// If there is no device of this name; the message lists those that there are.
+    pub fn device(&self) -> Result<Device> {
+        crate::device(&self.device)
+    }
+
+    /// Where the program says how it goes.
+    #[must_use]
+    pub fn log(&self) -> Box<dyn Write> {
+        if self.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) }
+    }
+
+    /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings, which
+    /// `settings` adds to the seed.
+    ///
+    /// # Errors
+    ///
+    /// If there is a run where one should begin, or none where one should be taken up, or it has other settings.
+    pub fn open_run(
+        &self,
+        program: &str,
+        device: &Device,
+        settings: impl FnOnce(RunOptions) -> RunOptions,
+    ) -> Result<Run> {
+        let folder = self.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
+        // The same command once more, for who comes back to a run that ended early.
+        let mut command: Vec<_> = std::env::args().filter(|argument| argument != "--resume").collect();
+        if self.run.is_none() {
+            command.extend(["--run".into(), folder.display().to_string()]);
+        }
+        command.push("--resume".into());
+        let run = Run::at(&folder, device)
+            .setting("seed", self.seed)
+            .go_on_with(command.join(" "))
+            .interrupt(&Interrupt::on_ctrl_c()?);
+        let run = settings(run);
+        if self.resume { run.resume() } else { run.create() }
+    }
+}
+
+/// The first of `run-1`, `run-2`, … that is not there yet.
+fn new_folder(parent: &Path) -> PathBuf {
+    let mut names = (1..).map(|number: u64| parent.join(format!("run-{number}")));
+    names.find(|folder| !folder.exists()).expect("numbers do not end")
+}
+
+/// The loss of each step, also of those before the run was taken up.
+///
+/// # Errors
+///
+/// If the file of metrics cannot be read.
+pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
+    Ok(run.metrics()?.iter().filter_map(|line| Some(*line.values.get("loss")? as f32)).collect())
+}
+
+/// The mean of the last `count` losses.
+///
+/// # Errors
+///
+/// If the file of metrics cannot be read.
+pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
+    let losses = losses(run)?;
+    let recent = &losses[losses.len().saturating_sub(count)..];
+    Ok(recent.iter().sum::<f32>() / recent.len() as f32)
+}
+
+/// How many steps an epoch has, if only whole batches are taken: with one shape, all steps share one plan.
+///
+/// # Errors
+///
+/// If there is no step to make, because the batch is of no images, or of more than there are.
+pub fn steps_per_epoch(images: usize, batch: usize) -> Result<usize, Box<dyn Error>> {
+    if batch == 0 || batch > images {
+        return Err(format!("--batch {batch}: there are 1 to {images} images for a step").into());
+    }
+    Ok(images / batch)
+}
+
+/// A bar of the steps that were made, with their rate, the time that the others will take, and the loss.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    read: Option<Instant>,
+}
+
+impl Progress {
+    /// Of so many steps, the first of which were made before the run was taken up.
+    #[must_use]
+    pub fn new(steps: u64, done: u64) -> Self {
+        let template = "{bar:32} step {pos}/{len}, {per_sec}, {eta} left{msg}";
+        let style = ProgressStyle::with_template(template).expect("a valid template");
+        let bar = ProgressBar::new(steps).with_style(style).with_position(done);
+        bar.reset_eta();
+        Self { bar, read: None }
+    }
+
+    /// One step further. The loss is read twice a second at most, since the device is waited for.
+    ///
+    /// # Errors
+    ///
+    /// If the loss cannot be read.
+    pub fn advance(&mut self, loss: &Tensor) -> Result<()> {
+        self.bar.inc(1);
+        if !self.bar.is_hidden() && self.read.is_none_or(|read| read.elapsed() > Duration::from_millis(500)) {
+            self.read = Some(Instant::now());
+            self.bar.set_message(format!(", loss {:.4}", loss.item()?));
+        }
+        Ok(())
+    }
+
+    /// Does something with the bar out of the way: prints a line.
+    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
