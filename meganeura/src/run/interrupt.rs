@@ -39,13 +39,22 @@ impl Interrupt {
     /// A flag that Ctrl-C raises, and the system's own requests to end (SIGTERM and SIGHUP). A second one ends the process at
     /// once, with exit code 130; within a fifth of a second it counts as the first, because some programs send two.
     ///
+    /// Where one of these is dealt with in another way, it stays so, and nothing raises the flag: under `nohup` and in the
+    /// background of a script some are ignored, and whoever wants to be left alone is.
+    ///
     /// Needs the feature `ctrlc`.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if the process catches Ctrl-C already: a process has one handler.
+    /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one handler; or if the system refuses.
     #[cfg(feature = "ctrlc")]
     pub fn on_ctrl_c() -> crate::Result<Self> {
+        static CAUGHT: AtomicBool = AtomicBool::new(false);
+        let failed =
+            |why: String| crate::Error::new(crate::ErrorKind::Argument, format!("Ctrl-C cannot be caught: {why}"));
+        if CAUGHT.swap(true, Ordering::Relaxed) {
+            return Err(failed("another flag of this process is raised by it".to_owned()));
+        }
         let interrupt = Self::new();
         let (flag, mut first) = (interrupt.clone(), None::<Instant>);
         let handler = move || {
@@ -55,8 +64,9 @@ impl Interrupt {
                 std::process::exit(130);
             }
         };
-        let failed = |error| crate::Error::new(crate::ErrorKind::Argument, format!("Ctrl-C cannot be caught: {error}"));
-        ctrlc::try_set_handler(handler).map_err(|error| failed(error.to_string()).caused_by(error))?;
-        Ok(interrupt)
+        match ctrlc::try_set_handler(handler) {
+            Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(interrupt),
+            Err(error) => Err(failed(error.to_string()).caused_by(error)),
+        }
     }
 }

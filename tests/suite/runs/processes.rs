@@ -25,6 +25,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::survives_being_killed", survives_being_killed));
     trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_go_on", interrupted));
     trials.push(Trial::test("runs::a_second_ctrl_c_ends_at_once", interrupted_twice));
+    trials.push(Trial::test("runs::what_is_ignored_does_not_end_it", left_alone));
     trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
     trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
     if cfg!(target_os = "linux") {
@@ -125,6 +126,24 @@ fn survives_being_killed() -> Outcome {
 fn signal(child: &Child, name: &str) -> Outcome {
     let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status()?;
     if status.success() { Ok(()) } else { Err(format!("kill: {status}").into()) }
+}
+
+/// Started as `nohup` does: what is ignored stays ignored, and the training ends as it would have.
+fn left_alone() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let expected = undisturbed(directory.path(), FEWER)?;
+    let program = Program { catch: true, ..Program::new(&directory.path().join("nohup"), FEWER) };
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(std::env::current_exe()?).args(program.arguments());
+    let mut child = Guard(command.stdout(Stdio::null()).spawn()?);
+    wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
+    signal(&child.0, "HUP")?;
+    let status = child.0.wait()?;
+    if !status.success() {
+        return Err(format!("ended with {status}").into());
+    }
+    assert_eq!(outcome(&program)?, expected);
+    Ok(())
 }
 
 fn interrupted() -> Outcome {
