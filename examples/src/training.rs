@@ -12,6 +12,7 @@ use meganeura::{Device, Result, Tensor};
 
 /// Options that all these programs have; `#[command(flatten)]` puts them beside a program's own.
 #[derive(Args, Debug)]
+#[group(id = "training")]
 pub struct Options {
     /// What to compute on: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]

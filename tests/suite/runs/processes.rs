@@ -151,7 +151,7 @@ fn interrupted() -> Outcome {
     let expected = undisturbed(directory.path(), FEWER)?;
     for name in ["INT", "TERM"] {
         let program = Program { catch: true, ..Program::new(&directory.path().join(name), FEWER) };
-        let child = program.command().stdout(Stdio::piped()).spawn()?;
+        let child = program.command_by_default().stdout(Stdio::piped()).spawn()?;
         let mut child = Guard(child);
         wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
         // Some programs send two.
@@ -174,7 +174,7 @@ fn interrupted() -> Outcome {
 
 /// The program at a step that takes long.
 fn asleep(program: &Program) -> Result<Guard, Failed> {
-    let mut child = Guard(program.command().stdout(Stdio::piped()).spawn()?);
+    let mut child = Guard(program.command_by_default().stdout(Stdio::piped()).spawn()?);
     let mut line = String::new();
     BufReader::new(child.0.stdout.take().expect("piped")).read_line(&mut line)?;
     assert_eq!(line, "asleep\n");

@@ -65,6 +65,17 @@ impl Program {
         command
     }
 
+    /// The same, with signals dealt with as by default, whatever this process was started to ignore.
+    pub(crate) fn command_by_default(&self) -> Command {
+        if !cfg!(target_os = "linux") {
+            return self.command();
+        }
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(std::env::current_exe().expect("a path"));
+        command.args(self.arguments()).env("RAYON_NUM_THREADS", "1");
+        command
+    }
+
     /// The arguments that [`train_if_asked`] reads.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Self { folder, epochs, sleep_at, catch } = self;
