@@ -28,6 +28,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_halo"
     "conv2d_lines"
     "conv2d_pack"
+    "conv2d_pack_halves"
     "conv2d_pack_lines"
     "copy"
     "cross_entropy"
@@ -48,7 +49,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "max_pool2d"
     "max_pool2d_grad"
     "pad"
-    "peaks"
     "pointwise"
     "random_uniform"
     "reduce"
@@ -108,6 +108,7 @@ const TRUSTED: &[&str] = &[
     "conv2d_grad_weight_window",
     "conv2d_lines",
     "conv2d_pack",
+    "conv2d_pack_halves",
     "conv2d_pack_lines",
     "copy",
     "cross_entropy",
@@ -127,7 +128,6 @@ const TRUSTED: &[&str] = &[
     "max_pool2d",
     "max_pool2d_grad",
     "pad",
-    "peaks",
     "pointwise",
     "random_uniform",
     "reduce",

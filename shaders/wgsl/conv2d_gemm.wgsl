@@ -1,7 +1,7 @@
 // `conv2d` as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction runs over
 // the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
 //
-// Bindings: x[N,C,H,W], w[O,C/G,KH,KW], on matrix units peaks of both → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
+// Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts

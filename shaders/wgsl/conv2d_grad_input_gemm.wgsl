@@ -2,7 +2,7 @@
 // over the weights that an input meets, o, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are
 // needed.
 //
-// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW], on matrix units peaks of both → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
+// Bindings: dy[N,O,P,Q], w[O,C/G,KH,KW] → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts

@@ -1,6 +1,6 @@
 // `conv2d_grad_input` as a product on matrix units, tap by tap; see shared/gemm_lines. A line is eight channels of a pixel.
 //
-// Bindings: dy[N,O,P,Q], w[G,TAPS·O/G/8,C/G,8] from `conv2d_pack_lines`, peaks of both → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w]
+// Bindings: dy[N,O,P,Q], w[G,TAPS·O/G/8,C/G,8] from `conv2d_pack_lines` → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w]
 // (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS lines, A_ALONG k, B_ALONG k, and of `conv2d` without WG; O/G a multiple of 8

@@ -2,7 +2,7 @@
 // reduction runs over the pixels of all outputs, in parts, since results are few; see shared/gemm. The columns are never in memory:
 // blocks are gathered as they are needed.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q], on matrix units peaks of both → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm, and of `conv2d` without WG
 //          SUMS  whole or parts

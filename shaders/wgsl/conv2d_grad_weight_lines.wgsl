@@ -1,7 +1,7 @@
 // `conv2d_grad_weight` as a product on matrix units, its columns tap by tap; see shared/gemm_lines. A line is eight channels of a
 // pixel.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q], peaks of both → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS lines, A_ALONG row, B_ALONG column, and of `conv2d` without WG; C/G and O/G multiples of 8
 //          SUMS whole or parts

@@ -2,7 +2,7 @@
 // all images one after the other, each row followed by PW zeros and each image by PH rows of zeros, which are what comes before the
 // next, so that a tap is a distance. A line is eight channels of a pixel.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q], peaks of both → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS window, and of `conv2d` without WG; SH = SW = 1, C/G and O/G multiples of 8
 //          SUMS whole or parts

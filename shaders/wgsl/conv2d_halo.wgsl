@@ -1,7 +1,7 @@
 // `conv2d` without stride as a product on matrix units; see shared/gemm_halo. A tile is TILE_P×TILE_Q pixels of TILE_N·IMAGES
 // images, in fragments of sixteen: pixels beside each other of IMAGES images by turns, so that narrow images fill them, too.
 //
-// Bindings: x[N,C,H,W], w[G,TAPS,C/G,O/G] in f16 from `conv2d_pack_lines`, peaks of both → y[N,O,P,Q] by its epilogue, or
+// Bindings: x[N,C,H,W], w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves` → y[N,O,P,Q] by its epilogue, or
 // parts[part,n,o,p,q] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS halo, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8, C/G of BK, and PARTS
@@ -38,6 +38,7 @@ const RESULT: u32 = N * O * P * Q;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<f16>>;
+@group(0) @binding(2) var<storage, read> w_powers: array<f32>;
 
 fn load_a(group: u32, o: u32, tap: u32, c: u32) -> Halves {
     let at = select(0u, (((group * TAPS + tap) * GROUP_C + c) * GROUP_O + o) / 4u, is_row(o));
@@ -65,6 +66,10 @@ fn load_b(at: u32) -> Line {
         vec4(x[at + 4u * H * W], x[at + 5u * H * W], x[at + 6u * H * W], x[at + 7u * H * W]),
         true,
     );
+}
+
+fn power_b(group: u32, tile: u32, c: u32) -> f32 {
+    return w_powers[((group * TILES_M + tile) * GROUP_C + c) / 8u];
 }
 
 /// Image, row and column inside of a tile of the first pixel of a fragment.

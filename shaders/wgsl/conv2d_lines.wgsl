@@ -1,6 +1,6 @@
 // `conv2d` as a product on matrix units, tap by tap; see shared/gemm_lines. A line is eight channels of a pixel.
 //
-// Bindings: x[N,C,H,W], w[G,TAPS·C/G/8,O/G,8] from `conv2d_pack_lines`, peaks of both → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q]
+// Bindings: x[N,C,H,W], w[G,TAPS·C/G/8,O/G,8] from `conv2d_pack_lines` → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q]
 // (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS lines, A_ALONG k, B_ALONG k, and of `conv2d` without WG; C/G a multiple of 8

@@ -1,9 +1,7 @@
 // The weights of a convolution as products on matrix units read them: for group g, tap t = i·KW + j, the rows m of the product and
 // the rest k of its reduction: output and input channels, or for the gradient of the input the other way round.
 //
-// Bindings, TO lines: w[O,C/G,KH,KW] → u[G,TAPS,K/8,M,8], eight k of a row beside each other.
-// TO halves: w, its peaks → u[G,TAPS,K,M] in f16, scaled by the power of two for the peaks; for the gradient of the input, taps are
-// turned, which makes it a convolution.
+// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K/8,M,8], eight k of a row beside each other.
 // One workgroup moves eight k of 32 rows, through its own memory, RUN taps at a time, so that whole runs are read and written;
 // G·K/8·⌈M/32⌉ workgroups of 256.
 //
@@ -12,15 +10,7 @@
 //          RUN  taps at a time, at most 9
 //          GROUP_O, GROUP_C channels of a group, out and in; those that are k a multiple of 8
 //          FORM forward or grad_input
-//          TO   lines or halves
-//          PEAKS how many peaks there are (TO halves)
 
-#if TO == halves
-enable f16;
-
-#include "shared/powers"
-#include "shared/reduce"
-#endif
 #include "shared/grid"
 
 const WG: u32 = 256u;
@@ -39,12 +29,7 @@ const K: u32 = GROUP_O;
 const BLOCKS: u32 = (M + 31u) / 32u;
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
-#if TO == lines
 @group(0) @binding(1) var<storage, read_write> u: array<f32>;
-#else
-@group(0) @binding(1) var<storage, read> peaks: array<f32>;
-@group(0) @binding(2) var<storage, read_write> u: array<f16>;
-#endif
 
 /// RUN taps of 8 k for each of 32 rows; rows begin in different banks.
 var<workgroup> block: array<f32, 32u * (8u * RUN + 1u)>;
@@ -62,13 +47,6 @@ fn main(
     let m0 = index % BLOCKS * 32u;
     let line = index / BLOCKS % (K / 8u);
     let group = index / BLOCKS / (K / 8u);
-#if TO == halves
-    var peak = 0.0;
-    for (var at = lane; at < ${PEAKS}u; at += WG) {
-        peak = max(peak, peaks[at]);
-    }
-    let scale = powers(exponents_for(vec2(workgroup_max(lane, peak)))).x;
-#endif
     for (var tap0 = 0u; tap0 < TAPS; tap0 += RUN) {
         workgroupBarrier();
         for (var at = lane; at < WG * RUN; at += WG) {
@@ -88,26 +66,12 @@ fn main(
             }
         }
         workgroupBarrier();
-#if TO == lines
         let m = lane / 8u;
         let k = lane % 8u;
-#else
-        let m = lane % 32u;
-        let k = lane / 32u;
-#endif
         for (var run = 0u; run < RUN; run += 1u) {
             if m0 + m < M && tap0 + run < TAPS {
                 let element = block[m * (8u * RUN + 1u) + k * RUN + run];
-#if TO == lines
                 u[(((group * TAPS + tap0 + run) * (K / 8u) + line) * M + m0 + m) * 8u + k] = element;
-#else
-#if FORM == forward
-                let tap = tap0 + run;
-#else
-                let tap = TAPS - 1u - tap0 - run;
-#endif
-                u[((group * TAPS + tap) * K + line * 8u + k) * M + m0 + m] = f16(element * scale);
-#endif
             }
         }
     }

@@ -1,6 +1,6 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided, in large tiles; see shared/gemm.
 //
-// Bindings: lhs, rhs, on matrix units peaks of both → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
+// Bindings: lhs, rhs → y by its epilogue (SUMS whole), or parts[part,b,i,j], which another kernel adds up
 // (SUMS parts).
 //
 // Defines: those of shared/gemm

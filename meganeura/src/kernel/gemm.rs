@@ -2,7 +2,7 @@
 
 mod choose;
 
-use super::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
+use super::launch::{Binding, Caps, Launch, Variant, define, offset};
 use crate::Layout;
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
@@ -55,9 +55,6 @@ pub struct Halo {
 /// Columns of a tile that are pixels.
 pub const HALO_COLUMNS: usize = 128;
 
-/// Maxima of each operand of which products on matrix units find the largest.
-pub const PEAKS: usize = 512;
-
 /// Extents of a batch of products `[M,K]·[K,N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Product {
@@ -82,7 +79,7 @@ pub enum Operands {
     Along,
     /// Both with their neighbours across it.
     Across,
-    /// The columns are gathered from images, operand 0, which takes registers and time; the rows are operand 1.
+    /// The columns are gathered from images, which takes registers and time.
     Gathered,
 }
 
@@ -178,6 +175,12 @@ impl Choice {
         if self.parts == 1 { self.tiling.name } else { self.tiling.split }
     }
 
+    /// Rows of a tile.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.tiling.extent()[0]
+    }
+
     /// The number of workgroups.
     #[must_use]
     pub fn workgroups(&self, product: Product) -> usize {
@@ -192,14 +195,14 @@ impl Choice {
         kernel: &'static str,
         mut defines: Vec<(&'static str, String)>,
         product: Product,
-        operands: [Binding; 2],
+        operands: &[Binding],
         across: [bool; 2],
         sums: Sums,
     ) -> Launch {
         let Tiling { units, workers, blocks, depth, .. } = self.tiling;
         let [rows, columns] = self.tiling.extent();
         let ([down, over], load) = (workers, self.tiling.load());
-        let (mut bindings, mut plain) = (Vec::from(operands), false);
+        let (mut bindings, mut plain) = (operands.to_vec(), false);
         let (name, each) = match units {
             Units::Scalar => ("scalar", 1),
             Units::Matrix { .. } => ("matrix", self.subgroup),
@@ -212,9 +215,7 @@ impl Choice {
         if units == Units::Scalar {
             defines.extend(define![TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
         } else {
-            bindings.extend([Binding::Scratch(0), Binding::Scratch(1)]);
             let halves = if let Units::Matrix { halves } | Units::Halo { halves, .. } = units { halves } else { 1 };
-            defines.extend(define![A_IS: u32::from(product.operands == Operands::Gathered), PEAKS: PEAKS]);
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves, SUBGROUP: self.subgroup]);
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
             match sums {
@@ -258,26 +259,19 @@ impl Choice {
     /// Scratch buffers of [`Choice::variant`]'s variant.
     #[must_use]
     pub fn scratch(&self) -> usize {
-        2 * usize::from(self.tiling.units != Units::Scalar) + usize::from(self.parts > 1)
+        usize::from(self.parts > 1)
     }
 
-    /// A variant that computes `product` of operands 0 and 1 into result 0 by the launch that is made for where the sums go. On
-    /// matrix units the operands' largest magnitudes are found first; the parts of a cut reduction are added up at the end.
+    /// A variant that computes `product` into result 0 by the launch that is made for where the sums go; the parts of a cut
+    /// reduction are added up at the end.
     #[must_use]
-    pub fn variant(&self, product: Product, x: &[Argument], launch: impl FnOnce(Sums) -> Launch) -> Variant {
-        let (mut launches, mut scratch) = (Vec::new(), Vec::new());
-        if self.tiling.units != Units::Scalar {
-            launches.extend([0, 1].map(|operand| peaks(&x[operand], operand)));
-            scratch.extend([PEAKS; 2]);
-        }
+    pub fn variant(&self, product: Product, launch: impl FnOnce(Sums) -> Launch) -> Variant {
         if self.parts == 1 {
-            launches.push(launch(Sums::Whole));
-        } else {
-            let (at, elements) = (scratch.len(), product.batch * product.m * product.n);
-            launches.extend([launch(Sums::Scratch(at)), sum_parts(self.parts, elements, at)]);
-            scratch.push(self.parts * elements);
+            return Variant::simple(self.name(), launch(Sums::Whole));
         }
-        Variant { name: self.name(), launches, scratch }
+        let elements = product.batch * product.m * product.n;
+        let launches = vec![launch(Sums::Scratch(0)), sum_parts(self.parts, elements, 0)];
+        Variant { name: self.name(), launches, scratch: vec![self.parts * elements] }
     }
 
     /// The launch of the plain product on strided operands `a [B…,M,K]` and `b [B…,K,N]`.
@@ -292,7 +286,7 @@ impl Choice {
             A_ELEM: element(reads_fours(a.1, usize::from(!across[0]))),
             B_ELEM: element(reads_fours(b.1, usize::from(across[1]))),
         ]);
-        self.launch("gemm", defines, product, [a.0, b.0], across, sums)
+        self.launch("gemm", defines, product, &[a.0, b.0], across, sums)
     }
 }
 
@@ -302,18 +296,6 @@ pub fn lie_across([a, b]: [&Layout; 2]) -> [bool; 2] {
     let (_, [a_row, a_col]) = strides(a);
     let (_, [_, b_col]) = strides(b);
     [a_row == 1 && a_col != 1, b_col == 1]
-}
-
-/// The launch that finds the largest magnitudes of an operand, in the scratch buffer of its number.
-fn peaks(x: &Argument, operand: usize) -> Launch {
-    // From a view's first element to its last: maxima need no order, and what lies between may count.
-    let shape = x.layout.shape();
-    let steps = shape.dims().iter().zip(x.layout.strides());
-    let (from, len) = (x.layout.offset(), steps.map(|(&extent, &stride)| (extent - 1) * stride).sum::<usize>() + 1);
-    let (element, each) = if from % 4 == 0 && len % 4 == 0 { ("vec4<f32>", 4) } else { ("f32", 1) };
-    let defines = define![WG: 256, GROUPS: PEAKS, ELEM: element, FROM: from / each, LEN: len / each];
-    let bindings = vec![Binding::Input(operand), Binding::Scratch(operand)];
-    Launch { bindings, ..Launch::new("peaks", defines, (0, 0), PEAKS) }
 }
 
 /// The batch axes of an operand, and the strides of its rows and columns.

@@ -154,7 +154,7 @@ impl Kernel for Matmul {
         let operands = if across { Operands::Across } else { Operands::Along };
         let product = Product { batch, m, n, k, operands, beside: true };
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
-        let tiled = |choice: Choice| choice.variant(product, x, |sums| choice.strided(product, read, sums));
+        let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
         let mut variants: Vec<_> = product.choices(caps, true).into_iter().map(tiled).collect();
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);

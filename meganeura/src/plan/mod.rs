@@ -18,7 +18,6 @@ mod memory;
 mod merge;
 mod place;
 mod pointwise;
-mod share;
 mod simplify;
 mod uses;
 
@@ -265,7 +264,6 @@ impl Plan {
         let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
         if let Target::Gpu { caps, preferences } = target {
             launch::launch(&mut plan, &caps, preferences)?;
-            share::share(&mut plan);
         }
         place::place(&mut plan);
         Ok(plan)

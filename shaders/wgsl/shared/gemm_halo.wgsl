@@ -1,9 +1,11 @@
 // The product of shared/gemm on matrix units whose columns are pixels and whose reduction runs over channels, for each of TAPS taps:
 // the pixels that a tile reads, those around it included, are in workgroup memory once for all taps, BK channels at a time, so that
-// a tap is a distance. The rows' elements come in f16, scaled already. The kernel says:
+// a tap is a distance. The rows' elements come in f16, each eight channels of a tile scaled by a power of two of their own, by whose inverse
+// the columns' are multiplied; besides, those are scaled as shared/scales has it. The kernel says:
 //   fn load_a(b: u32, i: u32, tap: u32, c: u32) -> Halves   channel c.. of tap `tap`, rows i..
 //   fn source(b: u32, tile: u32, at: u32) -> Source         what is at pixel `at % PIXELS` of the tile, of channels at / PIXELS * 8..
 //   fn load_b(at: u32) -> Line                               eight channels of an image's pixel, the first being element `at`
+//   fn power_b(b: u32, tile: u32, c: u32) -> f32             what those from channel c on are multiplied by, for rows of tile `tile`
 //   fn origin(fragment: u32) -> u32                         the pixel in workgroup memory that a fragment's first column reads at tap 0
 //   fn shift(tap: u32) -> u32                               how many pixels further on it is at another tap; a constant
 //   const HALO      pixels in workgroup memory
@@ -18,6 +20,9 @@
 
 #include "shared/matrix_units"
 #include "shared/line"
+
+/// What stands for the largest element of a: with it, a's scale is 1.
+const SCALED: f32 = 2048.0;
 
 /// Eight elements of a.
 struct Halves {
@@ -40,6 +45,13 @@ const HALF_A: u32 = BK * PITCH_A;
 
 var<workgroup> tile_a: array<vec4<f16>, HALVES * HALF_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALO * PITCH_B>;
+
+fn put_b(at: u32, line: Line, scale: f32) -> f32 {
+    let stored = scaled(line, scale);
+    tile_b[at] = vec4<f16>(stored.first);
+    tile_b[at + 1u] = vec4<f16>(stored.second);
+    return magnitude(stored);
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -67,17 +79,24 @@ fn main(
     let there_${L} = source_${L}.there && lane + ${L}u * WG < LINES_B;
     let start_${L} = select(0u, source_${L}.start + channel0 / BK * BLOCK, there_${L});
     let to_b_${L} = source_${L}.pixel * PITCH_B + (lane + ${L}u * WG) / PIXELS * 2u;
+    let channel_b_${L} = channel0 + (lane + ${L}u * WG) / PIXELS * 8u;
     var b_${L} = load_b(start_${L});
+    var power_${L} = power_b(batch, row0 / BM, select(0u, channel_b_${L}, there_${L}));
 #endfor
-    workgroupBarrier();
+    var held = vec2(SCALED, 0.0);
+#for L in LOADS_B
+    held.y = max(held.y, select(0.0, finite_magnitude(b_${L}) * power_${L}, there_${L}));
+#endfor
+    // Its barriers stand between the zeros and what is stored over them.
+    var exponents = exponents_of_block(lane, held);
+    var scale = powers(exponents).y;
 #for L in LOADS_A
     tile_a[to_a_${L}] = a_${L}.first;
     tile_a[to_a_${L} + 1u] = a_${L}.second;
 #endfor
 #for L in LOADS_B
     if there_${L} {
-        tile_b[to_b_${L}] = first_half(b_${L}, scale.y);
-        tile_b[to_b_${L} + 1u] = second_half(b_${L}, scale.y);
+        put_b(to_b_${L}, b_${L}, scale * power_${L});
     }
 #endfor
     workgroupBarrier();
@@ -96,6 +115,7 @@ fn main(
         if ${T}u + 1u == TAPS {
 #for L in LOADS_B
             b_${L} = load_b(start_${L} + next_round * BLOCK);
+            power_${L} = power_b(batch, row0 / BM, select(0u, channel_b_${L} + next_round * BK, there_${L}));
 #endfor
         }
 #for U in STEPS
@@ -116,12 +136,13 @@ fn main(
             workgroupBarrier();
         }
         if ${T}u + 1u == TAPS {
+            var stored = 0.0;
 #for L in LOADS_B
             if there_${L} {
-                tile_b[to_b_${L}] = first_half(b_${L}, scale.y);
-                tile_b[to_b_${L} + 1u] = second_half(b_${L}, scale.y);
+                stored = max(stored, put_b(to_b_${L}, b_${L}, scale * power_${L}));
             }
 #endfor
+            note(0u, stored);
         }
 #for L in LOADS_A
         tile_a[next_half_${T} + to_a_${L}] = a_${L}.first;
@@ -129,6 +150,27 @@ fn main(
 #endfor
         workgroupBarrier();
 #endfor
+        if too_large[0] != 0u {
+            var held = vec2(SCALED, 0.0);
+#for L in LOADS_B
+            held.y = max(held.y, select(0.0, finite_magnitude(b_${L}) * power_${L}, there_${L}));
+#endfor
+            let lower = min(exponents, exponents_of_block(lane, held));
+            let by = change(exponents, lower);
+#for I in FM
+#for J in FN
+            sum_${I}_${J} = sum_${I}_${J} * by.y;
+#endfor
+#endfor
+            exponents = lower;
+            scale = powers(exponents).y;
+#for L in LOADS_B
+            if there_${L} {
+                put_b(to_b_${L}, b_${L}, scale * power_${L});
+            }
+#endfor
+            workgroupBarrier();
+        }
     }
 
 #include "shared/matrix_sums"

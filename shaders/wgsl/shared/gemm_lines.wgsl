@@ -1,5 +1,5 @@
 // The product of shared/gemm on matrix units, of operands that are read in lines of eight, along the reduction or across it, rounded
-// to f16 on their way through workgroup memory, scaled by powers of two; the sums are scaled back. Instead of blocks, the kernel says
+// to f16 on their way through workgroup memory, scaled by powers of two (shared/scales); the sums are scaled back. Instead of blocks, the kernel says
 //   fn load_a(b: u32, i: u32, k: u32, end: u32) -> Line   k.. of row i (A_ALONG k), or rows i.. of column k (A_ALONG row)
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> Line   k.. of column j (B_ALONG k), or columns j.. of row k
 // What they start at is a multiple of 8. Neighbouring invocations load lines beside each other, of neighbouring rows, columns or k.
@@ -50,17 +50,25 @@ fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, at: u32) -> Line {
 #endif
 }
 
-fn put(half: u32, at: u32, line: Line, scale: vec2<f32>) {
+/// The largest finite magnitudes that a line adds to a and b.
+fn magnitudes(at: u32, line: Line) -> vec2<f32> {
+    return select(vec2(0.0, finite_magnitude(line)), vec2(finite_magnitude(line), 0.0), at < LOADS_A);
+}
+
+/// Stores a line; returns the largest magnitude stored.
+fn put(half: u32, at: u32, line: Line, scale: vec2<f32>) -> f32 {
+    let stored = scaled(line, select(scale.y, scale.x, at < LOADS_A));
     if at < LOADS_A {
         let place = half * HALF_A + at % BESIDE_A * PITCH_A + at / BESIDE_A * 2u;
-        tile_a[place] = first_half(line, scale.x);
-        tile_a[place + 1u] = second_half(line, scale.x);
-        return;
+        tile_a[place] = vec4<f16>(stored.first);
+        tile_a[place + 1u] = vec4<f16>(stored.second);
+        return magnitude(stored);
     }
     let of_b = at - LOADS_A;
     let place = half * HALF_B + of_b % BESIDE_B * PITCH_B + of_b / BESIDE_B * 2u;
-    tile_b[place] = first_half(line, scale.y);
-    tile_b[place + 1u] = second_half(line, scale.y);
+    tile_b[place] = vec4<f16>(stored.first);
+    tile_b[place + 1u] = vec4<f16>(stored.second);
+    return magnitude(stored);
 }
 
 @compute @workgroup_size(WG)
@@ -70,8 +78,15 @@ fn main(
     @builtin(local_invocation_index) invocation: u32,
 ) {
 #include "shared/matrix_tile"
+    var held = vec2<f32>();
 #for L in LOADS
-    put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG), scale);
+    let first_${L} = fetch(batch, row0, column0, begin, end, lane + ${L}u * WG);
+    held = max(held, magnitudes(lane + ${L}u * WG, first_${L}));
+#endfor
+    var exponents = exponents_of_block(lane, held);
+    var scale = powers(exponents);
+#for L in LOADS
+    put(0u, lane + ${L}u * WG, first_${L}, scale);
 #endfor
     workgroupBarrier();
     for (var round = 0u; round < ROUNDS; round += 1u) {
@@ -108,10 +123,32 @@ fn main(
 #if HALVES == 1
         workgroupBarrier();
 #endif
+        let half_${H} = (${H}u + 1u) % HALVES;
+        var stored_${H} = 0.0;
 #for L in LOADS
-        put((${H}u + 1u) % HALVES, lane + ${L}u * WG, next_${H}_${L}, scale);
+        stored_${H} = max(stored_${H}, put(half_${H}, lane + ${L}u * WG, next_${H}_${L}, scale));
 #endfor
+        note(half_${H}, stored_${H});
         workgroupBarrier();
+        if too_large[half_${H}] != 0u {
+            var held = vec2<f32>();
+#for L in LOADS
+            held = max(held, magnitudes(lane + ${L}u * WG, next_${H}_${L}));
+#endfor
+            let lower = min(exponents, exponents_of_block(lane, held));
+            let by = change(exponents, lower);
+#for I in FM
+#for J in FN
+            sum_${I}_${J} = sum_${I}_${J} * by.x * by.y;
+#endfor
+#endfor
+            exponents = lower;
+            scale = powers(exponents);
+#for L in LOADS
+            put(half_${H}, lane + ${L}u * WG, next_${H}_${L}, scale);
+#endfor
+            workgroupBarrier();
+        }
 #endfor
     }
 

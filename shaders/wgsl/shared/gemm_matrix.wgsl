@@ -1,5 +1,5 @@
 // The product of shared/gemm on matrix units: operands are rounded to f16 on their way through workgroup memory, scaled by powers of
-// two, and the sums are scaled back.
+// two (shared/scales), and the sums are scaled back.
 //
 // Defines: those of shared/matrix_units
 //          LOADS  blocks that an invocation loads, (BM + BN)·BK/(16·SUBGROUP·SM·SN)
@@ -14,20 +14,37 @@ const PITCH_B: u32 = LINES_B + 2u;
 var<workgroup> tile_a: array<vec4<f16>, HALVES * BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
 
-fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) {
+/// The largest finite magnitudes that a block adds to a and b.
+fn magnitudes(at: u32, block: mat4x4<f32>) -> vec2<f32> {
+    var of_all = vec4<f32>();
+#for C in 4
+    of_all = max(of_all, finite_magnitudes(block[${C}]));
+#endfor
+    return select(vec2(0.0, largest(of_all)), vec2(largest(of_all), 0.0), at < BLOCKS_A);
+}
+
+/// Stores a block; returns the largest magnitude stored.
+fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) -> f32 {
+    let power = select(scale.y, scale.x, at < BLOCKS_A);
+    var of_all = vec4<f32>();
+#for C in 4
+    let scaled_${C} = block[${C}] * power;
+    of_all = max(of_all, abs(scaled_${C}));
+#endfor
     if at < BLOCKS_A {
         let place = place_a(at);
         let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
 #for C in 4
-        tile_a[line + ${C}u * PITCH_A] = vec4<f16>(block[${C}] * scale.x);
+        tile_a[line + ${C}u * PITCH_A] = vec4<f16>(scaled_${C});
 #endfor
-        return;
+        return largest(of_all);
     }
     let place = place_b(at - BLOCKS_A);
     let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
 #for C in 4
-    tile_b[line + ${C}u * PITCH_B] = vec4<f16>(block[${C}] * scale.y);
+    tile_b[line + ${C}u * PITCH_B] = vec4<f16>(scaled_${C});
 #endfor
+    return largest(of_all);
 }
 
 @compute @workgroup_size(WG)
@@ -37,8 +54,15 @@ fn main(
     @builtin(local_invocation_index) invocation: u32,
 ) {
 #include "shared/matrix_tile"
+    var held = vec2<f32>();
 #for L in LOADS
-    put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG), scale);
+    let first_${L} = fetch(batch, row0, column0, begin, end, lane + ${L}u * WG);
+    held = max(held, magnitudes(lane + ${L}u * WG, first_${L}));
+#endfor
+    var exponents = exponents_of_block(lane, held);
+    var scale = powers(exponents);
+#for L in LOADS
+    put(0u, lane + ${L}u * WG, first_${L}, scale);
 #endfor
     workgroupBarrier();
     for (var k0 = begin; k0 < end; k0 += HALVES * BK) {
@@ -69,12 +93,34 @@ fn main(
 #if HALVES == 1
         workgroupBarrier();
 #endif
+        let half_${H} = (${H}u + 1u) % HALVES;
         if more_${H} {
+            var stored = 0.0;
 #for L in LOADS
-            put((${H}u + 1u) % HALVES, lane + ${L}u * WG, next_${H}_${L}, scale);
+            stored = max(stored, put(half_${H}, lane + ${L}u * WG, next_${H}_${L}, scale));
 #endfor
+            note(half_${H}, stored);
         }
         workgroupBarrier();
+        if too_large[half_${H}] != 0u {
+            var held = vec2<f32>();
+#for L in LOADS
+            held = max(held, magnitudes(lane + ${L}u * WG, next_${H}_${L}));
+#endfor
+            let lower = min(exponents, exponents_of_block(lane, held));
+            let by = change(exponents, lower);
+#for I in FM
+#for J in FN
+            sum_${I}_${J} = sum_${I}_${J} * by.x * by.y;
+#endfor
+#endfor
+            exponents = lower;
+            scale = powers(exponents);
+#for L in LOADS
+            put(half_${H}, lane + ${L}u * WG, next_${H}_${L}, scale);
+#endfor
+            workgroupBarrier();
+        }
 #endfor
     }
 

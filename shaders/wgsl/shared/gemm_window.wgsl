@@ -24,6 +24,20 @@ const PITCH_B: u32 = CHANNELS_B / 4u + 2u;
 var<workgroup> tile_a: array<vec4<f16>, BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, ROWS_B * PITCH_B>;
 
+fn put_a(at: u32, line: Line, scale: f32) -> f32 {
+    let stored = scaled(line, scale);
+    tile_a[at] = vec4<f16>(stored.first);
+    tile_a[at + 1u] = vec4<f16>(stored.second);
+    return magnitude(stored);
+}
+
+fn put_b(at: u32, line: Line, scale: f32) -> f32 {
+    let stored = scaled(line, scale);
+    tile_b[at] = vec4<f16>(stored.first);
+    tile_b[at + 1u] = vec4<f16>(stored.second);
+    return magnitude(stored);
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -43,20 +57,54 @@ fn main(
     let line_b_${L} = (lane + ${L}u * WG) / ROWS_B;
     var b_${L} = load_b(batch, begin + row_b_${L}, channel0 + line_b_${L} * 8u);
 #endfor
-    for (var round = 0u; round < ROUNDS; round += 1u) {
+    var held = vec2<f32>();
 #for L in LOADS_A
-        let to_a_${L} = row_a_${L} * PITCH_A + line_a_${L} * 2u;
-        tile_a[to_a_${L}] = first_half(a_${L}, scale.x);
-        tile_a[to_a_${L} + 1u] = second_half(a_${L}, scale.x);
+    held.x = max(held.x, finite_magnitude(a_${L}));
+#endfor
+#for L in LOADS_B
+    held.y = max(held.y, finite_magnitude(b_${L}));
+#endfor
+    var exponents = exponents_of_block(lane, held);
+    var scale = powers(exponents);
+    for (var round = 0u; round < ROUNDS; round += 1u) {
+        var stored = 0.0;
+#for L in LOADS_A
+        stored = max(stored, put_a(row_a_${L} * PITCH_A + line_a_${L} * 2u, a_${L}, scale.x));
 #endfor
 #for L in LOADS_B
         if lane + ${L}u * WG < LINES_B {
-            let to_b_${L} = row_b_${L} * PITCH_B + line_b_${L} * 2u;
-            tile_b[to_b_${L}] = first_half(b_${L}, scale.y);
-            tile_b[to_b_${L} + 1u] = second_half(b_${L}, scale.y);
+            stored = max(stored, put_b(row_b_${L} * PITCH_B + line_b_${L} * 2u, b_${L}, scale.y));
         }
 #endfor
+        note(0u, stored);
         workgroupBarrier();
+        if too_large[0] != 0u {
+            var held = vec2<f32>();
+#for L in LOADS_A
+            held.x = max(held.x, finite_magnitude(a_${L}));
+#endfor
+#for L in LOADS_B
+            held.y = max(held.y, finite_magnitude(b_${L}));
+#endfor
+            let lower = min(exponents, exponents_of_block(lane, held));
+            let by = change(exponents, lower);
+#for I in FM
+#for J in FN
+            sum_${I}_${J} = sum_${I}_${J} * by.x * by.y;
+#endfor
+#endfor
+            exponents = lower;
+            scale = powers(exponents);
+#for L in LOADS_A
+            put_a(row_a_${L} * PITCH_A + line_a_${L} * 2u, a_${L}, scale.x);
+#endfor
+#for L in LOADS_B
+            if lane + ${L}u * WG < LINES_B {
+                put_b(row_b_${L} * PITCH_B + line_b_${L} * 2u, b_${L}, scale.y);
+            }
+#endfor
+            workgroupBarrier();
+        }
         // After the last step one more, which nobody uses: loads that depend on nothing can be moved to where they cost least.
         let next = begin + (round + 1u) * BK;
 #for L in LOADS_A

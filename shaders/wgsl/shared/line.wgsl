@@ -8,10 +8,18 @@ struct Line {
     there: bool,
 }
 
-fn first_half(line: Line, scale: f32) -> vec4<f16> {
-    return vec4<f16>(select(vec4<f32>(), line.first * scale, line.there));
+fn scaled(line: Line, scale: f32) -> Line {
+    let nothing = vec4<f32>();
+    let there = line.there;
+    return Line(select(nothing, line.first * scale, there), select(nothing, line.second * scale, there), true);
 }
 
-fn second_half(line: Line, scale: f32) -> vec4<f16> {
-    return vec4<f16>(select(vec4<f32>(), line.second * scale, line.there));
+/// The largest magnitude in a line that is there.
+fn magnitude(line: Line) -> f32 {
+    return largest(max(abs(line.first), abs(line.second)));
+}
+
+/// The same without what is not finite, of any line.
+fn finite_magnitude(line: Line) -> f32 {
+    return select(0.0, largest(max(finite_magnitudes(line.first), finite_magnitudes(line.second))), line.there);
 }

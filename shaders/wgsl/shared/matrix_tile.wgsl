@@ -19,9 +19,6 @@
     var sum_${I}_${J}: coop_mat16x16<f32, C>;
 #endfor
 #endfor
-    let exponents = scale_exponents(lane);
-    // Of a and b.
-    let scale = powers(select(exponents, exponents.yx, A_IS == 1u));
     let begin = part * PART_K;
     let end = min(begin + PART_K, DEPTH);
 

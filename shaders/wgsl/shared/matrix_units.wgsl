@@ -6,8 +6,6 @@
 //          STEPS          BK/16
 //          HALVES         1 or 2: steps that workgroup memory holds; with 2 one is multiplied while the next is stored
 //          SUBGROUP       invocations of a subgroup
-//          A_IS           which of the operands of `peaks` a is, 0 or 1; b is the other
-//          PEAKS          how many maxima of each operand there are
 //          PLAIN          the buffer of the result, where fragments of sums lie inside of it and nothing is done to them but to store them;
 //                         else `none`. It takes from the kernel
 //                           fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32   where the element of row i and column j is
@@ -25,7 +23,6 @@ const ROUND: u32 = TAPS * BK;
 const ROUND: u32 = HALVES * BK;
 #endif
 const SUBGROUP: u32 = ${SUBGROUP};
-const A_IS: u32 = ${A_IS};
 const WG: u32 = SUBGROUP * SM * SN;
 const BM: u32 = 16u * FM * SM;
 const BN: u32 = 16u * FN * SN;

@@ -1,36 +1,57 @@
-// The powers of two by which a product's operands are scaled. Every workgroup finds them anew from what `peaks` has left, which takes
-// less time than a launch of their own.
+// The powers of two by which a product's operands are scaled, found on the way: the blocks that a tile begins with give them, with
+// room for elements eight times as large. A later block with something that is too large for f16 even so lowers its operand's
+// power, and the sums so far by as much. So operands are read once, and what f16 loses is 2³⁶ times smaller than what came with it.
+//
+// What stores a block notes the largest magnitude that it stored, scaled:
+//     note(which, magnitude);
+//     workgroupBarrier();
+//     if too_large[which] != 0u { the scales become `lower(…)`, the sums are scaled by as much, the block is stored once more }
+// `which` is 0 or 1: blocks without a barrier between the use of one and the storing of the other have different numbers.
 
 #include "shared/powers"
 
-const PEAKS: u32 = ${PEAKS};
+const ROOM: i32 = 3;
+const MOST: f32 = 65504.0;
 
-/// Of operand 0, and of operand 1.
-@group(0) @binding(2) var<storage, read> peaks_0: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> peaks_1: array<vec4<f32>>;
+/// Whether there was anything in a block that f16 cannot hold.
+var<workgroup> too_large: array<u32, 2>;
 
-/// Invocations that look at the peaks. That they are few saves workgroup memory: see `Tiling::memory`.
+/// Invocations that compare magnitudes. That they are few saves workgroup memory: see `Tiling::memory`.
 const FINDERS: u32 = min(WG, 128u);
 
-/// The exponents of the scales of operands 0 and 1. All invocations call this together. Uses `sums`, 2·FINDERS elements.
-fn scale_exponents(lane: u32) -> vec2<i32> {
-    if lane < FINDERS {
-        var of_0 = vec4<f32>();
-        var of_1 = vec4<f32>();
-        for (var at = lane; at < PEAKS / 4u; at += FINDERS) {
-            of_0 = max(of_0, peaks_0[at]);
-            of_1 = max(of_1, peaks_1[at]);
+fn note(which: u32, magnitude: f32) {
+    // What is said of NaN must not depend on the driver.
+    if !(magnitude <= MOST) {
+        too_large[which] = 1u;
+    }
+}
+
+/// The exponents of the scales for a block, of whose operands a and b each invocation holds elements of these magnitudes at most. All
+/// invocations call this together. Uses `sums`, 2·FINDERS elements.
+fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
+    workgroupBarrier();
+    if lane < 2u {
+        too_large[lane] = 0u;
+    }
+    let at = lane % FINDERS;
+    for (var turn = 0u; turn < WG / FINDERS; turn += 1u) {
+        if lane / FINDERS == turn {
+            sums[at] = max(held.x, select(sums[at], 0.0, turn == 0u));
+            sums[FINDERS + at] = max(held.y, select(sums[FINDERS + at], 0.0, turn == 0u));
         }
-        sums[lane] = max(max(of_0.x, of_0.y), max(of_0.z, of_0.w));
-        sums[FINDERS + lane] = max(max(of_1.x, of_1.y), max(of_1.z, of_1.w));
+        workgroupBarrier();
     }
     for (var stride = FINDERS / 2u; stride > 0u; stride /= 2u) {
-        workgroupBarrier();
         if lane < stride {
             sums[lane] = max(sums[lane], sums[lane + stride]);
             sums[FINDERS + lane] = max(sums[FINDERS + lane], sums[FINDERS + lane + stride]);
         }
+        workgroupBarrier();
     }
-    workgroupBarrier();
-    return exponents_for(vec2(sums[0], sums[FINDERS]));
+    return exponents_for(vec2(sums[0], sums[FINDERS]), ROOM);
+}
+
+/// What sums are scaled by where the exponents of the scales go down to `lower`: a power for each operand.
+fn change(exponents: vec2<i32>, lower: vec2<i32>) -> vec2<f32> {
+    return powers(max(lower - exponents, vec2(-126)));
 }

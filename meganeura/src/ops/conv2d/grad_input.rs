@@ -89,6 +89,6 @@ impl Kernel for Conv2dGradInput {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
-        launch::variants(Pass::GradInput, &geometry, x, caps)
+        launch::variants(Pass::GradInput, &geometry, caps)
     }
 }

@@ -90,6 +90,6 @@ impl Kernel for Conv2dGradWeight {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
-        launch::variants(Pass::GradWeight, &geometry, x, caps)
+        launch::variants(Pass::GradWeight, &geometry, caps)
     }
 }

@@ -2,9 +2,9 @@
 //! workgroup memory once for all taps; see `shared/gemm_halo.wgsl`.
 
 use super::Geometry;
-use super::launch::{Pass, pack_lines};
-use crate::kernel::gemm::{Choice, HALO_COLUMNS, Halo, Operands, PEAKS, Product};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
+use super::launch::Pass;
+use crate::kernel::gemm::{Choice, HALO_COLUMNS, Halo, Operands, Product};
+use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 
 /// The pixels of a tile.
 struct Tile {
@@ -44,7 +44,7 @@ impl Tile {
 }
 
 /// Ways to compute a pass, best first; none where tiles would be half empty, or where channels do not fill them.
-pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let form = if pass == Pass::Forward { "forward" } else { "grad_input" };
     // A convolution is the gradient of its gradient.
     let Some(transposed) = g.transposed() else { return Vec::new() };
@@ -58,18 +58,20 @@ pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) ->
     let beside = tile.images == 1 && n == pixels;
     let product = Product { batch: c.groups, m, n, k: channels * taps, operands: Operands::Gathered, beside };
     let variant = |choice: Choice| {
-        let packed = choice.scratch();
+        let [packed, powers] = [0, 1].map(|k| Binding::Scratch(choice.scratch() + k));
         let mut defines = c.defines();
         defines.extend(define![TILE_P: tile.rows, TILE_Q: tile.columns, TILE_N: tile.groups, IMAGES: tile.images]);
-        let operands = [Binding::Input(0), Binding::Scratch(packed)];
-        let launch = |sums| choice.launch("conv2d_halo", defines, product, operands, [false; 2], sums);
+        let operands = [Binding::Input(0), packed, powers];
+        let launch = |sums| choice.launch("conv2d_halo", defines, product, &operands, [false; 2], sums);
         // What there is of the result: the product's columns are counted in whole tiles.
-        let mut variant = choice.variant(Product { n: pixels, ..product }, x, launch);
-        let bindings = vec![Binding::Input(1), Binding::Scratch(1), Binding::Scratch(packed)];
-        let pack = pack_lines(g, form, define![TO: "halves", PEAKS: PEAKS]);
-        // After the peaks of both operands, by which the weights are scaled.
-        variant.launches.insert(2, Launch { bindings, ..pack });
-        variant.scratch.push((g.o * g.patch()).div_ceil(2));
+        let mut variant = choice.variant(Product { n: pixels, ..product }, launch);
+        // The weights, scaled in blocks of eight channels of a tile's rows.
+        let (rows, blocks) = (choice.rows(), g.groups * m.div_ceil(choice.rows()) * (channels / 8));
+        let defines = define![G: g.groups, TAPS: taps, ROWS: rows, LOADS: taps * rows / 32, FORM: form];
+        let groups = define![GROUP_O: g.o / g.groups, GROUP_C: g.c / g.groups];
+        let pack = Launch::new("conv2d_pack_halves", [defines, groups].concat(), (0, 0), blocks);
+        variant.launches.insert(0, Launch { bindings: vec![Binding::Input(1), packed, powers], ..pack });
+        variant.scratch.extend([(g.o * g.patch()).div_ceil(2), blocks]);
         variant
     };
     product.halo_choices(caps, tile.halo(c), c.q).into_iter().map(variant).collect()

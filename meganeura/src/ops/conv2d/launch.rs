@@ -11,7 +11,7 @@
 
 use super::{Geometry, halo, winograd};
 use crate::kernel::gemm::{Choice, Operands, Product};
-use crate::kernel::launch::{Argument, Binding, Caps, Kind, Launch, Variant, define};
+use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
 
 /// Invocations of a workgroup that moves data: enough that starting workgroups is not what takes the time.
 const TRANSFORM: usize = 256;
@@ -25,18 +25,18 @@ pub(super) enum Pass {
 }
 
 /// Ways to compute a pass, best first.
-pub(super) fn variants(pass: Pass, g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
     let mut choices = product.choices(caps, true);
     if caps.kind == Kind::Software {
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
         choices.truncate(1);
     }
-    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, x, choice, product)).collect();
-    variants.splice(0..0, lines(pass, g, x, product, caps));
+    let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
+    variants.splice(0..0, lines(pass, g, product, caps));
     match pass {
-        Pass::GradWeight => variants.splice(0..0, windows(g, x, caps)),
-        Pass::Forward | Pass::GradInput => variants.splice(0..0, halo::variants(pass, g, x, caps)),
+        Pass::GradWeight => variants.splice(0..0, windows(g, caps)),
+        Pass::Forward | Pass::GradInput => variants.splice(0..0, halo::variants(pass, g, caps)),
     };
     let plain = plain(pass, g);
     let best = match pass {
@@ -75,7 +75,7 @@ fn plain(pass: Pass, g: &Geometry) -> Variant {
     Variant::simple(name, Launch::new(kernel, defines, (2, 1), workgroups).stores_through_epilogue())
 }
 
-fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Product) -> Variant {
+fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     let fours = |extent: usize| extent.is_multiple_of(4);
     let (kernel, form, by_taps) = match pass {
@@ -96,8 +96,8 @@ fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Prod
         defines.extend(define![FOURS: 1]);
     }
     let operands = [Binding::Input(0), weights];
-    let mut variant =
-        choice.variant(product, x, |sums| choice.launch(kernel, defines, product, operands, across, sums));
+    let launch = |sums| choice.launch(kernel, defines, product, &operands, across, sums);
+    let mut variant = choice.variant(product, launch);
     if packed {
         pack(&mut variant, g, form, false);
     }
@@ -105,7 +105,7 @@ fn tiled(pass: Pass, g: &Geometry, x: &[Argument], choice: Choice, product: Prod
 }
 
 /// Matrix units that read eight channels of a pixel at a time.
-fn lines(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps) -> Vec<Variant> {
+fn lines(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant> {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     if !o.is_multiple_of(8) || !c.is_multiple_of(8) {
         return Vec::new();
@@ -118,8 +118,8 @@ fn lines(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps
     let variant = |choice: Choice| {
         let rows = if form.is_some() { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
         let (operands, across) = ([Binding::Input(0), rows], [form.is_none(); 2]);
-        let launch = |sums| choice.launch(kernel, g.defines(), product, operands, across, sums);
-        let mut variant = choice.variant(product, x, launch);
+        let launch = |sums| choice.launch(kernel, g.defines(), product, &operands, across, sums);
+        let mut variant = choice.variant(product, launch);
         if let Some(form) = form {
             pack(&mut variant, g, form, true);
         }
@@ -130,7 +130,7 @@ fn lines(pass: Pass, g: &Geometry, x: &[Argument], product: Product, caps: &Caps
 
 /// The gradient of the weights on matrix units, where it may take a tap for a distance: without stride, for few taps, whose sums are
 /// in registers all at once, and images that padding makes little larger.
-fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
+fn windows(g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let (o, c, taps, options) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.options());
     let [height, width] = [(g.h + options.padding[0]).max(g.p), (g.w + options.padding[1]).max(g.q)];
     let whole = o.is_multiple_of(8) && c.is_multiple_of(8) && options.stride == [1, 1];
@@ -144,8 +144,8 @@ fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
         let operands = [Binding::Input(0), Binding::Input(1)];
         // What there is of the result: the product's columns are counted in whole sixteens of channels.
         let weights = Product { n: c * taps, ..product };
-        let launch = |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, operands, [true; 2], sums);
-        choice.variant(weights, x, launch)
+        let launch = |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, &operands, [true; 2], sums);
+        choice.variant(weights, launch)
     };
     product.window_choices(caps, taps, span).into_iter().map(variant).collect()
 }
@@ -155,7 +155,7 @@ fn windows(g: &Geometry, x: &[Argument], caps: &Caps) -> Vec<Variant> {
 fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, lines: bool) {
     let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
     let launch = if lines {
-        pack_lines(g, form, define![TO: "lines"])
+        pack_lines(g, form)
     } else {
         let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
         transform("conv2d_pack", define![LEN: len, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form], len)
@@ -164,12 +164,12 @@ fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, lines: bool) {
     variant.scratch.push(len);
 }
 
-/// The launch of the kernel that puts weights into an order for matrix units, without its bindings.
-pub(super) fn pack_lines(g: &Geometry, form: &'static str, mut defines: Vec<(&'static str, String)>) -> Launch {
+/// The launch of the kernel that puts weights into lines for matrix units, without its bindings.
+fn pack_lines(g: &Geometry, form: &'static str) -> Launch {
     const RUN: usize = 9;
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
     let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
-    defines.extend(define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form]);
+    let defines = define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form];
     Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32))
 }
 

@@ -108,7 +108,7 @@ impl Kernel for Conv2d {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
-        launch::variants(Pass::Forward, &geometry, x, caps)
+        launch::variants(Pass::Forward, &geometry, caps)
     }
 }
 
