@@ -1,6 +1,6 @@
 //! Running a pass: data, time, and the error.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use meganeura::init::Initializer;
 use meganeura::{Device, LaunchTime, Precision, Profiling, Result, Seed, Shape, Tape, Tensor};
@@ -18,6 +18,8 @@ const BURST: u32 = 10;
 const NUMBERS: usize = 1_000_003;
 /// More than this is not computed again in double precision.
 const CHECKED_FLOPS: f64 = 3e11;
+/// A GPU that waited for kernels to be compiled clocks low; after running so long it does no more.
+const AWAKE: Duration = Duration::from_millis(300);
 
 /// A kernel on a device, with its data.
 pub struct Bench {
@@ -173,10 +175,12 @@ impl Bench {
         let launches = self.device.stats().launches - before;
         let choices = self.device.kernel_choices().pop().unwrap_or_default();
         let variants = choices.iter().map(|choice| format!("{}={}", choice.op, choice.variant)).collect();
-        for _ in 0..self.warmup {
+        let (start, mut warm) = (Instant::now(), 0);
+        while warm < self.warmup || (self.device.is_gpu() && start.elapsed() < AWAKE) {
             run()?;
+            self.device.wait()?;
+            warm += 1;
         }
-        self.device.wait()?;
         let mut times = Vec::new();
         if device_clock {
             for _ in 0..self.steps {

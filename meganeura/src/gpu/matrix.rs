@@ -67,10 +67,13 @@ impl Gpu {
         let y = self.product("direct", 512, &halves(&a)?, &halves(&b)?).map_err(fails)?;
         expect_product("16×16 product", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
         expect_product("product of a transposed 16×16 matrix", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
-        let (a, b) = (numbers(3, 4096), numbers(4, 4096));
+        let (mut a, b) = (numbers(3, 4096), numbers(4, 4096));
         let floats = |x: &[f32]| self.upload(&HostBuffer::F32(x.to_vec()), line(DType::F32, x.len()));
         let y = self.product("shared", 4096, &floats(&a)?, &floats(&b)?).map_err(fails)?;
-        expect_product("64×64 product", 64, |i, k| a[i * 64 + k], &b, &y)
+        expect_product("64×64 product", 64, |i, k| a[i * 64 + k], &b, &y)?;
+        a[0] = TOO_LARGE;
+        let y = self.product("shared", 4096, &floats(&a)?, &floats(&b)?).map_err(fails)?;
+        expect_overflow(&y[..64])
     }
 
     /// The result of a form of the probe's kernel.
@@ -143,6 +146,20 @@ fn expect_product(what: &str, n: usize, a: impl Fn(usize, usize) -> f32, b: &[f3
     Ok(())
 }
 
+/// What `f16` cannot hold.
+const TOO_LARGE: f32 = 1e6;
+
+/// Holds the row of a product that has such a number in it to be infinite, or no number: by that, kernels find out.
+fn expect_overflow(y: &[f32]) -> Result<()> {
+    if let Some(found) = y.iter().find(|y| y.is_finite()) {
+        bail!(
+            Device,
+            "{TOO_LARGE} is {found} to its matrix units (or their driver), where 16-bit floats should be infinite"
+        );
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +187,6 @@ mod tests {
         );
         y[17] = f32::NAN;
         assert!(check(&y).is_err());
+        assert!(expect_overflow(&[f32::INFINITY, f32::NAN]).is_ok() && expect_overflow(&[f32::NAN, 65504.0]).is_err());
     }
 }

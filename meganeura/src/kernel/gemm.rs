@@ -34,10 +34,11 @@ enum Units {
         span: usize,
     },
     /// The same, where columns are pixels, which are in workgroup memory with those around them; and as many steps of the rows as
-    /// there are halves.
+    /// there are halves, each of so many taps.
     Halo {
         halo: Halo,
         halves: usize,
+        run: usize,
     },
 }
 
@@ -126,8 +127,8 @@ impl Tiling {
                 let channels = 16 * self.workers[1];
                 (self.depth * (rows / 4 + 2) + (self.depth + span) * (channels / 4 + 2)) * 8 + others
             }
-            Units::Halo { halo, halves } => {
-                (halves * self.depth * (rows / 4 + 2) + halo.pixels * (self.depth / 4 + 2)) * 8 + others
+            Units::Halo { halo, halves, run } => {
+                (halves * run * self.depth * (rows / 4 + 2) + halo.pixels * (self.depth / 4 + 2)) * 8 + others
             }
         }
     }
@@ -148,7 +149,8 @@ impl Tiling {
         // Blocks are loaded by all invocations alike; of the lines of windows and halos some may be too many.
         let alike = if let Units::Window { .. } | Units::Halo { .. } = self.units { rows } else { rows + columns };
         let loads = alike * self.depth;
-        self.memory() <= caps.workgroup_memory
+        let taps = if let Units::Halo { halo, run, .. } = self.units { halo.taps.is_multiple_of(run) } else { true };
+        taps && self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
             && loads.is_multiple_of(self.load() * invocations)
     }
@@ -230,9 +232,11 @@ impl Choice {
                 let lines = (depth + span) * 16 * over / load;
                 defines.extend(define![LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
             }
-            Units::Halo { halo, .. } => {
+            Units::Halo { halo, run, .. } => {
                 let lines = halo.inside * depth / load;
-                defines.extend(define![TAPS: halo.taps, LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
+                defines.extend(
+                    define![TAPS: halo.taps, RUN: run, LOADS_A: of_a * run, LOADS_B: lines.div_ceil(invocations)],
+                );
             }
             _ => {
                 let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];

@@ -14,8 +14,9 @@
 // The reduction is cut into whole blocks of BK channels.
 //
 // Defines: TAPS
+//          RUN     taps of a step of a, which divide them
 //          those of shared/matrix_units, HALVES saying how many steps of a are in workgroup memory
-//          LOADS_A lines of a that an invocation loads, BM·BK/8/(SUBGROUP·SM·SN)
+//          LOADS_A lines of a that an invocation loads, RUN·BM·BK/8/(SUBGROUP·SM·SN)
 //          LOADS_B lines of b that an invocation loads at most, ⌈PIXELS·BK/8/(SUBGROUP·SM·SN)⌉
 
 #include "shared/matrix_units"
@@ -37,11 +38,14 @@ struct Source {
     pixel: u32,
 }
 
+/// Taps of a step, and steps of a round.
+const RUN: u32 = ${RUN};
+const STEPS_A: u32 = TAPS / RUN;
 const LINES_B: u32 = PIXELS * BK / 8u;
 // The distance of rows in groups of four, 16 bytes more than they have elements, so that neighbours lie in different banks.
 const PITCH_A: u32 = BM / 4u + 2u;
 const PITCH_B: u32 = BK / 4u + 2u;
-const HALF_A: u32 = BK * PITCH_A;
+const HALF_A: u32 = RUN * BK * PITCH_A;
 
 var<workgroup> tile_a: array<vec4<f16>, HALVES * HALF_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALO * PITCH_B>;
@@ -70,9 +74,10 @@ fn main(
 #endfor
 #for L in LOADS_A
     let row_a_${L} = row0 + (lane + ${L}u * WG) % (BM / 8u) * 8u;
-    let term_a_${L} = (lane + ${L}u * WG) / (BM / 8u);
-    let to_a_${L} = term_a_${L} * PITCH_A + (lane + ${L}u * WG) % (BM / 8u) * 2u;
-    var a_${L} = load_a(batch, row_a_${L}, 0u, channel0 + term_a_${L});
+    let term_a_${L} = (lane + ${L}u * WG) / (BM / 8u) % BK;
+    let tap_a_${L} = (lane + ${L}u * WG) / (BM / 8u * BK);
+    let to_a_${L} = (lane + ${L}u * WG) / (BM / 8u) * PITCH_A + (lane + ${L}u * WG) % (BM / 8u) * 2u;
+    var a_${L} = load_a(batch, row_a_${L}, tap_a_${L}, channel0 + term_a_${L});
 #endfor
 #for L in LOADS_B
     let source_${L} = source(batch, column0 / BN, lane + ${L}u * WG);
@@ -104,14 +109,16 @@ fn main(
         // After the last block, the last once more: loads that depend on nothing can be moved to where they cost least.
         let next_round = min(round + 1u, ROUNDS - 1u);
 #for T in TAPS
-        // The tap, and the step that comes after it.
-        let half_${T} = (round * TAPS + ${T}u) % HALVES * HALF_A;
-        let next_half_${T} = (round * TAPS + ${T}u + 1u) % HALVES * HALF_A;
-        let next_tap_${T} = (${T}u + 1u) % TAPS;
-        let next_channel_${T} = channel0 + select(next_round, round, ${T}u + 1u < TAPS) * BK;
+        // The tap's step, and the one that comes after it.
+        let half_${T} = (round * STEPS_A + ${T}u / RUN) % HALVES * HALF_A;
+        let next_half_${T} = (round * STEPS_A + ${T}u / RUN + 1u) % HALVES * HALF_A;
+        let next_tap_${T} = (${T}u + RUN) % TAPS;
+        let next_channel_${T} = channel0 + select(next_round, round, ${T}u + RUN < TAPS) * BK;
+        if ${T}u % RUN == 0u {
 #for L in LOADS_A
-        a_${L} = load_a(batch, row_a_${L}, next_tap_${T}, next_channel_${T} + term_a_${L});
+            a_${L} = load_a(batch, row_a_${L}, next_tap_${T} + tap_a_${L}, next_channel_${T} + term_a_${L});
 #endfor
+        }
         if ${T}u + 1u == TAPS {
 #for L in LOADS_B
             b_${L} = load_b(start_${L} + next_round * BLOCK);
@@ -121,7 +128,7 @@ fn main(
 #for U in STEPS
         // Named, because naga's SPIR-V writer does not take them inside of the calls.
 #for I in FM
-        let at_a_${T}_${U}_${I} = half_${T} + ${U}u * 16u * PITCH_A + 4u * (y + ${I}u);
+        let at_a_${T}_${U}_${I} = half_${T} + (${T}u % RUN * BK + ${U}u * 16u) * PITCH_A + 4u * (y + ${I}u);
         let a_${T}_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${T}_${U}_${I}], PITCH_A);
 #endfor
 #for J in FN
@@ -132,7 +139,7 @@ fn main(
 #endfor
 #endfor
 #endfor
-        if HALVES == 1u || ${T}u + 1u == TAPS {
+        if ${T}u + 1u == TAPS || (HALVES == 1u && ${T}u % RUN == RUN - 1u) {
             workgroupBarrier();
         }
         if ${T}u + 1u == TAPS {
@@ -144,11 +151,13 @@ fn main(
 #endfor
             note(0u, stored);
         }
+        if ${T}u % RUN == RUN - 1u {
 #for L in LOADS_A
-        tile_a[next_half_${T} + to_a_${L}] = a_${L}.first;
-        tile_a[next_half_${T} + to_a_${L} + 1u] = a_${L}.second;
+            tile_a[next_half_${T} + to_a_${L}] = a_${L}.first;
+            tile_a[next_half_${T} + to_a_${L} + 1u] = a_${L}.second;
 #endfor
-        workgroupBarrier();
+            workgroupBarrier();
+        }
 #endfor
         if too_large[0] != 0u {
             var held = vec2(SCALED, 0.0);

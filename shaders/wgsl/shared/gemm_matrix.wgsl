@@ -1,5 +1,6 @@
 // The product of shared/gemm on matrix units: operands are rounded to f16 on their way through workgroup memory, scaled by powers of
-// two (shared/scales), and the sums are scaled back.
+// two (shared/scales), and the sums are scaled back. Blocks are not looked at as they are stored, which would take a tenth of the time:
+// where something was too large, the tile's sums are not finite in the end, and are computed once more.
 //
 // Defines: those of shared/matrix_units
 //          LOADS  blocks that an invocation loads, (BM + BN)·BK/(16·SUBGROUP·SM·SN)
@@ -23,28 +24,31 @@ fn magnitudes(at: u32, block: mat4x4<f32>) -> vec2<f32> {
     return select(vec2(0.0, largest(of_all)), vec2(largest(of_all), 0.0), at < BLOCKS_A);
 }
 
-/// Stores a block; returns the largest magnitude stored.
-fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) -> f32 {
-    let power = select(scale.y, scale.x, at < BLOCKS_A);
-    var of_all = vec4<f32>();
-#for C in 4
-    let scaled_${C} = block[${C}] * power;
-    of_all = max(of_all, abs(scaled_${C}));
+/// The largest finite magnitudes of a and b that an invocation loads for the tile.
+fn largest_of_all(b: u32, row0: u32, column0: u32, begin: u32, end: u32, lane: u32) -> vec2<f32> {
+    var held = vec2<f32>();
+    for (var k = begin; k < end; k += BK) {
+#for L in LOADS
+        held = max(held, magnitudes(lane + ${L}u * WG, fetch(b, row0, column0, k, end, lane + ${L}u * WG)));
 #endfor
+    }
+    return held;
+}
+
+fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) {
     if at < BLOCKS_A {
         let place = place_a(at);
         let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
 #for C in 4
-        tile_a[line + ${C}u * PITCH_A] = vec4<f16>(scaled_${C});
+        tile_a[line + ${C}u * PITCH_A] = vec4<f16>(block[${C}] * scale.x);
 #endfor
-        return largest(of_all);
+        return;
     }
     let place = place_b(at - BLOCKS_A);
     let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
 #for C in 4
-    tile_b[line + ${C}u * PITCH_B] = vec4<f16>(scaled_${C});
+    tile_b[line + ${C}u * PITCH_B] = vec4<f16>(block[${C}] * scale.y);
 #endfor
-    return largest(of_all);
 }
 
 @compute @workgroup_size(WG)
@@ -60,7 +64,10 @@ fn main(
     held = max(held, magnitudes(lane + ${L}u * WG, first_${L}));
 #endfor
     var exponents = exponents_of_block(lane, held);
-    var scale = powers(exponents);
+    if are_unknown(exponents) {
+        exponents = exponents_of_block(lane, largest_of_all(batch, row0, column0, begin, end, lane));
+    }
+    let scale = powers(exponents);
 #for L in LOADS
     put(0u, lane + ${L}u * WG, first_${L}, scale);
 #endfor
@@ -93,35 +100,61 @@ fn main(
 #if HALVES == 1
         workgroupBarrier();
 #endif
-        let half_${H} = (${H}u + 1u) % HALVES;
         if more_${H} {
-            var stored = 0.0;
 #for L in LOADS
-            stored = max(stored, put(half_${H}, lane + ${L}u * WG, next_${H}_${L}, scale));
+            put((${H}u + 1u) % HALVES, lane + ${L}u * WG, next_${H}_${L}, scale);
 #endfor
-            note(half_${H}, stored);
         }
         workgroupBarrier();
-        if too_large[half_${H}] != 0u {
-            var held = vec2<f32>();
-#for L in LOADS
-            held = max(held, magnitudes(lane + ${L}u * WG, next_${H}_${L}));
 #endfor
-            let lower = min(exponents, exponents_of_block(lane, held));
-            let by = change(exponents, lower);
+    }
+
+    // A sum that is not finite has something in it that was too large for f16, or was not finite itself.
+    var total = sum_0_0;
 #for I in FM
 #for J in FN
-            sum_${I}_${J} = sum_${I}_${J} * by.x * by.y;
+    if ${I}u + ${J}u > 0u {
+        total = total + sum_${I}_${J};
+    }
 #endfor
 #endfor
-            exponents = lower;
-            scale = powers(exponents);
+    let begin_total = subgroup * 16u * PITCH;
+    workgroupBarrier();
+    coopStoreT(total, &sums[begin_total], PITCH);
+    workgroupBarrier();
+    for (var e = lane % SUBGROUP; e < 256u; e += SUBGROUP) {
+        note_sum(sums[begin_total + e / 16u * PITCH + e % 16u]);
+    }
+    workgroupBarrier();
+    if too_large[0] != 0u {
+        // Once more, in small steps: hardly a tile gets here.
+        exponents = exponents_of_block(lane, largest_of_all(batch, row0, column0, begin, end, lane));
+        let lower = powers(exponents);
+#for I in FM
+#for J in FN
+        sum_${I}_${J} = coop_mat16x16<f32, C>();
+#endfor
+#endfor
+        for (var k = begin; k < end; k += BK) {
+            workgroupBarrier();
 #for L in LOADS
-            put(half_${H}, lane + ${L}u * WG, next_${H}_${L}, scale);
+            put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, k, end, lane + ${L}u * WG), lower);
 #endfor
             workgroupBarrier();
-        }
+#for U in STEPS
+#for I in FM
+            let at_a_${U}_${I} = (${U}u * 16u) * PITCH_A + 4u * (y + ${I}u);
+            let a_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${U}_${I}], PITCH_A);
 #endfor
+#for J in FN
+            let at_b_${U}_${J} = (${U}u * 16u) * PITCH_B + 4u * (x + ${J}u);
+            let b_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${U}_${J}], PITCH_B);
+#for I in FM
+            sum_${I}_${J} = coopMultiplyAdd(a_${U}_${I}, b_${U}_${J}, sum_${I}_${J});
+#endfor
+#endfor
+#endfor
+        }
     }
 
 #include "shared/matrix_sums"

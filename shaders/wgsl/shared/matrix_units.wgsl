@@ -33,7 +33,11 @@ const PITCH: u32 = 20u;
 #if PLAIN == none
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
 #else
+#if UNITS == matrix
+var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
+#else
 var<workgroup> sums: array<f32, 2u * FINDERS>;
+#endif
 #endif
 
 #include "shared/scales"

@@ -19,6 +19,13 @@ var<workgroup> too_large: array<u32, 2>;
 /// Invocations that compare magnitudes. That they are few saves workgroup memory: see `Tiling::memory`.
 const FINDERS: u32 = min(WG, 128u);
 
+/// Notes a sum that is not finite.
+fn note_sum(sum: f32) {
+    if (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u {
+        too_large[0] = 1u;
+    }
+}
+
 fn note(which: u32, magnitude: f32) {
     // What is said of NaN must not depend on the driver.
     if !(magnitude <= MOST) {
@@ -54,4 +61,9 @@ fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
 /// What sums are scaled by where the exponents of the scales go down to `lower`: a power for each operand.
 fn change(exponents: vec2<i32>, lower: vec2<i32>) -> vec2<f32> {
     return powers(max(lower - exponents, vec2(-126)));
+}
+
+/// Whether a block of an operand had nothing but zeros.
+fn are_unknown(exponents: vec2<i32>) -> bool {
+    return max(exponents.x, exponents.y) == 113;
 }

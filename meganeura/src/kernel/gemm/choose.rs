@@ -29,9 +29,11 @@ const SMALL: Tiling = tiling!("tile 32", Units::Scalar, [8, 8], [1, 1], 16);
 
 /// 128×256 on matrix units.
 const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1 }, [2, 4], [4, 4], 32);
+/// 256×128, where rows are many.
+const MATRIX_TALL: Tiling = tiling!("matrix 256×128", Units::Matrix { halves: 1 }, [4, 2], [4, 4], 32);
 /// 128×128.
 const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
-/// The same by eight subgroups, which leaves registers for operands that are gathered.
+/// The same by eight subgroups: registers for operands that are gathered, and twice as many loads at a time where there are few tiles.
 const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
 /// 64×256, where rows are few.
 const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
@@ -116,21 +118,23 @@ impl Product {
     }
 
     /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or else the
-    /// smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide ones those that must be
-    /// turned on their way.
+    /// smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide and tall ones those that must
+    /// be turned on their way. Where half as many tiles of 128×128 would do, long sums are cut in two: fewer elements are read
+    /// than for smaller tiles, and what is done to the sums is done by more invocations.
     fn matrix_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
         let (small, busy) = (self.m.min(self.n), busy(caps));
         // Few rows, and too few columns for many workgroups: the weights of a narrow layer.
         let long = self.operands == Operands::Gathered && small <= 64 && MATRIX_SMALL.tiles(self) < busy;
+        let [first, second] = if self.m >= 256 { [MATRIX_TALL, MATRIX_WIDE] } else { [MATRIX_WIDE, MATRIX_TALL] };
         let mut order = match self.operands {
-            _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, MATRIX_WIDE],
+            _ if small <= 32 => [MATRIX_SMALL, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_FLAT, first, second],
             Operands::Gathered if small <= 64 && !long => {
-                [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE]
+                [MATRIX_SMALL, MATRIX_FLAT, MATRIX_MEDIUM, MATRIX_LARGE, MATRIX_EIGHT, first, second]
             }
-            _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, MATRIX_WIDE],
-            Operands::Gathered => [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, MATRIX_WIDE],
-            Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_WIDE, MATRIX_FLAT, MATRIX_EIGHT],
-            Operands::Along => [MATRIX_WIDE, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_EIGHT],
+            _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, first, second],
+            Operands::Gathered => [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, first, second],
+            Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, first, second, MATRIX_FLAT, MATRIX_EIGHT],
+            Operands::Along => [first, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, second, MATRIX_FLAT, MATRIX_EIGHT],
         }
         .to_vec();
         order.retain(|tiling| tiling.fits(caps));
@@ -138,9 +142,14 @@ impl Product {
         let Some(&best) = order.iter().find(|tiling| tiling.tiles(self) >= busy).or_else(most) else {
             return Vec::new();
         };
-        // Small tiles of long sums: a few workgroups for each multiprocessor.
-        let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
-        let of_best = if cut { best.parts(self, wanted, 256) } else { 1 };
+        let halved = cut && small > 64 && self.k >= 512 && self.operands != Operands::Gathered;
+        let (best, of_best) = if halved && (busy / 2..busy).contains(&MATRIX_EIGHT.tiles(self)) {
+            (MATRIX_EIGHT, 2)
+        } else {
+            // Small tiles of long sums: a few workgroups for each multiprocessor.
+            let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
+            (best, if cut { best.parts(self, wanted, 256) } else { 1 })
+        };
         let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
         let mut choices = vec![choice(best, of_best)];
         if of_best > 1 {
@@ -193,20 +202,25 @@ impl Product {
         tilings.into_iter().filter(|tiling| caps.matrix && tiling.fits(caps)).map(choice).collect()
     }
 
-    /// Ways to tile this on matrix units where its columns are pixels of tiles that read so much of images, best first, those that fit.
-    /// Tiles are for two workgroups of a multiprocessor; those of narrow images for one, in deep steps, since there are fewer of them. The reduction is cut into whole steps of all taps, where there are not tiles enough for each multiprocessor.
+    /// Ways to tile this on matrix units where its columns are pixels of tiles that read so much of images, best first, those that
+    /// fit. Tiles are for two workgroups of a multiprocessor, those of narrow images in steps of three taps; or where there are too
+    /// few of them for one, in deep steps. The reduction is cut into whole steps of all taps, where there are not tiles enough for
+    /// each multiprocessor.
     #[must_use]
     pub fn halo_choices(self, caps: &Caps, halo: Halo, width: usize) -> Vec<Choice> {
-        let [one, two] = [1, 2].map(|halves| Units::Halo { halo, halves });
+        let [one, two] = [1, 2].map(|halves| Units::Halo { halo, halves, run: 1 });
+        let three = Units::Halo { halo, halves: 1, run: 3 };
         let four = tiling!("halo 128", two, [2, 2], [4, 4], 16);
         let eight = tiling!("halo 128 by 8", one, [2, 4], [4, 2], 16);
         let deep = tiling!("halo 128 deep", one, [2, 4], [4, 2], 32);
         let flat = tiling!("halo 64×128", two, [1, 4], [4, 2], 16);
+        let by_rows = tiling!("halo 64×128 by 3", three, [1, 4], [4, 2], 16);
         let tilings = match width {
-            _ if self.m <= 64 => [flat, deep, four, eight],
-            0..16 => [deep, four, eight, flat],
-            16 => [four, eight, deep, flat],
-            _ => [eight, four, deep, flat],
+            _ if self.m <= 64 => [flat, deep, four, eight, by_rows],
+            0..16 if by_rows.tiles(self) >= 2 * busy(caps) => [by_rows, deep, four, eight, flat],
+            0..16 => [deep, four, eight, flat, by_rows],
+            16 => [four, eight, deep, flat, by_rows],
+            _ => [eight, four, deep, flat, by_rows],
         };
         let channels = self.k / halo.taps;
         let choice = |tiling: Tiling| {

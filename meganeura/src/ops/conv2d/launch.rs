@@ -144,7 +144,8 @@ fn windows(g: &Geometry, caps: &Caps) -> Vec<Variant> {
         let operands = [Binding::Input(0), Binding::Input(1)];
         // What there is of the result: the product's columns are counted in whole sixteens of channels.
         let weights = Product { n: c * taps, ..product };
-        let launch = |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, &operands, [true; 2], sums);
+        let launch =
+            |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, &operands, [true; 2], sums);
         choice.variant(weights, launch)
     };
     product.window_choices(caps, taps, span).into_iter().map(variant).collect()

@@ -68,6 +68,16 @@ impl Primitive for Conv2d {
                 x[0].scale(1e-4).conv2d(&x[1].scale(1e4), Conv2dOptions::default())
             }));
         }
+        // Parts of a sum that differ in size, over channels and over images: scales that were found with the first do not hold.
+        for (axis, stride) in [(1, 1), (1, 2), (0, 1), (0, 2)] {
+            let (x, w) = ([2, 16, 7, 6], [8, if axis == 1 { 64 } else { 16 }, 3, 3]);
+            cases.push(super::case::Case::recorded("conv2d", &[&x, &w], move |x| {
+                let parts = [0.0, 1e-9, 1e6, 1.0].map(|factor| x[0].scale(factor));
+                let growing = Var::concat(&parts.each_ref(), axis);
+                let options = Conv2dOptions { stride: [stride; 2], padding: [1; 2], ..Conv2dOptions::default() };
+                growing.conv2d(&x[1], options).scale(1e-6)
+            }));
+        }
         cases
     }
 }
