@@ -72,6 +72,8 @@ mod options;
 mod overview;
 mod parts;
 mod position;
+#[cfg(feature = "ctrlc")]
+mod signals;
 mod store;
 
 use std::collections::BTreeMap;

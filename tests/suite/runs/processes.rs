@@ -26,6 +26,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_go_on", interrupted));
     trials.push(Trial::test("runs::a_second_ctrl_c_ends_at_once", interrupted_twice));
     trials.push(Trial::test("runs::what_is_ignored_does_not_end_it", left_alone));
+    trials.push(Trial::test("runs::ctrl_c_saves_under_nohup_too", interrupted_under_nohup));
     trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
     trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
     if cfg!(target_os = "linux") {
@@ -128,20 +129,27 @@ fn signal(child: &Child, name: &str) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("kill: {status}").into()) }
 }
 
-/// Started as `nohup` does: what is ignored stays ignored, and the training ends as it would have.
+/// The program, started as `nohup` does in the background of a script.
+fn under_nohup(program: &Program) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(std::env::current_exe().expect("a path"));
+    command.args(program.arguments()).env("RAYON_NUM_THREADS", "1");
+    command
+}
+
+/// What `nohup` has ignored stays ignored, and the training ends as it would have.
 fn left_alone() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
     let program = Program { catch: true, ..Program::new(&directory.path().join("nohup"), FEWER) };
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(std::env::current_exe()?).args(program.arguments());
-    let mut child = Guard(command.stdout(Stdio::null()).spawn()?);
+    let mut child = Guard(under_nohup(&program).stdout(Stdio::null()).spawn()?);
     wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
     signal(&child.0, "HUP")?;
     let status = child.0.wait()?;
     if !status.success() {
         return Err(format!("ended with {status}").into());
     }
+    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Finished);
     assert_eq!(outcome(&program)?, expected);
     Ok(())
 }
@@ -149,26 +157,43 @@ fn left_alone() -> Outcome {
 fn interrupted() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
+    for name in ["INT", "TERM", "HUP"] {
+        let program = Program { catch: true, ..Program::new(&directory.path().join(name), FEWER) };
+        saves_and_ends(&program, program.command_by_default(), name, &expected)?;
+    }
+    Ok(())
+}
+
+/// There is no terminal to end it, and still it can be asked to.
+fn interrupted_under_nohup() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let expected = undisturbed(directory.path(), FEWER)?;
     for name in ["INT", "TERM"] {
         let program = Program { catch: true, ..Program::new(&directory.path().join(name), FEWER) };
-        let child = program.command_by_default().stdout(Stdio::piped()).spawn()?;
-        let mut child = Guard(child);
-        wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
-        // Some programs send two.
-        signal(&child.0, name)?;
-        drop(signal(&child.0, name));
-        let status = child.0.wait()?;
-        assert!(status.success(), "{status}");
-        let said = std::io::read_to_string(child.0.stdout.take().expect("piped"))?;
-        assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
-        let overview = Overview::of(&program.folder)?;
-        assert_eq!(overview.fate, Fate::Interrupted);
-        // Saved where it ended, not before.
-        assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
-        assert!(overview.position.step < FEWER * BATCHES, "it ended by itself");
-        assert!(program.command().output()?.status.success());
-        assert_eq!(outcome(&program)?, expected);
+        saves_and_ends(&program, under_nohup(&program), name, &expected)?;
     }
+    Ok(())
+}
+
+/// Asked to end by this signal, the program saves and says so; taken up again, it comes to the same.
+fn saves_and_ends(program: &Program, mut command: Command, name: &str, expected: &(Vec<Vec<u8>>, String)) -> Outcome {
+    let mut child = Guard(command.stdout(Stdio::piped()).spawn()?);
+    wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
+    // Some programs send two.
+    let pid = child.0.id().to_string();
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid, &pid]).status()?;
+    assert!(sent.success(), "kill: {sent}");
+    let status = child.0.wait()?;
+    assert!(status.success(), "SIG{name}: {status}");
+    let said = std::io::read_to_string(child.0.stdout.take().expect("piped"))?;
+    assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
+    let overview = Overview::of(&program.folder)?;
+    assert_eq!(overview.fate, Fate::Interrupted);
+    // Saved where it ended, not before.
+    assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
+    assert!(overview.position.step < FEWER * BATCHES, "it ended by itself");
+    assert!(program.command().output()?.status.success());
+    assert_eq!(outcome(program)?, *expected);
     Ok(())
 }
 
