@@ -18,6 +18,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use load::Loaded;
 pub use names::Names;
 pub use report::LoadReport;
 
@@ -156,15 +157,15 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load_with`](Self::load_with).
     fn load_safetensors_with(&mut self, bytes: &[u8], names: &Names) -> Result<LoadReport> {
-        load::load(self, bytes, names, false)
+        Loaded::read(self, bytes, names, false)?.put(self)
     }
 }
 
 impl<M: Module + ?Sized> Checkpoint for M {}
 
-/// As [`Checkpoint::load_safetensors`], but names that only one side has are an error that changes nothing.
-pub(crate) fn load_exactly(module: &mut dyn Module, bytes: &[u8]) -> Result<()> {
-    load::load(module, bytes, &Names::new(), true).map(drop)
+/// What [`Checkpoint::load_safetensors`] would load, where names that only one side has are an error, too.
+pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> {
+    Loaded::read(module, bytes, &Names::new(), true)
 }
 
 /// Writes a file beside `path`, then gives it that name.

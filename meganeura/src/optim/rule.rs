@@ -70,7 +70,7 @@ pub trait Rule {
     /// The setting that does not.
     fn check(&self) -> Result<()>;
 
-    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first.
+    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first. `gradient_sum` is taken.
     fn state(&self, parameter: &Leaf<'_>) -> &'static [&'static str];
 
     /// The numbers of the formula for a parameter with these settings at its update number `t`, from 1 on. How many there are

@@ -169,13 +169,17 @@ impl Run {
     /// # Errors
     ///
     /// [`Checkpoint`](crate::ErrorKind::Checkpoint), naming what differs, if it is of another model or optimizer, or has
-    /// other parts than [`checkpoint`](Self::checkpoint) saves. The folder has not changed then.
+    /// other parts than [`checkpoint`](Self::checkpoint) saves; what the device meets, as having no memory left. Nothing has
+    /// changed then, neither model nor optimizer nor folder.
     pub fn restore(&mut self, model: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<bool> {
-        let Some(mut parts) = self.restore_parts()? else { return Ok(false) };
-        parts.take_model(MODEL, model)?;
-        parts.take_optimizer(OPTIMIZER, optimizer, model)?;
-        parts.finish()?;
-        Ok(true)
+        if let Some((parts, seed)) = &self.restoring {
+            parts.restore((MODEL, model), (OPTIMIZER, optimizer))?;
+            self.device.set_seed(*seed);
+            self.restoring = None;
+            return Ok(true);
+        }
+        self.expect_no_checkpoint()?;
+        Ok(false)
     }
 
     /// What the last checkpoint has, to be taken out one by one; gives the device its random seed. `None` if there is no
@@ -189,10 +193,16 @@ impl Run {
             self.device.set_seed(seed);
             return Ok(Some(parts));
         }
+        self.expect_no_checkpoint()?;
+        Ok(None)
+    }
+
+    /// That there never was anything to restore.
+    fn expect_no_checkpoint(&self) -> Result<()> {
         if self.is_resumed && !self.saved.is_empty() {
             bail!(Argument, "the checkpoint was restored already, or has been left behind");
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Where the training is.

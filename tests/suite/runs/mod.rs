@@ -1,5 +1,6 @@
 //! Runs: they go on bit for bit, keep what they should, and refuse what does not fit without losing anything.
 
+mod micro_batches;
 #[cfg(unix)]
 mod processes;
 mod program;
@@ -32,6 +33,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("what_is_forgotten_is_told", forgotten);
     test("are_due", due);
     trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", goes_on));
+    trials.push(gpu_trial("runs::gpu::what_has_no_room_changes_nothing", no_room));
+    micro_batches::collect(trials);
     #[cfg(unix)]
     processes::collect(trials);
 }
@@ -173,9 +176,11 @@ fn another() -> Outcome {
         (&mut Sgd::new(0.1), "of the optimizer `adamw`, and this one is `sgd`"),
         (&mut Sgd::new(0.1).momentum(0.9), "of the optimizer `adamw`, and this one is `sgd`"),
     ];
+    let before = bits(&net)?;
     for (optimizer, message) in optimizers {
         let said = refused(folder, &mut net, optimizer)?;
         assert!(said.contains("step-00000004, `optimizer`: ") && said.contains(message), "{said}");
+        assert_eq!(bits(&net)?, before, "the model stays, too");
     }
     // Another version's.
     for (path, name) in [("run.json", "run.json"), ("checkpoints/step-00000004/state.json", "state.json")] {
@@ -349,6 +354,36 @@ fn forgotten() -> Outcome {
     run.restore(&mut net, &mut optimizer)?;
     let said = run.fail("the loss is NaN")?.to_string();
     assert!(said.contains("failed, step 2 (epoch 0, batch 2): the loss is NaN"), "{said}");
+    Ok(())
+}
+
+/// Memory for some of the tensors, and more from try to try: all of the checkpoint is restored, or nothing.
+fn no_room(device: &Device) -> Outcome {
+    let directory = tempfile::tempdir()?;
+    // Opened for itself: the limit is the adapter's.
+    let device = Device::named(&device.to_string())?;
+    let saved = trained(directory.path(), 3)?.0;
+    let (mut net, mut optimizer) = (Net::init(&device, 9)?, AdamW::new(0.5));
+    let before = bits(&net)?;
+    let held = device.stats().peak_bytes;
+    device.set_seed(7);
+    let mut run = Run::at(directory.path(), &device).resume()?;
+    let mut refused = 0;
+    loop {
+        device.limit_memory(held + refused * 4096);
+        match run.restore(&mut net, &mut optimizer) {
+            Ok(restored) => break assert!(restored),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}"),
+        }
+        assert_eq!((bits(&net)?, optimizer.lr(), device.seed()), (before.clone(), 0.5, 7));
+        assert!(optimizer.state_of(&net).tensors.is_empty());
+        assert!(run.checkpoint(&net, &optimizer).is_err(), "it would replace the training");
+        refused += 1;
+        assert!(refused < 1000);
+    }
+    // A weight of 36,864 bytes with two moments, beside others.
+    assert!(refused > 20, "only {refused} tries were too few bytes");
+    assert_eq!((bits(&net)?, optimizer.lr()), (bits(&saved)?, 0.01));
     Ok(())
 }
 
