@@ -132,13 +132,7 @@ struct Options {
 const SHOWN: usize = 12;
 
 fn main() -> ExitCode {
-    match train(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(train)
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {

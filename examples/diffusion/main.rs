@@ -76,13 +76,7 @@ const SAMPLES: usize = 64;
 const STRIP: [usize; 2] = [6, 10];
 
 fn main() -> ExitCode {
-    match train(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(train)
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {

@@ -57,9 +57,12 @@ impl Images {
             let names = [name.to_owned(), format!("{name}.gz")];
             names.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
         };
-        if let (Some(first), Some(test)) = (find("data_batch_1.bin"), find("test_batch.bin")) {
-            let rest = (2..=5).filter_map(|i| find(&format!("data_batch_{i}.bin")));
-            let train = Dataset::from_cifar10([first].into_iter().chain(rest))?;
+        if let (Some(_), Some(test)) = (find("data_batch_1.bin"), find("test_batch.bin")) {
+            let part = |i: usize| {
+                let name = format!("data_batch_{i}.bin");
+                find(&name).ok_or_else(|| format!("{}: {name} is missing beside data_batch_1.bin", folder.display()))
+            };
+            let train = Dataset::from_cifar10((1..=5).map(part).collect::<Result<Vec<_>, _>>()?)?;
             return Self::with_classes(train, Dataset::from_cifar10([test])?, true);
         }
         if let (Some(train), Some(test)) = (find("train.bin"), find("test.bin")) {
@@ -78,7 +81,7 @@ impl Images {
             }
             (None, None) => {
                 return Err(format!(
-                    "{}: no images that are known here; there should be data_batch_1.bin and test_batch.bin (CIFAR-10), train.bin and \
+                    "{}: no images that are known here; there should be data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), train.bin and \
                      test.bin (CIFAR-100), or train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or the same with t10k",
                     folder.display()
                 )
@@ -91,6 +94,9 @@ impl Images {
     fn with_classes(train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
         if train.shape() != test.shape() {
             return Err(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()).into());
+        }
+        if test.is_empty() {
+            return Err(format!("of {} images none is left to test with", train.len()).into());
         }
         let mut classes = 0;
         for dataset in [&train, &test] {

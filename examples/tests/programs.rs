@@ -366,6 +366,27 @@ fn diffusion_goes_on_where_it_was() {
 }
 
 #[test]
+fn who_only_drew_is_told_how_to_go_on_learning() {
+    let out = folder("only draws");
+    let there = out.join("a run");
+    let args = ["--batch", "700", "--channels", "8", "--epochs", "1", "--every", "1", "--times", "4"];
+    let args = [&["--run", there.to_str().unwrap()], &args[..]].concat();
+    assert!(run("diffusion", &args).status.success());
+    let output = run("diffusion", &[&args[..], &["--resume", "--draw"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let command = said.lines().last().and_then(|line| line.split_once("to go on: ")).expect("how to go on").1;
+    assert!(command.ends_with("--times 4 --resume"), "{command}");
+    // The folder's name has spaces.
+    if cfg!(unix) {
+        let output = Command::new("sh").args(["-c", command]).env("MEGANEURA_DEVICE", "cpu").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("from step 2 (epoch 1, batch 0) on"), "{output:?}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
 fn programs_say_what_is_wrong_before_they_train() {
     let out = folder("mistakes");
     let there = out.join("run");
