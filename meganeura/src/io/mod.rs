@@ -194,8 +194,24 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 /// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
 pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems have no call for it either, and in some folders one may write but not look.
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
+        result => result,
+    }
+}
+
+/// Makes a folder, and those that it is in, durably.
+pub(crate) fn create_folder(path: &Path) -> std::io::Result<()> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(path)?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
 }
 
 pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {

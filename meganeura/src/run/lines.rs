@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::json::Object;
 use crate::Result;
 use crate::error::bail;
-use crate::io::io_error;
+use crate::io::{io_error, sync_folder};
 
 /// A file to append to.
 #[derive(Debug)]
@@ -42,10 +42,15 @@ impl Lines {
     /// A file with fewer is an error, for no crash of this program makes it shorter. One that is not there is begun anew: somebody
     /// took it away.
     pub(super) fn open_at(path: &Path, bytes: u64) -> Result<Self> {
-        let bytes = if path.exists() { bytes } else { 0 };
+        let is_new = !path.exists();
+        let bytes = if is_new { 0 } else { bytes };
         // Not to append alone: Windows does not let such a file be cut.
         let open = || OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = open().map_err(|error| io_error("opened", path, error))?;
+        if is_new {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            sync_folder(folder).map_err(|error| io_error("written", folder, error))?;
+        }
         let length = file.metadata().map_err(|error| io_error("read", path, error))?.len();
         if length < bytes {
             bail!(
@@ -56,11 +61,6 @@ impl Lines {
             );
         }
         Ok(Self { path: path.to_owned(), file, bytes, has_rest: length > bytes })
-    }
-
-    /// Whether there is something that is to be taken away.
-    pub(super) fn has_rest(&self) -> bool {
-        self.has_rest
     }
 
     /// How long the file is.

@@ -57,6 +57,7 @@
 //! | another process trains in the folder | an error with its number |
 //! | a checkpoint of another model, another optimizer, another format | an error that names what differs; nothing is loaded |
 //! | a file of the last checkpoint is missing, cut or changed | an error that names it, and the checkpoint to go on from if that one is moved away |
+//! | there are no checkpoints any more | an error that names their folder |
 //! | `metrics.jsonl` is cut in a line behind the checkpoint, as by a crash | that part is written again |
 //! | `metrics.jsonl` is shorter than it was at the checkpoint | an error: put it back, or rename it to begin a new one |
 //! | the run was begun with other settings | an error that tells both |
@@ -76,13 +77,13 @@ mod position;
 mod signals;
 mod store;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub use interrupt::Interrupt;
 pub use metrics::{Line, Metric, Reading, read_metrics};
+use options::Begun;
 pub use options::RunOptions;
 pub use overview::{Fate, Overview};
 pub use parts::Parts;
@@ -123,7 +124,9 @@ pub struct Run {
     folder: PathBuf,
     device: Device,
     options: RunOptions,
-    settings: BTreeMap<String, String>,
+    begun: Begun,
+    /// Whether `run.json` says how the run is kept now.
+    is_described: bool,
     is_resumed: bool,
     position: Position,
     /// Whether the epoch of the position was handed out.
@@ -160,7 +163,7 @@ impl Run {
     /// What the run was begun with: see [`RunOptions::setting`].
     #[must_use]
     pub fn setting(&self, name: &str) -> Option<&str> {
-        self.settings.get(name).map(String::as_str)
+        self.begun.settings.get(name).map(String::as_str)
     }
 
     /// Gives model and optimizer what the last checkpoint has, and the device its random seed; `false` if there is no checkpoint
@@ -253,7 +256,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// If a name is there twice or is `step`, `epoch` or `time`, or a tensor has not one element; if the file cannot be written,
+    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file cannot be written,
     /// or what the device meets.
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         self.metrics.log(self.position, values)
@@ -315,6 +318,12 @@ impl Run {
         let path = saved.path.clone();
         self.saved.push(saved);
         (self.saved_at, self.saved_position) = (Instant::now(), self.position);
+        // Not before: who could not restore is not how the run is kept.
+        if !self.is_described {
+            self.begun.has_saved = true;
+            self.options.describe(&self.begun)?;
+            self.is_described = true;
+        }
         self.prune()?;
         Ok(path)
     }

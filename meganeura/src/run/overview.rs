@@ -73,11 +73,14 @@ impl Overview {
     pub fn of(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let about = read_run(&folder.join(FILES.run))?;
+        // Asked before and after: who trained and ended in between has said so, who began in between holds the lock.
+        let trained = Lock::is_taken(folder);
         let events = journal::read(folder)?;
+        let is_running = trained || Lock::is_taken(folder);
         let saved = store::list(folder)?;
         let event = events.last();
         let fate = match event {
-            _ if Lock::is_taken(folder) => Fate::Running,
+            _ if is_running => Fate::Running,
             None => Fate::Died,
             Some(event) => match event.what {
                 What::Began | What::Resumed => Fate::Died,
@@ -97,9 +100,9 @@ impl Overview {
         }
         // Damaged metrics are no reason to tell nothing.
         if let (Fate::Running | Fate::Died, Some(line)) = (&fate, read_metrics(folder).unwrap_or_default().last())
-            && line.time > time
+            && line.time >= time
         {
-            (position.step, position.epoch, time) = (line.step, line.epoch, line.time);
+            (position, time) = (Position { step: line.step, epoch: line.epoch, batch: line.batch }, line.time);
         }
         let metric = match about.object("keep_best") {
             Ok(rule) => Best::named(rule.text("which")?).map(|best| Ok((rule.text("metric")?.to_owned(), best))),

@@ -198,10 +198,7 @@ impl Parts {
     }
 
     fn expect_free(&self, name: &str) -> Result<()> {
-        if name.is_empty()
-            || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
-            || name.starts_with('.')
-        {
+        if !is_name(name) {
             bail!(Argument, "a part cannot be called `{name}`: names are of letters, digits, `_`, `-` and `.`");
         }
         // Some systems have one file for names that differ in case alone.
@@ -220,6 +217,12 @@ impl Parts {
         let message = format!("{} has no part called `{name}`; there is {there_is}", self.source);
         Error::new(ErrorKind::Checkpoint, message)
     }
+}
+
+/// Whether a part can be called this: its file must lie in the folder of the checkpoint.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
 }
 
 fn listed(names: &[&str]) -> String {

@@ -146,14 +146,15 @@ fn kept() -> Outcome {
     Ok(())
 }
 
-/// What opening and restoring says; the checkpoint stays as it was.
+/// What opening and restoring says; the checkpoint stays as it was, and how to go on from there.
 fn refused(folder: &Path, net: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<String, Failed> {
-    let before = names(folder)?;
+    let contents = || Ok::<_, Failed>((names(folder)?, fs::read(folder.join("run.json"))?));
+    let before = contents()?;
     let device = Device::cpu();
-    let mut restore = || Run::at(folder, &device).resume()?.restore(net, optimizer);
+    let mut restore = || Run::at(folder, &device).go_on_with("another program").resume()?.restore(net, optimizer);
     let error = restore().expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
-    assert_eq!(names(folder)?, before);
+    assert!(contents()? == before, "{error}");
     Ok(error.to_string())
 }
 
@@ -191,7 +192,11 @@ fn another() -> Outcome {
         fs::write(folder.join(path), text)?;
     }
     // And with the right ones it goes on, all the same.
-    assert!(Run::at(folder, &device).resume()?.restore(&mut net, &mut AdamW::new(0.1))?);
+    let mut run = Run::at(folder, &device).go_on_with("the right program").resume()?;
+    assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
+    run.advance();
+    run.checkpoint(&net, &AdamW::new(0.1))?;
+    assert_eq!(run.finish()?.go_on.as_deref(), Some("the right program"));
     Ok(())
 }
 
@@ -245,6 +250,14 @@ fn folders() -> Outcome {
     expect_error(at("run").resume(), ErrorKind::Checkpoint, &["run.json is damaged: EOF"]);
     fs::write(directory.path().join("run/run.json"), before)?;
     assert_eq!(at("run").resume()?.step(), 2);
+    // Lost are the checkpoints, and not the metrics of all that was trained.
+    fs::rename(directory.path().join("run/checkpoints"), directory.path().join("elsewhere"))?;
+    for run in [at("run").resume(), at("run").open()] {
+        expect_error(run, ErrorKind::Checkpoint, &["run was saved, but there is no checkpoint in", "put them back"]);
+    }
+    assert_eq!(read_metrics(directory.path().join("run"))?.len(), 2);
+    fs::rename(directory.path().join("elsewhere"), directory.path().join("run/checkpoints"))?;
+    assert_eq!(at("run").resume()?.step(), 2);
     Ok(())
 }
 
@@ -297,8 +310,7 @@ fn metrics() -> Outcome {
     let path = folder.join("metrics.jsonl");
     let whole = fs::read(&path)?;
     // What a killed process logged after its last checkpoint, cut anywhere: it is logged once more.
-    let more =
-        b"{\"epoch\":0,\"loss\":1.0,\"step\":5,\"time\":1.0}\n{\"epoch\":0,\"loss\":1.0,\"step\":6,\"time\":1.0}\n";
+    let more = b"{\"batch\":5,\"epoch\":0,\"step\":5,\"time\":1}\n{\"batch\":6,\"epoch\":0,\"step\":6,\"time\":1}\n";
     for cut in 0..=more.len() {
         fs::write(&path, [&whole[..], &more[..cut]].concat())?;
         assert_eq!(read_metrics(folder)?.len(), 4 + more[..cut].iter().filter(|&&byte| byte == b'\n').count());
@@ -310,6 +322,7 @@ fn metrics() -> Outcome {
         let lines = run.metrics()?;
         assert_eq!(lines.iter().map(|line| line.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5], "cut at {cut}");
         assert_eq!(lines[4].values["loss"], f64::INFINITY);
+        assert_eq!(Overview::of(folder)?.position, run.position(), "as far as it told");
     }
     // Cut before that, which no crash does.
     for cut in [0, 1, whole.len() - 1] {
