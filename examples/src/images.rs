@@ -9,6 +9,9 @@ use meganeura::module::Seed;
 use crate::digits;
 use crate::shapes::{self, Shapes};
 
+/// Labels above are no classes, but damage.
+const MOST_CLASSES: usize = 1 << 16;
+
 /// Images to train on, and others to test with.
 #[derive(Debug, Clone)]
 pub struct Images {
@@ -63,17 +66,23 @@ impl Images {
                 find(&name).ok_or_else(|| format!("{}: {name} is missing beside data_batch_1.bin", folder.display()))
             };
             let train = Dataset::from_cifar10((1..=5).map(part).collect::<Result<Vec<_>, _>>()?)?;
-            return Self::with_classes(train, Dataset::from_cifar10([test])?, true);
+            return Self::of_folder(folder, train, Dataset::from_cifar10([test])?, true);
         }
         if let (Some(train), Some(test)) = (find("train.bin"), find("test.bin")) {
             let [train, test] = [train, test].map(|file| Dataset::from_cifar100([file], Cifar100Label::Fine));
-            return Self::with_classes(train?, test?, true);
+            return Self::of_folder(folder, train?, test?, true);
         }
-        let idx = |part: &str| -> Option<(PathBuf, PathBuf)> {
-            Some((find(&format!("{part}-images-idx3-ubyte"))?, find(&format!("{part}-labels-idx1-ubyte"))?))
+        let idx = |part: &str| {
+            let [images, labels] = ["images-idx3-ubyte", "labels-idx1-ubyte"].map(|name| format!("{part}-{name}"));
+            match (find(&images), find(&labels)) {
+                (Some(images), Some(labels)) => Ok(Some((images, labels))),
+                (None, None) => Ok(None),
+                (Some(_), None) => Err(format!("{}: {labels} is missing beside {images}", folder.display())),
+                (None, Some(_)) => Err(format!("{}: {images} is missing beside {labels}", folder.display())),
+            }
         };
         let read = |(images, labels): (PathBuf, PathBuf)| Dataset::from_idx(images, labels);
-        let (train, test) = match (idx("train"), idx("t10k")) {
+        let (train, test) = match (idx("train")?, idx("t10k")?) {
             (Some(train), Some(test)) => (read(train)?, read(test)?),
             (Some(one), None) | (None, Some(one)) => {
                 let (test, train) = read(one)?.split(0.1, seed)?;
@@ -81,28 +90,33 @@ impl Images {
             }
             (None, None) => {
                 return Err(format!(
-                    "{}: no images that are known here; there should be data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), train.bin and \
-                     test.bin (CIFAR-100), or train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or the same with t10k",
+                    "{}: no images that are known here; there should be data_batch_1.bin to data_batch_5.bin and test_batch.bin \
+                     (CIFAR-10), train.bin and test.bin (CIFAR-100), or train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or \
+                     the same with t10k",
                     folder.display()
                 )
                 .into());
             }
         };
-        Self::with_classes(train, test, false)
+        Self::of_folder(folder, train, test, false)
     }
 
-    fn with_classes(train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
+    fn of_folder(folder: &Path, train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
+        let wrong = |what: String| Err(format!("{}: {what}", folder.display()).into());
         if train.shape() != test.shape() {
-            return Err(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()).into());
+            return wrong(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()));
         }
         if test.is_empty() {
-            return Err(format!("of {} images none is left to test with", train.len()).into());
+            return wrong(format!("of {} images none is left to test with", train.len()));
         }
         let mut classes = 0;
         for dataset in [&train, &test] {
             for index in 0..dataset.len() {
                 classes = classes.max(dataset.get(index)?.1 as usize + 1);
             }
+        }
+        if classes > MOST_CLASSES {
+            return wrong(format!("labels up to {}, where {MOST_CLASSES} classes are the most", classes - 1));
         }
         Ok(Self { train, test, classes, may_be_flipped })
     }

@@ -48,7 +48,7 @@ impl Options {
     }
 
     /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings, which
-    /// `settings` adds to the seed.
+    /// `settings` adds to the program and the seed.
     ///
     /// # Errors
     ///
@@ -62,6 +62,7 @@ impl Options {
         let folder = self.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
         let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
         let run = Run::at(&folder, device)
+            .setting("program", program)
             .setting("seed", self.seed)
             .go_on_with(go_on_with(arguments, self.run.is_none().then_some(&folder)))
             .interrupt(&Interrupt::on_ctrl_c()?);
