@@ -10,7 +10,6 @@
 //! and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -19,7 +18,7 @@ use meganeura::data::Dataset;
 use meganeura::optim::Schedule;
 use meganeura::prelude::*;
 use meganeura::run::Best;
-use meganeura_examples::images::Images;
+use meganeura_examples::images::{self, Images};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
@@ -105,9 +104,8 @@ impl Layer for Unflatten {
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: the digits that come with the program]
-    #[arg(long)]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    images: images::Options,
     /// What an image is put into
     #[arg(long, default_value_t = 8)]
     numbers: usize,
@@ -140,9 +138,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = options.training.device()?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
-    let images = match &options.data {
+    let images = match &options.images.data {
         None => Images::digits(options.training.seed)?,
-        Some(folder) => Images::open(folder, options.training.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
     };
     let image @ [_, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
@@ -159,7 +157,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let schedule = Schedule::cosine(options.lr, steps, 0.0);
 
     let mut run = options.training.open_run("autoencoder", &device, |run| {
-        let run = run.setting("batch", options.batch).setting("width", options.width);
+        let run =
+            run.setting("images", images.train.len()).setting("batch", options.batch).setting("width", options.width);
         run.setting("numbers", options.numbers).setting("schedule", &schedule).keep_best("explained", Best::Highest)
     })?;
     run.restore(&mut net, &mut optimizer)?;

@@ -13,7 +13,7 @@
 mod process;
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ use meganeura::data::{HorizontalFlip, Normalise};
 use meganeura::optim::{Ema, Schedule};
 use meganeura::prelude::*;
 use meganeura::run::{Parts, Run};
-use meganeura_examples::images::Images;
+use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
@@ -34,9 +34,8 @@ use serde_json::json;
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: the digits that come with the program]
-    #[arg(long)]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    images: images::Options,
     /// Channels of the first level of the model, a multiple of 8
     #[arg(long, default_value_t = 16)]
     channels: usize,
@@ -85,9 +84,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "Device: {device} — {}", device.reason())?;
     let seed = Seed::new(options.training.seed);
 
-    let images = match &options.data {
+    let images = match &options.images.data {
         None => Images::digits(options.training.seed)?,
-        Some(folder) => Images::open(folder, options.training.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
     };
     let shape @ [channels, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
@@ -106,7 +105,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let schedule = Schedule::cosine(options.lr, steps, 0.0).warmup(100.min(steps / 10));
 
     let mut run = options.training.open_run("diffusion", &device, |run| {
-        let run = run.setting("batch", options.batch).setting("channels", options.channels);
+        let run = run
+            .setting("images", images.train.len())
+            .setting("batch", options.batch)
+            .setting("channels", options.channels);
         run.setting("times", options.times).setting("schedule", &schedule)
     })?;
     if let Some(mut parts) = run.restore_parts()? {

@@ -366,6 +366,43 @@ fn diffusion_goes_on_where_it_was() {
 }
 
 #[test]
+fn resnet_learns_from_pictures() {
+    let out = folder("pictures");
+    let pictures = out.join("pictures");
+    for class in 0..3u8 {
+        let class_folder = pictures.join(format!("class {class}"));
+        std::fs::create_dir_all(&class_folder).unwrap();
+        for picture in 0..10u8 {
+            let color = image::Rgb([0, 1, 2].map(|channel| if channel == class { 200 + picture } else { picture }));
+            let path = class_folder.join(format!("{picture}.png"));
+            image::RgbImage::from_pixel(16 + u32::from(picture / 9), 16, color).save(path).unwrap();
+        }
+    }
+    let there = out.join("run");
+    let args = ["--run", there.to_str().unwrap(), "--data", pictures.to_str().unwrap()];
+    let args = [&args[..], &["--width", "4", "--batch", "9", "--epochs", "2", "--workers", "2", "--json"]].concat();
+    let said = refusal("resnet", &args);
+    assert!(said.contains("class 0") && said.contains("16 by 17 pixels") && said.contains("`--size 32`"), "{said}");
+    let sized = [&args[..], &["--size", "12"]].concat();
+    let output = run("resnet", &sized);
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("[3, 12, 12] to 3 classes\n27 images to train on, 3 to test with"), "{output:?}");
+    let wrong = pictures.join("class 1").join("notes.txt");
+    std::fs::write(&wrong, "").unwrap();
+    let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
+    assert!(said.contains("notes.txt: no image by its name") && said.lines().count() == 2, "{said}");
+    std::fs::rename(&wrong, wrong.with_file_name("notes.png")).unwrap();
+    let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
+    assert!(said.contains("notes.png, byte 0: no image that can be read") && said.lines().count() == 2, "{said}");
+    // One more than the training began with.
+    std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("notes.png")).unwrap();
+    std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("more.png")).unwrap();
+    let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
+    assert!(said.contains("`images` was 27 and is 29"), "{said}");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
 fn who_only_drew_is_told_how_to_go_on_learning() {
     let out = folder("only draws");
     let there = out.join("a run");
@@ -391,20 +428,26 @@ fn programs_say_what_is_wrong_before_they_train() {
     let out = folder("mistakes");
     let there = out.join("run");
     let run_there = ["--run", there.to_str().unwrap()];
-    let (empty, broken) = (out.join("empty"), out.join("broken"));
-    for folder in [&empty, &broken] {
+    let [empty, broken, half, cifar] = ["empty", "broken", "half", "cifar"].map(|name| out.join(name));
+    for folder in [&empty, &broken, &half, &cifar] {
         std::fs::create_dir(folder).unwrap();
     }
     for (file, bytes) in [("t10k-images-idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 9][..]), ("t10k-labels-idx1-ubyte", &[])] {
         std::fs::write(broken.join(file), bytes).unwrap();
     }
-    let [empty, broken] = [&empty, &broken].map(|path| path.to_str().unwrap());
+    for (folder, files) in [(&half, &["t10k-images-idx3-ubyte"][..]), (&cifar, &["data_batch_1.bin", "test_batch.bin"])]
+    {
+        files.iter().for_each(|file| std::fs::write(folder.join(file), "").unwrap());
+    }
+    let [empty, broken, half, cifar] = [&empty, &broken, &half, &cifar].map(|path| path.to_str().unwrap());
     let missing = format!("{empty}/no");
     for program in ["resnet", "autoencoder", "diffusion"] {
         for (args, expected) in [
             (&["--data", &missing][..], "no: "),
             (&["--data", empty], "no images that are known here"),
             (&["--data", broken], "t10k-images-idx3-ubyte, byte 8"),
+            (&["--data", half], "t10k-labels-idx1-ubyte is missing beside t10k-images-idx3-ubyte"),
+            (&["--data", cifar], "data_batch_2.bin is missing beside data_batch_1.bin"),
             (&["--batch", "1000000"], "--batch 1000000: there are 1 to"),
             (&["--resume"], "there is no run in"),
         ] {
