@@ -130,11 +130,8 @@ impl Images {
             Some(size) => pictures.resize(size, size),
             None => pictures,
         };
-        // Every header now, rather than an error in the middle of the training.
-        pictures.check().map_err(|error| match size {
-            None => format!("{error} (`--size 32` does, to 32 by 32)"),
-            Some(_) => error.to_string(),
-        })?;
+        // Every header now, rather than an error in the middle of the training; in the words of these programs.
+        pictures.check().map_err(|error| error.to_string().replace("`resize`", "`--size`"))?;
         let classes = pictures.classes().len();
         let (test, train) = Dataset::of(pictures)?.split(0.1, seed)?;
         let images = Self { train, test, classes, may_be_flipped: false };
