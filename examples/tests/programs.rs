@@ -382,7 +382,10 @@ fn resnet_learns_from_pictures() {
     let args = ["--run", there.to_str().unwrap(), "--data", pictures.to_str().unwrap()];
     let args = [&args[..], &["--width", "4", "--batch", "9", "--epochs", "2", "--workers", "2", "--json"]].concat();
     let said = refusal("resnet", &args);
-    assert!(said.contains("class 0") && said.contains("16 by 17 pixels") && said.contains("`--size` makes them alike"), "{said}");
+    assert!(
+        said.contains("class 0") && said.contains("16 by 17 pixels") && said.contains("`--size` makes them alike"),
+        "{said}"
+    );
     let sized = [&args[..], &["--size", "12"]].concat();
     let output = run("resnet", &sized);
     assert!(output.status.success(), "{output:?}");
