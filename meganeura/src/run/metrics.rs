@@ -76,13 +76,22 @@ pub struct Line {
 /// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the number of the
 /// line, if a whole line is not what a run writes. Of a run without metrics there are none.
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
-    let line = |object: Object| {
+    lines::read(&run.as_ref().join(FILES.metrics), Line::of)
+}
+
+/// The last line of what [`read_metrics`] reads.
+pub(super) fn last_line(run: &Path) -> Result<Option<Line>> {
+    lines::last(&run.join(FILES.metrics))?.map(Line::of).transpose()
+}
+
+impl Line {
+    #[expect(clippy::needless_pass_by_value, reason = "one at a time, so that there are not all of them in memory")]
+    fn of(object: Object) -> Result<Self> {
         let values = object.numbers_except(&OWN)?;
         let batch = usize::try_from(object.whole("batch")?).unwrap_or(usize::MAX);
         let (step, epoch, time) = (object.whole("step")?, object.whole("epoch")?, object.number("time")?);
-        Ok(Line { step, epoch, batch, time, values })
-    };
-    lines::read(&run.as_ref().join(FILES.metrics))?.into_iter().map(line).collect()
+        Ok(Self { step, epoch, batch, time, values })
+    }
 }
 
 /// What was logged at once, and may be to come.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::journal::{self, What, date};
 use super::lock::Lock;
+use super::metrics::last_line;
 use super::options::read_run;
-use super::{Best, FILES, Position, read_metrics, store};
+use super::{Best, FILES, Position, store};
 use crate::Result;
 
 /// What became of a run: whether it goes on or why it ended, what is saved, which checkpoint is the best, how to go on. Printed,
@@ -99,7 +100,7 @@ impl Overview {
             (position, time) = (state.position, state.time);
         }
         // Damaged metrics are no reason to tell nothing.
-        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, read_metrics(folder).unwrap_or_default().last())
+        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, last_line(folder).ok().flatten())
             && line.time >= time
         {
             (position, time) = (Position { step: line.step, epoch: line.epoch, batch: line.batch }, line.time);
