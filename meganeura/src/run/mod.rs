@@ -131,6 +131,8 @@ pub struct Run {
     position: Position,
     /// Whether the epoch of the position was handed out.
     has_epoch: bool,
+    /// Whether the run had been asked to end when it came to its position.
+    is_interrupted: bool,
     metrics: Metrics,
     journal: Journal,
     saved: Vec<Saved>,
@@ -239,6 +241,7 @@ impl Run {
     pub fn advance(&mut self) {
         self.position.step += 1;
         self.position.batch += 1;
+        self.notice();
     }
 
     /// The epoch is over. A checkpoint saved from here on goes on with the next one.
@@ -246,6 +249,13 @@ impl Run {
         self.position.epoch += 1;
         self.position.batch = 0;
         self.has_epoch = false;
+        self.notice();
+    }
+
+    /// From here on to the next position a request to end is there or not, whenever it comes: else one between the questions
+    /// whether to save and whether to end would lose what was not saved.
+    fn notice(&mut self) {
+        self.is_interrupted = self.options.interrupt.is_requested();
     }
 
     /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a second, so
@@ -281,10 +291,12 @@ impl Run {
         is_new && (steps || self.saved_at.elapsed() >= self.options.every || self.is_interrupted())
     }
 
-    /// Whether somebody asked the run to end: [`RunOptions::interrupt`].
+    /// Whether somebody asked the run to end, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance) or
+    /// [`end_epoch`](Self::end_epoch). So it is the same from one step to the next, and where the loop leaves for it,
+    /// [`is_due`](Self::is_due) has said that it is time to save.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.options.interrupt.is_requested()
+        self.is_interrupted
     }
 
     /// Saves model, optimizer and all that the run knows; the path of the checkpoint. Older ones are deleted, but for those

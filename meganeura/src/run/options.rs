@@ -207,6 +207,7 @@ impl RunOptions {
             is_resumed,
             position,
             has_epoch: false,
+            is_interrupted: false,
             metrics,
             journal,
             saved_at: Instant::now(),

@@ -422,7 +422,12 @@ fn due() -> Outcome {
     assert!(!timed.is_due(), "there is nothing to save");
     timed.advance();
     assert!(timed.is_due() && !run.is_interrupted());
+    let mut run = options("asked").create()?;
+    run.advance();
+    assert!(!run.is_due(), "and so the loop does not save");
     interrupt.request();
+    assert!(!run.is_interrupted(), "and so it does not leave what was not saved");
+    run.advance();
     assert!(run.is_due() && run.is_interrupted());
     assert_eq!(run.finish()?.fate, Fate::Interrupted);
     Ok(())
