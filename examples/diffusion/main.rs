@@ -7,13 +7,14 @@
 //!
 //! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing but noise, and
 //! takes away a little of what the model says, again and again (`process.rs`). The weights that draw are a moving average of those
-//! that learn. In the folder of the run are samples of every few epochs, `samples.png`, how some of them came about in
-//! `denoising.png`, the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
+//! that learn; `--draw` takes those of the last checkpoint, while the training goes on or later. In the folder of the run are samples of
+//! every few epochs, `samples.png`, how some of them came about in `denoising.png`, the loss curve and the weights. Ctrl-C saves and
+//! ends; with `--resume` the training goes on.
 
 mod process;
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ use clap::Parser;
 use meganeura::data::{HorizontalFlip, Normalise};
 use meganeura::optim::{Ema, Schedule};
 use meganeura::prelude::*;
-use meganeura::run::{Parts, Run};
+use meganeura::run::{Overview, Parts, Position, Run};
 use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
 use meganeura_examples::training::{self, Progress};
@@ -57,8 +58,8 @@ struct Options {
     /// Steps of the final samples [default: all times for DDPM, 50 for DDIM]
     #[arg(long)]
     steps: Option<usize>,
-    /// Learn nothing more: draw with the weights of the last checkpoint
-    #[arg(long, requires = "resume")]
+    /// Learn nothing, and draw with the weights of the last checkpoint of --run, also while another process learns there
+    #[arg(long, requires = "run", conflicts_with = "resume")]
     draw: bool,
     /// Epochs between two pictures of samples
     #[arg(long, default_value_t = 20)]
@@ -99,6 +100,13 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let process = Process::cosine(options.times);
     let config = UNetConfig { images: channels, channels: options.channels, groups: (options.channels / 4).min(32) };
     let mut net = UNet::init(&device, options.training.seed, config)?;
+    if let (true, Some(folder)) = (options.draw, &options.training.run) {
+        writeln!(log, "Weights of {}", load_average(options, folder, &mut net)?)?;
+        for path in draw(options, &net, &process, shape, &device, folder)? {
+            writeln!(log, "{}", path.display())?;
+        }
+        return Ok(());
+    }
     let mut average = Ema::new(&net, 0.999)?.warmup(true);
     let mut optimizer = AdamW::new(options.lr);
     let steps = options.epochs * steps_per_epoch as u64;
@@ -122,8 +130,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step());
-    let epochs = if options.draw { 0 } else { options.epochs };
-    'training: while let Some(epoch) = run.next_epoch(epochs) {
+    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let mut batches = images.train.batches(options.batch).shuffle(seed.field("order")).epoch(epoch);
         if images.may_be_flipped {
             batches = batches.transform(HorizontalFlip::new(0.5));
@@ -172,9 +179,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "\ntrained for {seconds:.0} s")?;
 
     let folder = run.folder().to_owned();
-    let [samples, denoising, loss, weights] =
-        ["samples.png", "denoising.png", "loss.svg", "unet.safetensors"].map(|name| folder.join(name));
-    draw(options, average.model(), &process, shape, &device, [&samples, &denoising])?;
+    let [samples, denoising] = draw(options, average.model(), &process, shape, &device, &folder)?;
+    let [loss, weights] = ["loss.svg", "unet.safetensors"].map(|name| folder.join(name));
     curve::draw(&loss, "Diffusion: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
     average.model().save(&weights)?;
     for path in [samples, denoising, loss, weights] {
@@ -198,15 +204,37 @@ fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>)
     Ok(())
 }
 
-/// The final samples, and how the first of them came about.
+/// Gives the model the averaged weights of the last checkpoint, and says where that was made. A run is files: whoever reads them
+/// disturbs nobody.
+fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Position, Box<dyn Error>> {
+    let run = Overview::of(folder)?;
+    for (name, now) in [("channels", options.channels), ("times", options.times)] {
+        let then = run.settings.get(name).map_or("not set", String::as_str);
+        if then != now.to_string() {
+            return Err(format!(
+                "the run in {} was begun with other settings: `{name}` was {then} and is {now}",
+                folder.display()
+            )
+            .into());
+        }
+    }
+    let Some((checkpoint, position)) = run.last else {
+        return Err(format!("{}: nothing is saved yet", folder.display()).into());
+    };
+    net.load(checkpoint.join("average.safetensors"))?.strict()?;
+    Ok(position)
+}
+
+/// The final samples, and how the first of them came about: the two pictures.
 fn draw(
     options: &Options,
     net: &UNet,
     process: &Process,
     shape: [usize; 3],
     device: &Device,
-    [samples, denoising]: [&Path; 2],
-) -> Result<(), Box<dyn Error>> {
+    folder: &Path,
+) -> Result<[PathBuf; 2], Box<dyn Error>> {
+    let [samples, denoising] = ["samples.png", "denoising.png"].map(|name| folder.join(name));
     let seed = Seed::new(options.training.seed).field("samples");
     let steps = options.steps.unwrap_or(match options.sampler {
         Sampler::Ddpm => options.times,
@@ -225,12 +253,13 @@ fn draw(
         }
         Ok(())
     })?;
-    pictures::grid(samples, &bright(&drawn)?, shape, 8)?;
+    pictures::grid(&samples, &bright(&drawn)?, shape, 8)?;
     // A row for each image, from noise on the left to what was drawn on the right.
     let size = channels * height * width;
     let rows: Vec<_> =
         (0..images).flat_map(|i| seen.iter().flat_map(move |x| &x[i * size..(i + 1) * size])).copied().collect();
-    pictures::grid(denoising, &rows, shape, seen.len())
+    pictures::grid(&denoising, &rows, shape, seen.len())?;
+    Ok([samples, denoising])
 }
 
 /// Numbers from -1 to 1 as brightness from 0 to 1.

@@ -71,12 +71,9 @@ impl Options {
     }
 }
 
-/// What a program is told for one time, and not when the training goes on.
-const ONCE: [&str; 2] = ["--resume", "--draw"];
-
 /// The same command once more, to be typed by who comes back to a run that ended early; with the folder, if nobody named it.
 fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
-    let mut command: Vec<_> = arguments.filter(|argument| !ONCE.contains(&argument.as_str())).collect();
+    let mut command: Vec<_> = arguments.filter(|argument| argument != "--resume").collect();
     command.extend(folder.into_iter().flat_map(|folder| ["--run".to_owned(), folder.display().to_string()]));
     command.push("--resume".to_owned());
     command.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ")
@@ -184,7 +181,7 @@ mod tests {
             go_on_with(arguments, folder.map(PathBuf::from).as_ref())
         };
         assert_eq!(command("train --epochs 2", Some("target/run-1")), "train --epochs 2 --run target/run-1 --resume");
-        assert_eq!(command("train --run r --resume --draw --steps 9", None), "train --run r --steps 9 --resume");
+        assert_eq!(command("train --run r --resume --steps 9", None), "train --run r --steps 9 --resume");
     }
 
     #[cfg(unix)]

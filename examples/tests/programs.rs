@@ -406,18 +406,31 @@ fn resnet_learns_from_pictures() {
 }
 
 #[test]
-fn who_only_drew_is_told_how_to_go_on_learning() {
+fn drawing_leaves_the_training_as_it_was() {
     let out = folder("only draws");
     let there = out.join("a run");
-    let args = ["--batch", "700", "--channels", "8", "--epochs", "1", "--every", "1", "--times", "4"];
-    let args = [&["--run", there.to_str().unwrap()], &args[..]].concat();
-    assert!(run("diffusion", &args).status.success());
-    let output = run("diffusion", &[&args[..], &["--resume", "--draw"]].concat());
+    let model = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "4"];
+    let training = [&model[..], &["--batch", "700", "--epochs", "1", "--every", "1"]].concat();
+    let said = refusal("diffusion", &[&model[..], &["--draw"]].concat());
+    assert!(said.contains("run.json could not be read"), "{said}");
+    assert!(run("diffusion", &training).status.success());
+    let contents =
+        || ["run.json", "events.jsonl", "metrics.jsonl"].map(|name| std::fs::read(there.join(name)).unwrap());
+    let (before, samples) = (contents(), std::fs::read(there.join("samples.png")).unwrap());
+    std::fs::remove_file(there.join("samples.png")).unwrap();
+    let output = run("diffusion", &[&model[..], &["--draw"]].concat());
     assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Weights of step 2 (epoch 1, batch 0)"), "{output:?}");
+    assert!(std::fs::read(there.join("samples.png")).unwrap() == samples, "of the same weights");
+    let other = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "5", "--draw"];
+    let said = refusal("diffusion", &other);
+    assert!(said.contains("`times` was 4 and is 5"), "{said}");
+    assert!(contents() == before, "nothing but pictures was written");
+
+    // The folder's name has a space, and the command to go on with is for a shell.
+    let output = run("diffusion", &[&training[..], &["--resume"]].concat());
     let said = String::from_utf8_lossy(&output.stdout);
     let command = said.lines().last().and_then(|line| line.split_once("to go on: ")).expect("how to go on").1;
-    assert!(command.ends_with("--times 4 --resume"), "{command}");
-    // The folder's name has spaces.
     if cfg!(unix) {
         let output = Command::new("sh").args(["-c", command]).env("MEGANEURA_DEVICE", "cpu").output().unwrap();
         assert!(output.status.success(), "{output:?}");

@@ -1,5 +1,6 @@
 //! What somebody who comes back wants to know of a run.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -45,6 +46,8 @@ pub struct Overview {
     pub metric: Option<(String, Best)>,
     /// Checkpoints that something damaged, and how.
     pub damaged: Vec<String>,
+    /// What the run was begun with: see [`RunOptions::setting`](super::RunOptions::setting).
+    pub settings: BTreeMap<String, String>,
     /// The command that takes the run up again, if it [was told](super::RunOptions::go_on_with).
     pub go_on: Option<String>,
 }
@@ -115,13 +118,14 @@ impl Overview {
         let damaged = saved.iter().filter_map(|saved| Some(saved.state.as_ref().err()?.to_string())).collect();
         let last = states.last().map(|(saved, state)| (saved.path.clone(), state.position));
         let go_on = about.text("go_on").ok().map(str::to_owned);
-        Ok(Self { folder: folder.to_owned(), fate, position, time, last, best, metric, damaged, go_on })
+        let (folder, settings) = (folder.to_owned(), about.texts("settings")?);
+        Ok(Self { folder, fate, position, time, last, best, metric, damaged, settings, go_on })
     }
 }
 
 impl fmt::Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, fate, position, time, last, best, metric, damaged, go_on } = self;
+        let Self { folder, fate, position, time, last, best, metric, damaged, go_on, .. } = self;
         write!(f, "{}: ", folder.display())?;
         match fate {
             Fate::Running => write!(f, "goes on, {position}")?,

@@ -222,6 +222,7 @@ fn settings() -> Outcome {
     drop(same);
     // Who does not say it can read it.
     assert_eq!(run().resume()?.setting("batch"), Some("8"));
+    assert_eq!(Overview::of(directory.path())?.settings, [("batch".to_owned(), "8".to_owned())].into());
     Ok(())
 }
 
