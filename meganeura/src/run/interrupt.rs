@@ -37,8 +37,8 @@ impl Interrupt {
     }
 
     /// A flag that Ctrl-C raises, and the system's own requests to end: SIGTERM and SIGHUP, or Ctrl-Break on Windows, which leaves
-    /// no time to save when the console is closed. A second one ends the process at once, with exit code 130; within a fifth of a second it counts as the first, because
-    /// some programs send two.
+    /// no time to save when the console is closed. A second one ends the process at once, with exit code 130; within a fifth of
+    /// a second it counts as the first, because some programs send two.
     ///
     /// SIGHUP stays ignored where it is when this is called: `nohup` is for trainings that outlive their terminal. Ctrl-C is
     /// caught even then, and where a shell has it ignored in the background of a script: a request to end loses nothing, and who

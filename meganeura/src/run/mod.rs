@@ -266,8 +266,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file cannot be written,
-    /// or what the device meets.
+    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file cannot be
+    /// written, or what the device meets.
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         self.metrics.log(self.position, values)
     }
