@@ -192,11 +192,15 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        let loss = training::recent_loss(&mut run, steps_per_epoch)?;
+        if !loss.is_finite() {
+            return Err(run.fail("the loss is no number any more")?.to_string().into());
+        }
         let explained = explained(&net, &images.test, &device)?;
         run.log(&[("explained", &explained)])?;
         if (epoch + 1).is_multiple_of(10) || epoch + 1 == options.epochs {
             run.checkpoint(&net, &optimizer)?;
-            let (loss, percent) = (training::recent_loss(&mut run, steps_per_epoch)?, 100.0 * explained);
+            let percent = 100.0 * explained;
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.5}   {percent:5.2} % explained", epoch + 1))?;
         }
     }

@@ -162,6 +162,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         run.end_epoch();
         if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
             let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
+            if !loss.is_finite() {
+                return Err(run.fail("the loss is no number any more")?.to_string().into());
+            }
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
             // The same noise each time, so that one sees what was learned meanwhile.
             let noise = normal(&device, [SAMPLES, channels, height, width].into(), seed.field("samples"))?;

@@ -104,7 +104,7 @@ pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
     Ok(run.metrics()?.iter().filter_map(|line| Some(*line.values.get("loss")? as f32)).collect())
 }
 
-/// The mean of the last `count` losses.
+/// The mean of the last `count` losses; 0 where there are none, as when somebody took the metrics away.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
 pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
     let losses = losses(run)?;
     let recent = &losses[losses.len().saturating_sub(count)..];
-    Ok(recent.iter().sum::<f32>() / recent.len() as f32)
+    Ok(recent.iter().sum::<f32>() / recent.len().max(1) as f32)
 }
 
 /// How many steps an epoch has, if only whole batches are taken: with one shape, all steps share one plan.

@@ -440,6 +440,26 @@ fn drawing_leaves_the_training_as_it_was() {
 }
 
 #[test]
+fn a_training_that_diverges_fails() {
+    let out = folder("diverges");
+    for (program, args) in [
+        ("resnet", &["--shapes", "32", "--batch", "16", "--width", "4"][..]),
+        ("autoencoder", &["--batch", "100", "--width", "4"]),
+        ("diffusion", &["--batch", "100", "--channels", "8", "--every", "1"]),
+    ] {
+        let there = out.join(program);
+        let args = [&["--run", there.to_str().unwrap(), "--lr", "1e20", "--epochs", "3"], args].concat();
+        let output = run(program, &args);
+        assert_eq!(output.status.code(), Some(1), "{program}: {output:?}");
+        assert!(stderr(&output).contains("(epoch 1, batch 0): the loss is no number any more"), "{output:?}");
+        let events = std::fs::read_to_string(there.join("events.jsonl")).unwrap();
+        assert!(events.lines().last().unwrap().contains("the loss is no number any more"), "{events}");
+        assert!(!there.join("checkpoints").exists(), "nothing of it is kept");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
 fn programs_say_what_is_wrong_before_they_train() {
     let out = folder("mistakes");
     let there = out.join("run");
