@@ -10,7 +10,6 @@
 //! and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -19,7 +18,7 @@ use meganeura::data::Dataset;
 use meganeura::optim::Schedule;
 use meganeura::prelude::*;
 use meganeura::run::Best;
-use meganeura_examples::images::Images;
+use meganeura_examples::images::{self, Images};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
 use serde_json::json;
@@ -105,9 +104,8 @@ impl Layer for Unflatten {
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: the digits that come with the program]
-    #[arg(long)]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    images: images::Options,
     /// What an image is put into
     #[arg(long, default_value_t = 8)]
     numbers: usize,
@@ -132,13 +130,7 @@ struct Options {
 const SHOWN: usize = 12;
 
 fn main() -> ExitCode {
-    match train(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(train)
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -146,9 +138,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = options.training.device()?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
-    let images = match &options.data {
+    let images = match &options.images.data {
         None => Images::digits(options.training.seed)?,
-        Some(folder) => Images::open(folder, options.training.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
     };
     let image @ [_, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
@@ -165,7 +157,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let schedule = Schedule::cosine(options.lr, steps, 0.0);
 
     let mut run = options.training.open_run("autoencoder", &device, |run| {
-        let run = run.setting("batch", options.batch).setting("width", options.width);
+        let run =
+            run.setting("images", images.train.len()).setting("batch", options.batch).setting("width", options.width);
         run.setting("numbers", options.numbers).setting("schedule", &schedule).keep_best("explained", Best::Highest)
     })?;
     run.restore(&mut net, &mut optimizer)?;
@@ -199,11 +192,15 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        let loss = training::recent_loss(&mut run, steps_per_epoch)?;
+        if !loss.is_finite() {
+            return Err(run.fail("the loss is no number any more")?.to_string().into());
+        }
         let explained = explained(&net, &images.test, &device)?;
         run.log(&[("explained", &explained)])?;
         if (epoch + 1).is_multiple_of(10) || epoch + 1 == options.epochs {
             run.checkpoint(&net, &optimizer)?;
-            let (loss, percent) = (training::recent_loss(&mut run, steps_per_epoch)?, 100.0 * explained);
+            let percent = 100.0 * explained;
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.5}   {percent:5.2} % explained", epoch + 1))?;
         }
     }

@@ -59,13 +59,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match train(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(train)
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -109,10 +103,14 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        let loss = training::recent_loss(&mut run, steps_per_epoch)?;
+        if !loss.is_finite() {
+            return Err(run.fail("the loss is no number any more")?.to_string().into());
+        }
         let accuracy = evaluate(&net, &test, &device)?.accuracy();
         run.log(&[("accuracy", &accuracy)])?;
         run.checkpoint(&net, &optimizer)?;
-        let (loss, percent) = (training::recent_loss(&mut run, steps_per_epoch)?, 100.0 * accuracy);
+        let percent = 100.0 * accuracy;
         progress.suspend(|| writeln!(log, "epoch {:2}   loss {loss:.4}   test accuracy {percent:5.2} %", epoch + 1))?;
     }
     progress.finish();

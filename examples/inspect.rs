@@ -79,13 +79,7 @@ enum By {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(run)
 }
 
 fn run(options: &Options) -> Result<()> {

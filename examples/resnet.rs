@@ -1,8 +1,9 @@
-//! Learns to tell images apart with a ResNet-18: coloured shapes that it draws itself, MNIST, or CIFAR.
+//! Learns to tell images apart with a ResNet-18: coloured shapes that it draws itself, MNIST, CIFAR, or pictures of yours.
 //!
 //! ```text
 //! cargo run --release --example resnet                                          # coloured shapes
 //! cargo run --release --example resnet -- --data mnist                          # a folder with MNIST's files
+//! cargo run --release --example resnet -- --data pets --size 64                 # pets/cat/1.png, pets/dog/1.jpg, …
 //! cargo run --release --example resnet -- --data cifar-10-batches-bin --width 64 --epochs 50 --batch 128 --workers 4   # on a GPU
 //! ```
 //!
@@ -11,7 +12,6 @@
 //! goes on.
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use meganeura::optim::Schedule;
 use meganeura::prelude::*;
 use meganeura::run::Best;
 use meganeura_examples::confusion::argmax;
-use meganeura_examples::images::Images;
+use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
@@ -32,9 +32,8 @@ use serde_json::json;
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: coloured shapes, drawn by the program]
-    #[arg(long)]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    images: images::Options,
     /// How many shapes are drawn to learn from
     #[arg(long, default_value_t = 8000, conflicts_with = "data")]
     shapes: usize,
@@ -56,13 +55,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match train(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(train)
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -70,9 +63,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let device = options.training.device()?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
-    let images = match &options.data {
+    let images = match &options.images.data {
         None => Images::shapes(options.shapes, options.training.seed)?,
-        Some(folder) => Images::open(folder, options.training.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
     };
     let shape @ [channels, height, width] = images.shape()?;
     if options.width == 0 || !options.width.is_multiple_of(2) {
@@ -87,7 +80,11 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let schedule = Schedule::one_cycle(options.lr, steps);
 
     let mut run = options.training.open_run("resnet", &device, |run| {
-        let run = run.setting("batch", options.batch).setting("width", options.width).setting("schedule", &schedule);
+        let run = run
+            .setting("images", images.train.len())
+            .setting("batch", options.batch)
+            .setting("width", options.width)
+            .setting("schedule", &schedule);
         run.keep_best("accuracy", Best::Highest)
     })?;
     run.restore(&mut net, &mut optimizer)?;
@@ -131,11 +128,15 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        let loss = training::recent_loss(&mut run, steps_per_epoch)?;
+        if !loss.is_finite() {
+            return Err(run.fail("the loss is no number any more")?.to_string().into());
+        }
         let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
         let accuracy = share_right(&wrong, &images.test);
         run.log(&[("accuracy", &accuracy)])?;
         run.checkpoint(&net, &optimizer)?;
-        let (loss, percent) = (training::recent_loss(&mut run, steps_per_epoch)?, 100.0 * accuracy);
+        let percent = 100.0 * accuracy;
         progress.suspend(|| writeln!(log, "epoch {:2}   loss {loss:.4}   test accuracy {percent:5.2} %", epoch + 1))?;
     }
     progress.finish();

@@ -7,8 +7,9 @@
 //!
 //! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing but noise, and
 //! takes away a little of what the model says, again and again (`process.rs`). The weights that draw are a moving average of those
-//! that learn. In the folder of the run are samples of every few epochs, `samples.png`, how some of them came about in
-//! `denoising.png`, the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
+//! that learn; `--draw` takes those of the last checkpoint, while the training goes on or later. In the folder of the run are samples of
+//! every few epochs, `samples.png`, how some of them came about in `denoising.png`, the loss curve and the weights. Ctrl-C saves and
+//! ends; with `--resume` the training goes on.
 
 mod process;
 
@@ -21,8 +22,8 @@ use clap::Parser;
 use meganeura::data::{HorizontalFlip, Normalise};
 use meganeura::optim::{Ema, Schedule};
 use meganeura::prelude::*;
-use meganeura::run::{Parts, Run};
-use meganeura_examples::images::Images;
+use meganeura::run::{Overview, Parts, Position, Run};
+use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
@@ -34,9 +35,8 @@ use serde_json::json;
 struct Options {
     #[command(flatten)]
     training: training::Options,
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded [default: the digits that come with the program]
-    #[arg(long)]
-    data: Option<PathBuf>,
+    #[command(flatten)]
+    images: images::Options,
     /// Channels of the first level of the model, a multiple of 8
     #[arg(long, default_value_t = 16)]
     channels: usize,
@@ -58,8 +58,8 @@ struct Options {
     /// Steps of the final samples [default: all times for DDPM, 50 for DDIM]
     #[arg(long)]
     steps: Option<usize>,
-    /// Learn nothing more: draw with the weights of the last checkpoint
-    #[arg(long, requires = "resume")]
+    /// Learn nothing, and draw with the weights of the last checkpoint of --run, also while another process learns there
+    #[arg(long, requires = "run", conflicts_with = "resume")]
     draw: bool,
     /// Epochs between two pictures of samples
     #[arg(long, default_value_t = 20)]
@@ -76,13 +76,7 @@ const SAMPLES: usize = 64;
 const STRIP: [usize; 2] = [6, 10];
 
 fn main() -> ExitCode {
-    match train(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    meganeura_examples::run(train)
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -91,9 +85,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "Device: {device} — {}", device.reason())?;
     let seed = Seed::new(options.training.seed);
 
-    let images = match &options.data {
+    let images = match &options.images.data {
         None => Images::digits(options.training.seed)?,
-        Some(folder) => Images::open(folder, options.training.seed)?,
+        Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
     };
     let shape @ [channels, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
@@ -106,13 +100,23 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let process = Process::cosine(options.times);
     let config = UNetConfig { images: channels, channels: options.channels, groups: (options.channels / 4).min(32) };
     let mut net = UNet::init(&device, options.training.seed, config)?;
+    if let (true, Some(folder)) = (options.draw, &options.training.run) {
+        writeln!(log, "Weights of {}", load_average(options, folder, &mut net)?)?;
+        for path in draw(options, &net, &process, shape, &device, folder)? {
+            writeln!(log, "{}", path.display())?;
+        }
+        return Ok(());
+    }
     let mut average = Ema::new(&net, 0.999)?.warmup(true);
     let mut optimizer = AdamW::new(options.lr);
     let steps = options.epochs * steps_per_epoch as u64;
     let schedule = Schedule::cosine(options.lr, steps, 0.0).warmup(100.min(steps / 10));
 
     let mut run = options.training.open_run("diffusion", &device, |run| {
-        let run = run.setting("batch", options.batch).setting("channels", options.channels);
+        let run = run
+            .setting("images", images.train.len())
+            .setting("batch", options.batch)
+            .setting("channels", options.channels);
         run.setting("times", options.times).setting("schedule", &schedule)
     })?;
     if let Some(mut parts) = run.restore_parts()? {
@@ -126,8 +130,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step());
-    let epochs = if options.draw { 0 } else { options.epochs };
-    'training: while let Some(epoch) = run.next_epoch(epochs) {
+    'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let mut batches = images.train.batches(options.batch).shuffle(seed.field("order")).epoch(epoch);
         if images.may_be_flipped {
             batches = batches.transform(HorizontalFlip::new(0.5));
@@ -159,6 +162,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         run.end_epoch();
         if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
             let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
+            if !loss.is_finite() {
+                return Err(run.fail("the loss is no number any more")?.to_string().into());
+            }
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
             // The same noise each time, so that one sees what was learned meanwhile.
             let noise = normal(&device, [SAMPLES, channels, height, width].into(), seed.field("samples"))?;
@@ -176,9 +182,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "\ntrained for {seconds:.0} s")?;
 
     let folder = run.folder().to_owned();
-    let [samples, denoising, loss, weights] =
-        ["samples.png", "denoising.png", "loss.svg", "unet.safetensors"].map(|name| folder.join(name));
-    draw(options, average.model(), &process, shape, &device, [&samples, &denoising])?;
+    let [samples, denoising] = draw(options, average.model(), &process, shape, &device, &folder)?;
+    let [loss, weights] = ["loss.svg", "unet.safetensors"].map(|name| folder.join(name));
     curve::draw(&loss, "Diffusion: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
     average.model().save(&weights)?;
     for path in [samples, denoising, loss, weights] {
@@ -202,15 +207,37 @@ fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>)
     Ok(())
 }
 
-/// The final samples, and how the first of them came about.
+/// Gives the model the averaged weights of the last checkpoint, and says where that was made. A run is files: whoever reads them
+/// disturbs nobody.
+fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Position, Box<dyn Error>> {
+    let run = Overview::of(folder)?;
+    for (name, now) in [("channels", options.channels), ("times", options.times)] {
+        let then = run.settings.get(name).map_or("not set", String::as_str);
+        if then != now.to_string() {
+            return Err(format!(
+                "the run in {} was begun with other settings: `{name}` was {then} and is {now}",
+                folder.display()
+            )
+            .into());
+        }
+    }
+    let Some((checkpoint, position)) = run.last else {
+        return Err(format!("{}: nothing is saved yet", folder.display()).into());
+    };
+    net.load(checkpoint.join("average.safetensors"))?.strict()?;
+    Ok(position)
+}
+
+/// The final samples, and how the first of them came about: the two pictures.
 fn draw(
     options: &Options,
     net: &UNet,
     process: &Process,
     shape: [usize; 3],
     device: &Device,
-    [samples, denoising]: [&Path; 2],
-) -> Result<(), Box<dyn Error>> {
+    folder: &Path,
+) -> Result<[PathBuf; 2], Box<dyn Error>> {
+    let [samples, denoising] = ["samples.png", "denoising.png"].map(|name| folder.join(name));
     let seed = Seed::new(options.training.seed).field("samples");
     let steps = options.steps.unwrap_or(match options.sampler {
         Sampler::Ddpm => options.times,
@@ -229,12 +256,13 @@ fn draw(
         }
         Ok(())
     })?;
-    pictures::grid(samples, &bright(&drawn)?, shape, 8)?;
+    pictures::grid(&samples, &bright(&drawn)?, shape, 8)?;
     // A row for each image, from noise on the left to what was drawn on the right.
     let size = channels * height * width;
     let rows: Vec<_> =
         (0..images).flat_map(|i| seen.iter().flat_map(move |x| &x[i * size..(i + 1) * size])).copied().collect();
-    pictures::grid(denoising, &rows, shape, seen.len())
+    pictures::grid(&denoising, &rows, shape, seen.len())?;
+    Ok([samples, denoising])
 }
 
 /// Numbers from -1 to 1 as brightness from 0 to 1.

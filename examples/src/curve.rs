@@ -11,9 +11,9 @@ use plotters::prelude::*;
 ///
 /// If the file cannot be written.
 pub fn draw(path: &Path, title: &str, losses: &[f32], steps_per_epoch: usize) -> Result<(), Box<dyn Error>> {
-    // A logarithm has no place for zero.
-    let floor = 1e-6;
-    let losses: Vec<f32> = losses.iter().map(|loss| loss.max(floor)).collect();
+    // A logarithm has no place for zero, nor an axis for infinity.
+    let (floor, ceiling) = (1e-6, 1e30);
+    let losses: Vec<f32> = losses.iter().map(|loss| loss.max(floor).min(ceiling)).collect();
     let (low, high) = losses.iter().fold((f32::MAX, floor), |(low, high), &loss| (low.min(loss), high.max(loss)));
 
     let mut svg = String::new();
@@ -48,7 +48,7 @@ mod tests {
     fn curves_are_drawn() {
         let dir = std::env::temp_dir().join(format!("meganeura-curve-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        for losses in [&[2.3, 1.0, 0.5, 0.1][..], &[0.0], &[]] {
+        for losses in [&[2.3, 1.0, 0.5, 0.1][..], &[0.0], &[], &[1.0, f32::INFINITY, f32::NAN]] {
             let path = dir.join("loss.svg");
             draw(&path, "loss", losses, 2).unwrap();
             assert!(std::fs::read_to_string(&path).unwrap().contains("<svg"));

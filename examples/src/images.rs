@@ -3,11 +3,28 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use meganeura::data::{Cifar100Label, Dataset};
+use clap::Args;
+use meganeura::data::{Cifar100Label, Dataset, ImageFolder};
 use meganeura::module::Seed;
 
 use crate::digits;
 use crate::shapes::{self, Shapes};
+
+/// Options of programs that learn from images; `#[command(flatten)]` puts them beside a program's own.
+#[derive(Args, Debug)]
+#[group(id = "images")]
+pub struct Options {
+    /// A folder with the files of MNIST or CIFAR, as they are downloaded, or with a folder of pictures for each class [default: images
+    /// that come with the program]
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+    /// Scale pictures to so many pixels each way, as they are read
+    #[arg(long, requires = "data")]
+    pub size: Option<usize>,
+}
+
+/// Labels above are no classes, but damage.
+const MOST_CLASSES: usize = 1 << 16;
 
 /// Images to train on, and others to test with.
 #[derive(Debug, Clone)]
@@ -45,52 +62,96 @@ impl Images {
         Ok(Self { train, test, classes: shapes::CLASSES.len(), may_be_flipped: true })
     }
 
-    /// What is in a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its kin (IDX), packed with gzip or not. Where an IDX folder has
-    /// only one of its two parts, a tenth of that is for testing.
+    /// What is in a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its kin (IDX), packed with gzip or not; else a folder of
+    /// pictures for each class, scaled to squares of `size` pixels if that is said. Where there is one part only, a tenth of it is for
+    /// testing.
     ///
     /// # Errors
     ///
     /// If there are no such files, or one of them is damaged.
-    pub fn open(folder: &Path, seed: u64) -> Result<Self, Box<dyn Error>> {
-        std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    pub fn open(folder: &Path, size: Option<usize>, seed: u64) -> Result<Self, Box<dyn Error>> {
+        let wrong = |what: &str| Err(format!("{}: {what}", folder.display()).into());
+        let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        match Self::known(folder, seed)? {
+            Some(_) if size.is_some() => wrong("--size is for pictures, and these are files of MNIST or CIFAR"),
+            Some(images) => Ok(images),
+            None if entries.flatten().any(|entry| entry.path().is_dir()) => Self::pictures(folder, size, seed),
+            None => wrong(
+                "no images that are known here; there should be data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), \
+                 train.bin and test.bin (CIFAR-100), train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or the same with t10k, \
+                 or a folder of pictures for each class",
+            ),
+        }
+    }
+
+    /// Those of the well-known datasets, if there is one.
+    fn known(folder: &Path, seed: u64) -> Result<Option<Self>, Box<dyn Error>> {
         let find = |name: &str| {
             let names = [name.to_owned(), format!("{name}.gz")];
             names.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
         };
-        if let (Some(first), Some(test)) = (find("data_batch_1.bin"), find("test_batch.bin")) {
-            let rest = (2..=5).filter_map(|i| find(&format!("data_batch_{i}.bin")));
-            let train = Dataset::from_cifar10([first].into_iter().chain(rest))?;
-            return Self::with_classes(train, Dataset::from_cifar10([test])?, true);
+        if let (Some(_), Some(test)) = (find("data_batch_1.bin"), find("test_batch.bin")) {
+            let part = |i: usize| {
+                let name = format!("data_batch_{i}.bin");
+                find(&name).ok_or_else(|| format!("{}: {name} is missing beside data_batch_1.bin", folder.display()))
+            };
+            let train = Dataset::from_cifar10((1..=5).map(part).collect::<Result<Vec<_>, _>>()?)?;
+            return Self::of_files(folder, train, Dataset::from_cifar10([test])?, true).map(Some);
         }
         if let (Some(train), Some(test)) = (find("train.bin"), find("test.bin")) {
             let [train, test] = [train, test].map(|file| Dataset::from_cifar100([file], Cifar100Label::Fine));
-            return Self::with_classes(train?, test?, true);
+            return Self::of_files(folder, train?, test?, true).map(Some);
         }
-        let idx = |part: &str| -> Option<(PathBuf, PathBuf)> {
-            Some((find(&format!("{part}-images-idx3-ubyte"))?, find(&format!("{part}-labels-idx1-ubyte"))?))
+        let idx = |part: &str| {
+            let [images, labels] = ["images-idx3-ubyte", "labels-idx1-ubyte"].map(|name| format!("{part}-{name}"));
+            match (find(&images), find(&labels)) {
+                (Some(images), Some(labels)) => Ok(Some((images, labels))),
+                (None, None) => Ok(None),
+                (Some(_), None) => Err(format!("{}: {labels} is missing beside {images}", folder.display())),
+                (None, Some(_)) => Err(format!("{}: {images} is missing beside {labels}", folder.display())),
+            }
         };
         let read = |(images, labels): (PathBuf, PathBuf)| Dataset::from_idx(images, labels);
-        let (train, test) = match (idx("train"), idx("t10k")) {
+        let (train, test) = match (idx("train")?, idx("t10k")?) {
             (Some(train), Some(test)) => (read(train)?, read(test)?),
             (Some(one), None) | (None, Some(one)) => {
                 let (test, train) = read(one)?.split(0.1, seed)?;
                 (train, test)
             }
-            (None, None) => {
-                return Err(format!(
-                    "{}: no images that are known here; there should be data_batch_1.bin and test_batch.bin (CIFAR-10), train.bin and \
-                     test.bin (CIFAR-100), or train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or the same with t10k",
-                    folder.display()
-                )
-                .into());
-            }
+            (None, None) => return Ok(None),
         };
-        Self::with_classes(train, test, false)
+        Self::of_files(folder, train, test, false).map(Some)
     }
 
-    fn with_classes(train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
+    /// A folder of pictures for each class.
+    fn pictures(folder: &Path, size: Option<usize>, seed: u64) -> Result<Self, Box<dyn Error>> {
+        let pictures = ImageFolder::open(folder)?.rgb();
+        let pictures = match size {
+            Some(size) => pictures.resize(size, size),
+            None => pictures,
+        };
+        // Every header now, rather than an error in the middle of the training; in the words of these programs.
+        pictures.check().map_err(|error| error.to_string().replace("`resize`", "`--size`"))?;
+        let classes = pictures.classes().len();
+        let (test, train) = Dataset::of(pictures)?.split(0.1, seed)?;
+        let images = Self { train, test, classes, may_be_flipped: false };
+        images.expect_tests(folder)?;
+        Ok(images)
+    }
+
+    fn expect_tests(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
+        let count = self.train.len();
+        if self.test.is_empty() {
+            return Err(format!("{}: of {count} images none is left to test with", folder.display()).into());
+        }
+        Ok(())
+    }
+
+    /// Of these, as they were read from a folder; the labels tell how many classes there are.
+    fn of_files(folder: &Path, train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
+        let wrong = |what: String| Err(format!("{}: {what}", folder.display()).into());
         if train.shape() != test.shape() {
-            return Err(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()).into());
+            return wrong(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()));
         }
         let mut classes = 0;
         for dataset in [&train, &test] {
@@ -98,7 +159,12 @@ impl Images {
                 classes = classes.max(dataset.get(index)?.1 as usize + 1);
             }
         }
-        Ok(Self { train, test, classes, may_be_flipped })
+        if classes > MOST_CLASSES {
+            return wrong(format!("labels up to {}, where {MOST_CLASSES} classes are the most", classes - 1));
+        }
+        let images = Self { train, test, classes, may_be_flipped };
+        images.expect_tests(folder)?;
+        Ok(images)
     }
 
     /// Channels, height and width of each image.

@@ -9,7 +9,22 @@ pub mod pictures;
 pub mod shapes;
 pub mod training;
 
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::Parser;
 use meganeura::{Device, Result};
+
+/// All of a program's `main`: calls it with the options of the command line. An error is told on stderr, and exit code 1.
+pub fn run<O: Parser, E: Display>(program: impl FnOnce(&O) -> Result<(), E>) -> ExitCode {
+    match program(&O::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// The device of a `--device` option: `auto` lets the framework choose, all else is a name.
 ///

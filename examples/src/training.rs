@@ -48,7 +48,7 @@ impl Options {
     }
 
     /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings, which
-    /// `settings` adds to the seed.
+    /// `settings` adds to the program and the seed.
     ///
     /// # Errors
     ///
@@ -60,19 +60,33 @@ impl Options {
         settings: impl FnOnce(RunOptions) -> RunOptions,
     ) -> Result<Run> {
         let folder = self.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
-        // The same command once more, for who comes back to a run that ended early.
-        let mut command: Vec<_> = std::env::args().filter(|argument| argument != "--resume").collect();
-        if self.run.is_none() {
-            command.extend(["--run".into(), folder.display().to_string()]);
-        }
-        command.push("--resume".into());
+        let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
         let run = Run::at(&folder, device)
+            .setting("program", program)
             .setting("seed", self.seed)
-            .go_on_with(command.join(" "))
+            .go_on_with(go_on_with(arguments, self.run.is_none().then_some(&folder)))
             .interrupt(&Interrupt::on_ctrl_c()?);
         let run = settings(run);
         if self.resume { run.resume() } else { run.create() }
     }
+}
+
+/// The same command once more, to be typed by who comes back to a run that ended early; with the folder, if nobody named it.
+fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
+    let mut command: Vec<_> = arguments.filter(|argument| argument != "--resume").collect();
+    command.extend(folder.into_iter().flat_map(|folder| ["--run".to_owned(), folder.display().to_string()]));
+    command.push("--resume".to_owned());
+    command.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ")
+}
+
+/// As shells read it as one word: a path may have spaces.
+fn quoted(argument: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-+=./:,@%".contains(c) || cfg!(windows) && c == '\\';
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        return argument.to_owned();
+    }
+    // A quote within quotes ends them, stands alone, and opens them again; Windows has another kind.
+    if cfg!(windows) { format!("\"{argument}\"") } else { format!("'{}'", argument.replace('\'', "'\\''")) }
 }
 
 /// The first of `run-1`, `run-2`, … that is not there yet.
@@ -90,7 +104,7 @@ pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
     Ok(run.metrics()?.iter().filter_map(|line| Some(*line.values.get("loss")? as f32)).collect())
 }
 
-/// The mean of the last `count` losses.
+/// The mean of the last `count` losses; 0 where there are none, as when somebody took the metrics away.
 ///
 /// # Errors
 ///
@@ -98,7 +112,7 @@ pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
 pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
     let losses = losses(run)?;
     let recent = &losses[losses.len().saturating_sub(count)..];
-    Ok(recent.iter().sum::<f32>() / recent.len() as f32)
+    Ok(recent.iter().sum::<f32>() / recent.len().max(1) as f32)
 }
 
 /// How many steps an epoch has, if only whole batches are taken: with one shape, all steps share one plan.
@@ -153,5 +167,30 @@ impl Progress {
     /// Takes the bar away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_goes_on_learning() {
+        let command = |arguments: &str, folder: Option<&str>| {
+            let arguments = arguments.split(' ').map(str::to_owned);
+            go_on_with(arguments, folder.map(PathBuf::from).as_ref())
+        };
+        assert_eq!(command("train --epochs 2", Some("target/run-1")), "train --epochs 2 --run target/run-1 --resume");
+        assert_eq!(command("train --run r --resume --steps 9", None), "train --run r --steps 9 --resume");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_shell_reads_what_was_meant() {
+        for argument in ["--run=plain/path_1.2", "two words", "it's", "", "$HOME", "a\nb", "*", "\\", "ä∞"] {
+            let script = format!("printf %s {}", quoted(argument));
+            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), argument, "{script}");
+        }
     }
 }

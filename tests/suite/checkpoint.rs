@@ -27,6 +27,32 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         refused(device, other_models()?)?;
         refused(device, damaged()?)
     }));
+    trials.push(gpu_trial("checkpoint::gpu::what_has_no_room_changes_nothing", no_room));
+}
+
+/// Memory for some of the tensors, and more from try to try: all of a file is loaded, or nothing.
+fn no_room(device: &Device) -> Outcome {
+    // Opened for itself: the limit is the adapter's.
+    let device = Device::named(&device.to_string())?;
+    let linear = |seed| [Linear::new(64, 64), Linear::new(64, 64), Linear::new(64, 64)].init(&device, Seed::new(seed));
+    let (saved, mut net) = (linear(1)?, linear(2)?);
+    let (bytes, before) = (saved.to_safetensors()?, bits(&net)?);
+    let held = device.stats().peak_bytes;
+    let mut refused = 0;
+    loop {
+        device.limit_memory(held + refused * 4096);
+        match net.load_safetensors(&bytes) {
+            Ok(report) => break report.strict()?,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}"),
+        }
+        assert_eq!(bits(&net)?, before);
+        refused += 1;
+        assert!(refused < 100);
+    }
+    // Three weights of 16,384 bytes.
+    assert!(refused > 8, "only {refused} tries were too few bytes");
+    assert_eq!(bits(&net)?, bits(&saved)?);
+    Ok(())
 }
 
 /// Bits that a conversion on the way would change.

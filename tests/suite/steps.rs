@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
 use meganeura::optim::{
-    Accumulator, Adam, AdamW, Ema, Group, Lion, Muon, Optimizer, OptimizerState, RmsProp, Schedule, Sgd,
+    Accumulate, Adam, AdamW, Ema, Group, Lion, Muon, Optimizer, OptimizerState, RmsProp, Schedule, Sgd,
 };
 use meganeura::{Device, Layer, ModuleExt, Precision, Result, Tape, Tensor};
 
@@ -114,7 +114,6 @@ fn assert_same(name: &str, computed: &Tiny, reference: &Tiny, tolerance: f64) ->
 fn accumulated(device: &Device, tolerance: f64) -> Outcome {
     let (mut large, mut small) = (Tiny::init(device, 1)?, Tiny::init(device, 1)?);
     let mut optimizers = [(); 2].map(|()| Sgd::new(0.1).momentum(0.9));
-    let mut accumulator = Accumulator::mean(3);
     let mut plans = 0;
     for step in 0..3 {
         let (images, labels) = images(device, &format!("batch {step}"), 12)?;
@@ -123,7 +122,7 @@ fn accumulated(device: &Device, tolerance: f64) -> Outcome {
         optimizers[0].step(&mut large, &grads)?;
         for (images, labels) in micro_batches(&images, &labels)? {
             let (loss, grads) = record(&small, &images, &labels)?;
-            if let Some(grads) = accumulator.add(&small, grads)? {
+            if let Some(grads) = optimizers[1].accumulate(&small, grads, Accumulate::mean(3))? {
                 let grads = grads.clip_norm(&small, 0.3)?;
                 optimizers[1].step(&mut small, &grads)?;
             }
@@ -149,11 +148,11 @@ fn summed(device: &Device, tolerance: f64) -> Outcome {
     let (images, labels) = images(device, "summed", 8)?;
     let grads = record(&large, &images, &labels)?;
     Sgd::new(0.01).step(&mut large, &grads)?;
-    let mut accumulator = Accumulator::sum(100);
+    let (mut sgd, how) = (Sgd::new(0.01), Accumulate::sum(100));
     let parts = micro_batches(&images, &labels)?;
-    assert!(accumulator.add(&small, record(&small, &parts[0].0, &parts[0].1)?)?.is_none());
-    let grads = accumulator.finish(&small, record(&small, &parts[1].0, &parts[1].1)?)?;
-    Sgd::new(0.01).step(&mut small, &grads)?;
+    assert!(sgd.accumulate(&small, record(&small, &parts[0].0, &parts[0].1)?, how)?.is_none());
+    let grads = sgd.accumulate_last(&small, record(&small, &parts[1].0, &parts[1].1)?, how)?;
+    sgd.step(&mut small, &grads)?;
     assert_same("sums", &small, &large, tolerance)
 }
 

@@ -112,8 +112,7 @@ impl Csv {
         let label_at = if self.is_label_first { 0 } else { expected - 1 };
         let (mut at, mut label) = (0, 0);
         for (column, cell) in cells.enumerate() {
-            let wrong =
-                |what: &str| (at, format!(", column {}: {:?} is no {what}", column + 1, String::from_utf8_lossy(cell)));
+            let wrong = |what: &str| (at, format!(", column {}: {} is no {what}", column + 1, shown(cell)));
             let text = str::from_utf8(cell).unwrap_or_default().trim();
             if column == label_at {
                 label = text.parse().map_err(|_| wrong("label, which is a whole number"))?;
@@ -121,12 +120,20 @@ impl Csv {
                     return Err(wrong(&format!("label of {classes} classes")));
                 }
             } else {
-                let number = text.parse().ok().filter(|number: &f32| number.is_finite());
-                features.push(number.ok_or_else(|| wrong("finite number"))? / self.divisor);
+                let number = text.parse().ok().map(|number: f32| number / self.divisor);
+                features.push(number.filter(|number| number.is_finite()).ok_or_else(|| wrong("finite number"))?);
             }
             at += cell.len() + 1;
         }
         Ok(label)
+    }
+}
+
+/// A cell for a message, or the beginning of a long one.
+fn shown(cell: &[u8]) -> String {
+    match cell.get(..CELL as usize) {
+        Some(start) if cell.len() > start.len() => format!("{:?}…", String::from_utf8_lossy(start)),
+        _ => format!("{:?}", String::from_utf8_lossy(cell)),
     }
 }
 
@@ -155,6 +162,7 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         let csv = Csv::new([2]).classes(10);
         let long = "1".repeat(70_000);
+        let cell = format!("1,{},3", "x".repeat(60_000));
         for (text, part) in [
             ("1,2,3\n1,2\n", "some.csv, byte 6: line 2: 2 columns, 3 were expected"),
             ("1,2,3,4", "byte 0: line 1: 4 columns"),
@@ -169,11 +177,13 @@ mod tests {
             ("1,2,3.5", "\"3.5\" is no label"),
             ("a,b,c\n1,2,3", "byte 0: line 1, column 1: \"a\""),
             (&long, "byte 0: a line of more than 65536 bytes"),
+            (&cell, "xxx\"… is no finite number"),
         ] {
             let error = read(csv, text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Data, "{error}");
-            assert!(error.to_string().contains(part), "{part}: {error}");
+            assert!(error.to_string().contains(part) && error.to_string().len() < 200, "{part}: {error}");
         }
+        assert!(read(csv.divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("no finite number"));
         assert_eq!(read(csv.divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(read(Csv::new([0]), "3").unwrap_err().kind(), ErrorKind::Shape);
         assert_eq!(Csv::new([2]).read("no such file").unwrap_err().kind(), ErrorKind::Io);

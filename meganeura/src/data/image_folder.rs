@@ -225,12 +225,16 @@ fn all_well(root: &Path, mut wrong: Vec<String>) -> Result<()> {
     if wrong.is_empty() {
         return Ok(());
     }
+    let folder = format!("{}, a folder of images", root.display());
+    if let [wrong] = &wrong[..] {
+        bail!(Data, "{folder}: {wrong}");
+    }
     let (count, more) = (wrong.len(), wrong.len().saturating_sub(NAMED));
     wrong.truncate(NAMED);
     if more > 0 {
         wrong.push(format!("and {more} more"));
     }
-    let message = format!("{}, a folder of images: {count} wrong\n  {}", root.display(), wrong.join("\n  "));
+    let message = format!("{folder}: {count} wrong\n  {}", wrong.join("\n  "));
     Err(Error::new(ErrorKind::Data, message))
 }
 
@@ -311,7 +315,7 @@ mod tests {
         image(root, "a/1.png", [1, 1], 255);
         GrayImage::from_raw(1, 1, vec![51]).unwrap().save(root.join("a/2.png")).unwrap();
         let folder = ImageFolder::open(root).unwrap();
-        expect(folder.check(), &["1 wrong", "a/2.png: 1 channels", "first image has 3", "`rgb()`"]);
+        expect(folder.check(), &["a folder of images: ", "a/2.png: 1 channels", "first image has 3", "`rgb()`"]);
         expect(Dataset::of(folder.clone()).unwrap().get(1), &["a/2.png: 1 channels"]);
         assert_eq!(Dataset::of(folder.clone().rgb()).unwrap().get(1).unwrap().0, [0.2; 3]);
         assert_eq!(Dataset::of(folder.gray()).unwrap().get(1).unwrap().0, [0.2]);
@@ -350,7 +354,7 @@ mod tests {
         image(root, "a/2.png", [1, 1], 0);
         fs::write(root.join("a/3.png"), "a text file").unwrap();
         let folder = ImageFolder::open(root).unwrap();
-        expect(folder.check(), &["1 wrong", "a/3.png, byte ", "no image that can be read"]);
+        expect(folder.check(), &["a folder of images: ", "a/3.png, byte ", "no image that can be read"]);
         expect(Dataset::of(folder).unwrap().get(1), &["a/3.png, byte "]);
         fs::write(root.join("a/1.png"), "").unwrap();
         expect(ImageFolder::open(root), &["a/1.png, byte 0"]);

@@ -201,6 +201,8 @@ impl Gpu {
         self.0.check()?;
         let buffer = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a tensor {ty}")))?;
         self.0.queue.write_buffer(buffer.raw(), 0, host.bytes());
+        // The queue may have found no memory for the way there.
+        self.0.check().map_err(|error| error.context(format!("a tensor {ty}")))?;
         Ok(buffer)
     }
 

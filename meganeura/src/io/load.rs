@@ -15,35 +15,45 @@ use crate::{Error, ErrorKind, Result, Tensor};
 /// What PyTorch's batch normalisation counts in its files. Nothing is computed with it, unless its momentum is `None`.
 const COUNTER: &str = "num_batches_tracked";
 
-/// Replaces what `bytes` has values for, and ties what was tied when they were saved. If `exactly`, both sides must have the
-/// same names.
-pub(super) fn load<M: Module + ?Sized>(
-    module: &mut M,
-    bytes: &[u8],
-    names: &Names,
-    exactly: bool,
-) -> Result<LoadReport> {
-    names.check()?;
-    let file = format::parse(bytes)?;
-    let aliases = renamed_aliases(format::aliases(bytes, &file)?, names);
-    let groups = groups(&aliases);
-    let mut found = Found::new(&file, aliases, names)?;
-    for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
-        found.read(leaf);
-    }
-    let (tensors, report) = found.finish()?;
-    if exactly {
-        report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
-    }
-    tie(module, &groups).map_err(|error| {
-        Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
-    })?;
-    for leaf in module.leaves() {
-        if let Some(tensor) = tensors.get(&leaf.path) {
-            leaf.cell().set(tensor.clone());
+/// What a model gets from a file, on the model's devices: all that can go wrong there did not.
+pub(crate) struct Loaded {
+    /// By the leaf's first path.
+    tensors: HashMap<String, Tensor>,
+    /// The paths of what was tied.
+    groups: Vec<Vec<String>>,
+    pub(super) report: LoadReport,
+}
+
+impl Loaded {
+    /// Reads what `bytes` has for a model. If `exactly`, both sides must have the same names.
+    pub(super) fn read<M: Module + ?Sized>(module: &M, bytes: &[u8], names: &Names, exactly: bool) -> Result<Self> {
+        names.check()?;
+        let file = format::parse(bytes)?;
+        let aliases = renamed_aliases(format::aliases(bytes, &file)?, names);
+        let groups = groups(&aliases);
+        let mut found = Found::new(&file, aliases, names)?;
+        for leaf in module.leaves().iter().filter(|leaf| leaf.role != Role::Constant) {
+            found.read(leaf)?;
         }
+        let (tensors, report) = found.finish()?;
+        if exactly {
+            report.strict().map_err(|error| error.context("the file is of another model; nothing was loaded"))?;
+        }
+        Ok(Self { tensors, groups, report })
     }
-    Ok(report)
+
+    /// Gives it to the model that it was read for, and ties what was tied when it was saved. An error changes nothing.
+    pub(crate) fn put<M: Module + ?Sized>(self, module: &mut M) -> Result<LoadReport> {
+        tie(module, &self.groups).map_err(|error| {
+            Error::new(ErrorKind::Checkpoint, format!("the file is of another model; nothing was loaded: {error}"))
+        })?;
+        for leaf in module.leaves() {
+            if let Some(tensor) = self.tensors.get(&leaf.path) {
+                leaf.cell().set(tensor.clone());
+            }
+        }
+        Ok(self.report)
+    }
 }
 
 /// The other paths of tied tensors, as paths of the model. Parts go with parts.
@@ -84,7 +94,6 @@ struct Found<'a> {
     loaded: Vec<String>,
     missing: Vec<Lone>,
     mismatched: Vec<Mismatch>,
-    failed: Option<Error>,
 }
 
 /// A leaf that what has its name does not fit.
@@ -117,11 +126,11 @@ impl<'a> Found<'a> {
         }
         let (loaded, missing, mismatched) = (Vec::new(), Vec::new(), Vec::new());
         let (tensors, used) = (HashMap::new(), HashSet::new());
-        Ok(Self { entries, aliases, ignored, tensors, used, loaded, missing, mismatched, failed: None })
+        Ok(Self { entries, aliases, ignored, tensors, used, loaded, missing, mismatched })
     }
 
-    /// Reads what will be the value of `leaf`.
-    fn read(&mut self, leaf: &Leaf<'_>) {
+    /// Reads what will be the value of `leaf`. What does not fit is noted; an error is of the device.
+    fn read(&mut self, leaf: &Leaf<'_>) -> Result<()> {
         let lone = || Lone { path: leaf.path.clone(), name: None, shape: leaf.ty().shape.dims().to_vec() };
         let stored = |path: &str| {
             let path = self.aliases.get(path).map_or(path, String::as_str);
@@ -130,7 +139,7 @@ impl<'a> Found<'a> {
         let all: Vec<_> = leaf.paths().filter_map(stored).collect();
         let Some((name, Entry { view, .. })) = all.first() else {
             self.missing.push(lone());
-            return;
+            return Ok(());
         };
         self.used.extend(all.iter().map(|(path, _)| (*path).clone()));
         let is_another = |(_, Entry { view: other, .. }): &&(&String, &Entry<'a>)| {
@@ -139,7 +148,7 @@ impl<'a> Found<'a> {
         if let Some((other, _)) = all.iter().find(is_another) {
             let message = format!("`{name}` and `{other}` are tied in the model, but differ in the file");
             self.mismatched.push(Mismatch { leaf: lone(), message });
-            return;
+            return Ok(());
         }
         match format::read(view, &leaf.value()) {
             Ok(tensor) => {
@@ -150,14 +159,12 @@ impl<'a> Found<'a> {
                 let message = error.context(format_args!("`{}`", leaf.path)).to_string();
                 self.mismatched.push(Mismatch { leaf: lone(), message });
             }
-            Err(error) => self.failed = Some(error.context(&leaf.path)),
+            Err(error) => return Err(error.context(&leaf.path)),
         }
+        Ok(())
     }
 
     fn finish(mut self) -> Result<(HashMap<String, Tensor>, LoadReport)> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
         let mut unexpected = Vec::new();
         for (path, Entry { name, view }) in self.entries {
             if self.used.contains(&path) {

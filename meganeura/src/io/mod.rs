@@ -18,6 +18,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use load::Loaded;
 pub use names::Names;
 pub use report::LoadReport;
 
@@ -156,15 +157,15 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load_with`](Self::load_with).
     fn load_safetensors_with(&mut self, bytes: &[u8], names: &Names) -> Result<LoadReport> {
-        load::load(self, bytes, names, false)
+        Loaded::read(self, bytes, names, false)?.put(self)
     }
 }
 
 impl<M: Module + ?Sized> Checkpoint for M {}
 
-/// As [`Checkpoint::load_safetensors`], but names that only one side has are an error that changes nothing.
-pub(crate) fn load_exactly(module: &mut dyn Module, bytes: &[u8]) -> Result<()> {
-    load::load(module, bytes, &Names::new(), true).map(drop)
+/// What [`Checkpoint::load_safetensors`] would load, where names that only one side has are an error, too.
+pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> {
+    Loaded::read(module, bytes, &Names::new(), true)
 }
 
 /// Writes a file beside `path`, then gives it that name.
@@ -193,8 +194,24 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 /// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
 pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some file systems have no call for it either, and in some folders one may write but not look.
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
+        result => result,
+    }
+}
+
+/// Makes a folder, and those that it is in, durably.
+pub(crate) fn create_folder(path: &Path) -> std::io::Result<()> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(path)?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
 }
 
 pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {

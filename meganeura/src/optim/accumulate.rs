@@ -1,7 +1,6 @@
 //! Gradients of several small batches, for one step.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use super::state::Kept;
 use super::step::{Trained, expect_gradients};
@@ -9,96 +8,82 @@ use crate::error::bail;
 use crate::module::{Module, ModuleExt};
 use crate::{Grads, Result, Var};
 
-/// Adds up the gradients of micro-batches, so that a step is that of a batch too large for the device.
-///
-/// Each micro-batch but the last is one run: forward pass, backward pass and sum. In the last one the update is part of the run,
-/// clipping included. So there are two plans however many micro-batches make a step.
+/// How many micro-batches make a step, and what becomes of their gradients:
+/// [`Optimizer::accumulate`](super::Optimizer::accumulate) adds them up.
 ///
 /// ```
-/// use meganeura::optim::Accumulator;
+/// use meganeura::optim::Accumulate;
 /// use meganeura::prelude::*;
 ///
 /// let device = Device::cpu();
 /// let mut net = Linear::new(1, 1).init(&device, Seed::new(1))?;
 /// let mut optimizer = AdamW::new(1e-3);
-/// let mut accumulator = Accumulator::mean(4);
 /// for number in 0..8u8 {
 ///     let tape = Tape::new(&device);
 ///     let x = Tensor::full(&device, [16, 1], f32::from(number))?;
 ///     let loss = net.forward(&tape.input(&x)).square().mean();
 ///     let grads = tape.backward(&loss)?;
-///     if let Some(grads) = accumulator.add(&net, grads)? {
+///     if let Some(grads) = optimizer.accumulate(&net, grads, Accumulate::mean(4))? {
 ///         let grads = grads.clip_norm(&net, 1.0)?;
 ///         optimizer.step(&mut net, &grads)?; // twice
 ///     }
 /// }
 /// # Ok::<(), meganeura::Error>(())
 /// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Accumulator {
+pub struct Accumulate {
     every: u64,
     is_mean: bool,
-    /// How many are in the sums.
-    added: u64,
-    /// By the identity of the parameter: one sum for each.
-    sums: HashMap<u64, Kept>,
 }
 
-impl Accumulator {
+impl Accumulate {
     /// The mean of as many micro-batches, for losses that are means: the gradient of the whole batch, where micro-batches are
     /// equally large.
     pub fn mean(every: u64) -> Self {
-        Self { every, is_mean: true, added: 0, sums: HashMap::new() }
+        Self { every, is_mean: true }
     }
 
     /// The sum of as many micro-batches, for losses that are sums.
     pub fn sum(every: u64) -> Self {
-        Self { is_mean: false, ..Self::mean(every) }
+        Self { every, is_mean: false }
     }
+}
 
-    /// How many micro-batches were added since the last step.
-    #[must_use]
-    pub fn added(&self) -> u64 {
-        self.added
-    }
+/// What micro-batches come to, until they make a step.
+#[derive(Default)]
+pub(super) struct Sums {
+    /// How many are in the sums.
+    pub(super) added: u64,
+    /// By the identity of the parameter: one sum for each. Where nothing was added yet, they may hold anything.
+    pub(super) cells: HashMap<u64, Kept>,
+}
 
-    /// Adds the gradients of a micro-batch. With those of the last one it gives the gradients to step along; with others it
-    /// runs what was recorded, and everything that is held on the tape is computed along.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong while recording; [`NoGradient`](crate::ErrorKind::NoGradient), as for
-    /// [`Optimizer::step`](super::Optimizer::step); [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step. The
-    /// sums have not changed then.
+impl Sums {
     #[track_caller]
-    pub fn add(&mut self, module: &dyn Module, grads: Grads) -> Result<Option<Grads>> {
-        if self.every == 0 {
+    pub(super) fn add(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
+        if how.every == 0 {
             bail!(Argument, "gradients of 0 micro-batches make no step");
         }
-        if self.added + 1 >= self.every {
-            return self.finish(module, grads).map(Some);
+        if self.added + 1 >= how.every {
+            return self.finish(module, grads, how).map(Some);
         }
         let sums = self.record(module, &grads)?;
-        let sums = sums.into_iter().map(|(Trained { cell, .. }, sum)| (self.sums[&cell.id()].cells[0].clone(), sum));
+        let sums = sums.into_iter().map(|(Trained { cell, .. }, sum)| (self.cells[&cell.id()].cells[0].clone(), sum));
         grads.tape().update(sums.collect())?;
         self.added += 1;
         Ok(None)
     }
 
-    /// As [`add`](Self::add) with the last micro-batch, whichever it is: where data end early.
-    ///
-    /// # Errors
-    ///
-    /// As [`add`](Self::add).
     #[track_caller]
-    pub fn finish(&mut self, module: &dyn Module, grads: Grads) -> Result<Grads> {
-        if self.every == 1 && self.added == 0 {
+    pub(super) fn finish(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Grads> {
+        if how.every == 1 && self.added == 0 {
             return Ok(grads);
         }
         let sums = self.record(module, &grads)?;
         #[expect(clippy::cast_precision_loss, reason = "nobody adds 2^53 gradients")]
         let share = grads.tape().scalar(1.0 / (self.added + 1) as f64);
-        let scaled = |sum| if self.is_mean { sum * &share } else { sum };
+        let scaled = |sum| if how.is_mean { sum * &share } else { sum };
         let entries = sums.into_iter().map(|(Trained { cell, .. }, sum)| (cell, scaled(sum))).collect();
         self.added = 0;
         Ok(grads.with_entries(entries))
@@ -113,7 +98,7 @@ impl Accumulator {
         let zero = tape.constant(0.0);
         let mut sums = Vec::new();
         for parameter in expect_gradients(&module.leaves(), grads)? {
-            let kept = self.sums.entry(parameter.cell.id()).or_default();
+            let kept = self.cells.entry(parameter.cell.id()).or_default();
             kept.prepare(&parameter.cell, 1)?;
             let sum = has_sums.select(&tape.cell(&kept.cells[0]), &zero) + &parameter.dw;
             sums.push((parameter, sum));
@@ -122,17 +107,10 @@ impl Accumulator {
     }
 }
 
-impl fmt::Debug for Accumulator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { every, is_mean, added, .. } = self;
-        write!(f, "Accumulator {{ every: {every}, is_mean: {is_mean}, added: {added} }}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optim::{Adam, Optimizer, Sgd};
+    use crate::optim::{Accumulate, Adam, Optimizer, Sgd};
     use crate::{Device, ErrorKind, Param, Precision, Tape, Tensor};
 
     fn param() -> Param {
@@ -152,15 +130,15 @@ mod tests {
 
     #[test]
     fn sums_and_means_begin_anew_after_each_step() {
-        for (mut accumulator, share) in [(Accumulator::mean(3), 1.0 / 3.0), (Accumulator::sum(3), 1.0)] {
+        for (how, share) in [(Accumulate::mean(3), 1.0 / 3.0), (Accumulate::sum(3), 1.0)] {
             let (mut w, mut sgd) = (param(), Sgd::new(0.5));
             let mut expected = value(&w);
             for cycle in 0..3 {
                 let all = [[1.0, 0.5], [2.0, f64::from(cycle)], [0.25, -4.0]];
                 for (k, x) in all.into_iter().enumerate() {
-                    assert_eq!(accumulator.added(), k as u64);
+                    assert_eq!(sgd.accumulated(), k as u64);
                     let before = value(&w);
-                    match accumulator.add(&w, grads(&w, x)).unwrap() {
+                    match sgd.accumulate(&w, grads(&w, x), how).unwrap() {
                         Some(grads) => sgd.step(&mut w, &grads).unwrap(),
                         None => assert_eq!(value(&w), before),
                     }
@@ -178,10 +156,10 @@ mod tests {
     fn there_are_two_plans() {
         let mut w = param();
         let device = w.value().device().clone();
-        let (mut adam, mut accumulator) = (Adam::new(0.1), Accumulator::mean(4));
+        let mut adam = Adam::new(0.1);
         for step in 0..12 {
             let grads = grads(&w, [1.0, 2.0]);
-            if let Some(grads) = accumulator.add(&w, grads).unwrap() {
+            if let Some(grads) = adam.accumulate(&w, grads, Accumulate::mean(4)).unwrap() {
                 let grads = grads.clip_norm(&w, 1.0).unwrap().clip_value(&w, 0.5).unwrap();
                 adam.step(&mut w, &grads).unwrap();
             }
@@ -191,10 +169,10 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_is_gone_with_its_step() {
-        let (mut w, mut accumulator) = (param(), Accumulator::sum(2));
+        let mut w = param();
         let mut sgd = Sgd::new(0.5).skip_not_finite(true);
         for x in [[f64::NAN, f64::INFINITY], [0.0; 2], [1.0, 1.0], [1.0, 3.0]] {
-            if let Some(grads) = accumulator.add(&w, grads(&w, x)).unwrap() {
+            if let Some(grads) = sgd.accumulate(&w, grads(&w, x), Accumulate::sum(2)).unwrap() {
                 sgd.step(&mut w, &grads).unwrap();
             }
         }
@@ -203,20 +181,52 @@ mod tests {
 
     #[test]
     fn data_may_end_early() {
-        let (mut w, mut accumulator) = (param(), Accumulator::mean(100));
-        assert!(accumulator.add(&w, grads(&w, [1.0, 2.0])).unwrap().is_none());
-        let last = accumulator.finish(&w, grads(&w, [3.0, 4.0])).unwrap();
-        Sgd::new(1.0).step(&mut w, &last).unwrap();
-        assert_eq!((value(&w), accumulator.added()), (vec![-1.0, -5.0], 0));
+        let (mut w, mut sgd, how) = (param(), Sgd::new(1.0), Accumulate::mean(100));
+        assert!(sgd.accumulate(&w, grads(&w, [1.0, 2.0]), how).unwrap().is_none());
+        let last = sgd.accumulate_last(&w, grads(&w, [3.0, 4.0]), how).unwrap();
+        sgd.step(&mut w, &last).unwrap();
+        assert_eq!((value(&w), sgd.accumulated()), (vec![-1.0, -5.0], 0));
     }
 
     #[test]
     fn misuse_is_an_error() {
         let (w, other) = (param(), param());
-        let error = Accumulator::sum(0).add(&w, grads(&w, [1.0; 2])).unwrap_err();
+        let mut sgd = Sgd::new(0.1);
+        let error = sgd.accumulate(&w, grads(&w, [1.0; 2]), Accumulate::sum(0)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);
-        let mut accumulator = Accumulator::sum(2);
-        let error = accumulator.add(&other, grads(&w, [1.0; 2])).unwrap_err();
-        assert_eq!((error.kind(), accumulator.added()), (ErrorKind::NoGradient, 0));
+        let error = sgd.accumulate(&other, grads(&w, [1.0; 2]), Accumulate::sum(2)).unwrap_err();
+        assert_eq!((error.kind(), sgd.accumulated()), (ErrorKind::NoGradient, 0));
+    }
+    /// What of two micro-batches' sums goes on in another optimizer, of another model of the same structure.
+    #[test]
+    fn sums_go_on_elsewhere() {
+        let how = Accumulate::mean(3);
+        let after = |w: &mut Param, sgd: &mut Sgd, from: usize| {
+            for x in [[1.0, 0.5], [2.0, 1.0 / 3.0], [0.25, -4.0], [7.0, 0.1]].into_iter().skip(from) {
+                let grads = grads(w, x);
+                if let Some(grads) = sgd.accumulate(w, grads, how).unwrap() {
+                    sgd.step(w, &grads).unwrap();
+                }
+            }
+            (value(w), sgd.accumulated())
+        };
+        let (mut w, mut sgd) = (param(), Sgd::new(0.5).momentum(0.9));
+        let expected = after(&mut w, &mut sgd, 0);
+        assert_eq!(expected.1, 1);
+
+        let (w, mut sgd) = (param(), Sgd::new(0.5).momentum(0.9));
+        for x in [[1.0, 0.5], [2.0, 1.0 / 3.0]] {
+            assert!(sgd.accumulate(&w, grads(&w, x), how).unwrap().is_none());
+        }
+        let state = sgd.state_of(&w);
+        assert_eq!(state.tensors["gradient_sum"].to_f64_vec().unwrap(), [3.0, 0.5 + 1.0 / 3.0]);
+        let (mut w, mut other) = (param(), Sgd::new(9.0).momentum(0.9));
+        // Sums of its own, of which nothing may be left.
+        assert!(other.accumulate(&w, grads(&w, [f64::NAN; 2]), how).unwrap().is_none());
+        other.load_state(&w, &state).unwrap();
+        assert_eq!(after(&mut w, &mut other, 2), expected);
+        // And nothing goes on from a state without sums.
+        other.load_state(&w, &Sgd::new(0.5).momentum(0.9).state_of(&w)).unwrap();
+        assert_eq!(other.accumulated(), 0);
     }
 }

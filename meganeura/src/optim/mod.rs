@@ -13,7 +13,7 @@
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
 //! | what papers had before | [`Adam`], [`RmsProp`] |
 //! | a rate that changes | [`Schedule`] |
-//! | batches too large for the device | [`Accumulator`] |
+//! | batches too large for the device | [`Optimizer::accumulate`] |
 //! | a steadier model to evaluate | [`Ema`] |
 
 mod accumulate;
@@ -31,7 +31,7 @@ mod sgd;
 mod state;
 mod step;
 
-pub use accumulate::Accumulator;
+pub use accumulate::Accumulate;
 pub use adam::{Adam, AdamW};
 pub use ema::Ema;
 pub use group::{Group, Settings};
@@ -42,6 +42,7 @@ pub use rule::{Given, Rule};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use state::OptimizerState;
+pub(crate) use state::fits;
 pub use step::Stepper;
 
 use crate::module::Module;
@@ -97,6 +98,37 @@ pub trait Optimizer: Rule {
     /// As [`step`](Self::step).
     fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()> {
         step::step(self, module, grads, Some(loss))
+    }
+
+    /// Adds the gradients of a micro-batch to those before, so that a step is that of a batch too large for the device. With those
+    /// of the last one it gives the gradients to [`step`](Self::step) along, clipped or not, on the same tape; with others it runs
+    /// what was recorded, and everything that is held on the tape is computed along. See [`Accumulate`].
+    ///
+    /// Each micro-batch but the last is one run: forward pass, backward pass and sum. In the last one the update is part of the run.
+    /// So there are two plans however many micro-batches make a step.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong while recording; [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](Self::step);
+    /// [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step. The sums have not changed then.
+    #[track_caller]
+    fn accumulate(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
+        self.stepper_mut().sums.add(module, grads, how)
+    }
+
+    /// As [`accumulate`](Self::accumulate) with the last micro-batch, whichever it is: where data end early.
+    ///
+    /// # Errors
+    ///
+    /// As [`accumulate`](Self::accumulate).
+    #[track_caller]
+    fn accumulate_last(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Grads> {
+        self.stepper_mut().sums.finish(module, grads, how)
+    }
+
+    /// How many micro-batches [were added](Self::accumulate) and wait for their step.
+    fn accumulated(&self) -> u64 {
+        self.stepper().sums.added
     }
 
     /// The learning rate.
@@ -164,12 +196,14 @@ pub trait Optimizer: Rule {
         self.stepper().skipped
     }
 
-    /// If the last step was skipped: why, with the paths of the gradients that were not finite.
+    /// If the last step was skipped: why, with the paths of the gradients that were not finite. This is no part of the
+    /// [state](Self::state_of).
     fn last_skip(&self) -> Option<&Error> {
         self.stepper().last_skip.as_ref()
     }
 
-    /// What is remembered from the steps, by the paths of the parameters in `module`: to be saved with it.
+    /// What is remembered from the steps, and of [micro-batches](Self::accumulate) that wait for theirs, by the paths of the
+    /// parameters in `module`: to be saved with it.
     ///
     /// ```
     /// use meganeura::prelude::*;

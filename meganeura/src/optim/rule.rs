@@ -70,7 +70,7 @@ pub trait Rule {
     /// The setting that does not.
     fn check(&self) -> Result<()>;
 
-    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first.
+    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first. `gradient_sum` is taken.
     fn state(&self, parameter: &Leaf<'_>) -> &'static [&'static str];
 
     /// The numbers of the formula for a parameter with these settings at its update number `t`, from 1 on. How many there are
@@ -155,6 +155,7 @@ mod tests {
     /// Gives what `update` is.
     struct Own {
         update: fn(&Given<'_>) -> (Var, Vec<Var>),
+        state: &'static [&'static str],
         stepper: Stepper,
     }
 
@@ -176,7 +177,7 @@ mod tests {
         }
 
         fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
-            &["last"]
+            self.state
         }
 
         fn numbers(&self, settings: Settings, t: u64) -> Vec<f64> {
@@ -192,7 +193,7 @@ mod tests {
     fn two_steps(update: fn(&Given<'_>) -> (Var, Vec<Var>)) -> Result<f32> {
         let device = Device::cpu();
         let mut w = Param::new(Tensor::full(&device, [1], 8.0)?);
-        let mut own = Own { update, stepper: Stepper::new(0.5, 0.0) };
+        let mut own = Own { update, state: &["last"], stepper: Stepper::new(0.5, 0.0) };
         for _ in 0..2 {
             let tape = Tape::new(&device);
             let grads = tape.backward(&(tape.param(&w).sum() * 2.0))?;
@@ -213,6 +214,19 @@ mod tests {
         };
         // 8 − 0.5·(2·1 + 0), then − 0.5·(2·2 + 2)
         assert_eq!(two_steps(update).unwrap(), 4.0);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_an_error() {
+        let device = Device::cpu();
+        let mut w = Param::new(Tensor::full(&device, [1], 8.0).unwrap());
+        let update = |given: &Given<'_>| (given.w.clone(), vec![given.dw.clone()]);
+        let mut own = Own { update, state: &["gradient_sum"], stepper: Stepper::new(0.5, 0.0) };
+        let tape = Tape::new(&device);
+        let grads = tape.backward(&tape.param(&w).sum()).unwrap();
+        let error = own.step(&mut w, &grads).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().contains("own: `gradient_sum` is what micro-batches come to"), "{error}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Rule;
 use super::step::listed;
+use super::{Optimizer, Rule};
 use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt};
 use crate::param::{Cell, Kind};
@@ -12,14 +12,16 @@ use crate::{Result, Tensor};
 
 /// Everything that an optimizer remembers from its steps, by name: `stem.weight.m` is what the optimizer calls `m` of the
 /// parameter at `stem.weight`, and the number `stem.weight.steps` is how often that one was updated. The number `lr` is the
-/// learning rate.
+/// learning rate, `skipped` how many steps [were skipped](super::Optimizer::skipped). While micro-batches wait for their step,
+/// `accumulated` says [how many](super::Optimizer::accumulated), and `stem.weight.gradient_sum` is what they come to. What would be
+/// 0 is left out.
 ///
 /// Settings that the program gives, like betas and groups, are not among it.
 #[derive(Clone, Debug, Default)]
 pub struct OptimizerState {
     /// What the optimizer [calls itself](Rule::name): what one remembers means nothing to another.
     pub optimizer: String,
-    /// Momenta and the like, of the shapes of their parameters.
+    /// Momenta, sums and the like, of the shapes of their parameters.
     pub tensors: BTreeMap<String, Tensor>,
     /// Counts and the learning rate.
     pub numbers: BTreeMap<String, f64>,
@@ -53,6 +55,10 @@ impl Kept {
 
 const LR: &str = "lr";
 const STEPS: &str = "steps";
+const SKIPPED: &str = "skipped";
+const ACCUMULATED: &str = "accumulated";
+/// What micro-batches come to: no name for what a rule keeps.
+pub(super) const GRADIENT_SUM: &str = "gradient_sum";
 
 /// A name of what is kept for a parameter. A model that is one parameter has no path to it.
 fn named(leaf: &Leaf<'_>, name: &str) -> String {
@@ -60,10 +66,18 @@ fn named(leaf: &Leaf<'_>, name: &str) -> String {
 }
 
 pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> OptimizerState {
+    let stepper = rule.stepper();
     let mut state = OptimizerState { optimizer: rule.name().to_owned(), ..OptimizerState::default() };
-    state.numbers.insert(LR.to_owned(), rule.stepper().settings.lr);
+    state.numbers.insert(LR.to_owned(), stepper.settings.lr);
+    #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
+    let counts = [(SKIPPED, stepper.skipped as f64), (ACCUMULATED, stepper.sums.added as f64)];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0.0);
+    state.numbers.extend(counts.map(|(name, count)| (name.to_owned(), count)));
     for leaf in module.leaves() {
-        let Some(Kept { cells, steps }) = rule.stepper().states.get(&leaf.cell().id()) else { continue };
+        if let Some(Kept { cells, .. }) = stepper.sums.cells.get(&leaf.cell().id()).filter(|_| stepper.sums.added > 0) {
+            state.tensors.insert(named(&leaf, GRADIENT_SUM), cells[0].value());
+        }
+        let Some(Kept { cells, steps }) = stepper.states.get(&leaf.cell().id()) else { continue };
         #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
         state.numbers.insert(named(&leaf, STEPS), *steps as f64);
         for (name, cell) in rule.state(&leaf).iter().zip(cells) {
@@ -73,39 +87,79 @@ pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Optimize
     state
 }
 
-pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: &OptimizerState) -> Result<()> {
-    if state.optimizer != rule.name() {
-        bail!(Checkpoint, "the state is of the optimizer `{}`, and this one is `{}`", state.optimizer, rule.name());
-    }
-    let Some(&lr) = state.numbers.get(LR) else {
-        bail!(Checkpoint, "{}: the number `{LR}` is missing from the state", rule.name());
-    };
-    let mut known = BTreeSet::from([LR.to_owned()]);
-    let mut loaded = Vec::new();
-    for leaf in module.leaves().iter().filter(|leaf| leaf.param().is_some()) {
-        let name = named(leaf, STEPS);
-        let kept = match state.numbers.get(&name) {
-            None => Kept::default(),
-            Some(&steps) => {
-                let names: Vec<_> = rule.state(leaf).iter().map(|name| named(leaf, name)).collect();
-                let tensors = names.iter().map(|name| tensor(leaf, name, state));
-                let cells = tensors.map(|tensor| Ok(Cell::new(tensor?, Kind::Buffer))).collect::<Result<_>>()?;
-                known.extend(names);
-                Kept { cells, steps: count(&name, steps)? }
-            }
+/// A state that fits an optimizer and a model, as what they are to be given.
+struct Fitting {
+    lr: f64,
+    skipped: u64,
+    accumulated: u64,
+    /// By the identities of the parameters.
+    states: Vec<(u64, Kept)>,
+    sums: Vec<(u64, Option<Kept>)>,
+}
+
+impl Fitting {
+    fn new(rule: &(impl Rule + ?Sized), module: &dyn Module, state: &OptimizerState) -> Result<Self> {
+        if state.optimizer != rule.name() {
+            bail!(Checkpoint, "the state is of the optimizer `{}`, and this one is `{}`", state.optimizer, rule.name());
+        }
+        let Some(&lr) = state.numbers.get(LR) else {
+            bail!(Checkpoint, "{}: the number `{LR}` is missing from the state", rule.name());
         };
-        known.insert(name);
-        loaded.push((leaf.cell().id(), kept));
+        let number = |name: &str| state.numbers.get(name).map_or(Ok(0), |&number| count(name, number));
+        let (skipped, accumulated) = (number(SKIPPED)?, number(ACCUMULATED)?);
+        let mut known = BTreeSet::from([LR, SKIPPED, ACCUMULATED].map(str::to_owned));
+        let (mut states, mut sums) = (Vec::new(), Vec::new());
+        for leaf in module.leaves().iter().filter(|leaf| leaf.param().is_some()) {
+            let cell = |name: &String| Ok(Cell::new(tensor(leaf, name, state)?, Kind::Buffer));
+            let name = named(leaf, STEPS);
+            let kept = match state.numbers.get(&name) {
+                None => Kept::default(),
+                Some(&steps) => {
+                    let names: Vec<_> = rule.state(leaf).iter().map(|name| named(leaf, name)).collect();
+                    let cells = names.iter().map(cell).collect::<Result<_>>()?;
+                    known.extend(names);
+                    Kept { cells, steps: count(&name, steps)? }
+                }
+            };
+            known.insert(name);
+            states.push((leaf.cell().id(), kept));
+            // None where the parameter was frozen meanwhile.
+            let name = named(leaf, GRADIENT_SUM);
+            let sum = (accumulated > 0 && state.tensors.contains_key(&name)).then(|| cell(&name)).transpose()?;
+            known.extend(sum.is_some().then_some(name));
+            sums.push((leaf.cell().id(), sum.map(|sum| Kept { cells: vec![sum], steps: 0 })));
+        }
+        if accumulated > 0 && sums.iter().all(|(_, sum)| sum.is_none()) {
+            bail!(Checkpoint, "the sums of {accumulated} micro-batches are missing from the state: `…{GRADIENT_SUM}`");
+        }
+        let names = state.tensors.keys().chain(state.numbers.keys());
+        let unknown: Vec<_> = names.filter(|name| !known.contains(*name)).collect();
+        if !unknown.is_empty() {
+            let (own, names) = (rule.name(), listed(&unknown));
+            bail!(Checkpoint, "the state has {names}, which this model and {own} with these settings do not have");
+        }
+        Ok(Self { lr, skipped, accumulated, states, sums })
     }
-    let names = state.tensors.keys().chain(state.numbers.keys());
-    let unknown: Vec<_> = names.filter(|name| !known.contains(*name)).collect();
-    if !unknown.is_empty() {
-        let (own, names) = (rule.name(), listed(&unknown));
-        bail!(Checkpoint, "the state has {names}, which this model and {own} with these settings do not have");
-    }
+}
+
+/// Whether an optimizer could [load](super::Optimizer::load_state) a state.
+pub(crate) fn fits(optimizer: &dyn Optimizer, module: &dyn Module, state: &OptimizerState) -> Result<()> {
+    Fitting::new(optimizer, module, state).map(drop)
+}
+
+pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: &OptimizerState) -> Result<()> {
+    let Fitting { lr, skipped, accumulated, states, sums } = Fitting::new(rule, module, state)?;
     let stepper = rule.stepper_mut();
     stepper.settings.lr = lr;
-    stepper.states.extend(loaded);
+    stepper.states.extend(states);
+    stepper.sums.added = accumulated;
+    for (id, sum) in sums {
+        match sum {
+            Some(sum) => stepper.sums.cells.insert(id, sum),
+            None => stepper.sums.cells.remove(&id),
+        };
+    }
+    (stepper.skipped, stepper.last_skip) = (skipped, None);
     Ok(())
 }
 
@@ -132,7 +186,7 @@ fn tensor(leaf: &Leaf<'_>, name: &str, state: &OptimizerState) -> Result<Tensor>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optim::{Adam, Optimizer, Sgd};
+    use crate::optim::{Accumulate, Adam, Sgd};
     use crate::{Device, ErrorKind, Param, Tape};
 
     type Net = (Param, Vec<Param>);
@@ -177,7 +231,7 @@ mod tests {
         let good = adam.state_of(&net);
         let short = Tensor::zeros(&Device::cpu(), [1]).unwrap();
         type Spoil<'a> = &'a dyn Fn(&mut OptimizerState);
-        let cases: [(Spoil<'_>, &str); 7] = [
+        let cases: [(Spoil<'_>, &str); 10] = [
             (&|state| state.optimizer = "adamw".into(), "is of the optimizer `adamw`, and this one is `adam`"),
             (&|state| _ = state.numbers.remove("lr"), "`lr` is missing"),
             (&|state| _ = state.tensors.remove("0.m"), "`0.m` is missing"),
@@ -185,6 +239,9 @@ mod tests {
             (&|state| _ = state.tensors.insert("2.m".into(), short.clone()), "the state has `2.m`"),
             (&|state| _ = state.numbers.remove("0.steps"), "the state has `0.m`, `0.v`"),
             (&|state| _ = state.numbers.insert("0.steps".into(), 0.5), "`0.steps` is 0.5, which is no count"),
+            (&|state| _ = state.numbers.insert("skipped".into(), -1.0), "`skipped` is -1, which is no count"),
+            (&|state| _ = state.numbers.insert("accumulated".into(), 2.0), "sums of 2 micro-batches are missing"),
+            (&|state| _ = state.tensors.insert("0.gradient_sum".into(), short.clone()), "has `0.gradient_sum`"),
         ];
         for (spoil, message) in cases {
             let mut bad = good.clone();
@@ -196,5 +253,29 @@ mod tests {
             assert_eq!((adam.lr(), adam.state_of(&net).numbers), (0.1, good.numbers.clone()));
         }
         assert!(Sgd::new(0.1).load_state(&net, &good).is_err(), "another optimizer's");
+    }
+    #[test]
+    fn skipped_steps_are_counted_on() {
+        let (mut net, mut sgd) = (net(), Sgd::new(0.25).skip_not_finite(true));
+        net.0.set(Tensor::full(&Device::cpu(), [2], f32::NAN).unwrap()).unwrap();
+        step(&mut sgd, &mut net);
+        let mut other = Sgd::new(0.25);
+        other.load_state(&net, &sgd.state_of(&net)).unwrap();
+        assert_eq!((sgd.skipped(), other.skipped()), (1, 1));
+        other.load_state(&net, &Sgd::new(0.25).state_of(&net)).unwrap();
+        assert_eq!(other.skipped(), 0);
+    }
+
+    #[test]
+    fn sums_are_there_while_they_wait() {
+        let (net, mut sgd, how) = (net(), Sgd::new(0.25), Accumulate::sum(2));
+        for expected in [vec!["0.gradient_sum", "1.0.gradient_sum"], vec![]] {
+            let tape = Tape::new(&Device::cpu());
+            let loss = tape.param(&net.0).square().sum() + tape.param(&net.1[0]).square().sum();
+            sgd.accumulate(&net, tape.backward(&loss).unwrap(), how).unwrap();
+            let state = sgd.state_of(&net);
+            assert_eq!(state.tensors.keys().collect::<Vec<_>>(), expected);
+            assert_eq!(state.numbers.contains_key("accumulated"), !expected.is_empty());
+        }
     }
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::accumulate::Sums;
 use super::finite::{FiniteCheck, NotFinite};
 use super::group::{Classes, Group, Settings};
 use super::rule::{Given, Rule, expect_not_negative};
-use super::state::Kept;
+use super::state::{GRADIENT_SUM, Kept};
 use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::param::Cell;
@@ -21,6 +22,7 @@ pub struct Stepper {
     pub(super) not_finite: NotFinite,
     /// By the identity of the parameter.
     pub(super) states: HashMap<u64, Kept>,
+    pub(super) sums: Sums,
     pub(super) skipped: u64,
     pub(super) last_skip: Option<Error>,
 }
@@ -31,7 +33,7 @@ impl Stepper {
     pub fn new(lr: f64, weight_decay: f64) -> Self {
         let settings = Settings { lr, weight_decay };
         let (groups, states, not_finite) = (Vec::new(), HashMap::new(), NotFinite::Unchecked);
-        Self { settings, groups, not_finite, states, skipped: 0, last_skip: None }
+        Self { settings, groups, not_finite, states, sums: Sums::default(), skipped: 0, last_skip: None }
     }
 
     /// The same with another weight decay.
@@ -83,8 +85,15 @@ pub(super) fn step(
     let classes = Classes::new(&rule.stepper().groups, &leaves, settings)?;
     let trained = expect_gradients(&leaves, grads)?;
     for Trained { cell, leaf, .. } in &trained {
-        let count = rule.state(&leaves[*leaf]).len();
-        rule.stepper_mut().states.entry(cell.id()).or_default().prepare(cell, count)?;
+        let names = rule.state(&leaves[*leaf]);
+        if names.contains(&GRADIENT_SUM) {
+            bail!(
+                Argument,
+                "{}: `{GRADIENT_SUM}` is what micro-batches come to, and no name for a rule's state",
+                rule.name()
+            );
+        }
+        rule.stepper_mut().states.entry(cell.id()).or_default().prepare(cell, names.len())?;
     }
     let tape = grads.tape();
     let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;

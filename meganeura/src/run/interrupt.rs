@@ -36,17 +36,19 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A flag that Ctrl-C raises, and the system's own requests to end (SIGTERM and SIGHUP). A second one ends the process at
-    /// once, with exit code 130; within a fifth of a second it counts as the first, because some programs send two.
+    /// A flag that Ctrl-C raises, and the system's own requests to end: SIGTERM and SIGHUP, or Ctrl-Break on Windows, which leaves
+    /// no time to save when the console is closed. A second one ends the process at once, with exit code 130; within a fifth of
+    /// a second it counts as the first, because some programs send two.
     ///
-    /// Where one of these is dealt with in another way, it stays so, and nothing raises the flag: under `nohup` and in the
-    /// background of a script some are ignored, and whoever wants to be left alone is.
+    /// SIGHUP stays ignored where it is when this is called: `nohup` is for trainings that outlive their terminal. Ctrl-C is
+    /// caught even then, and where a shell has it ignored in the background of a script: a request to end loses nothing, and who
+    /// asks this process for it, as with `kill -INT`, means it. What the program itself does about signals is done as well.
     ///
     /// Needs the feature `ctrlc`.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one handler; or if the system refuses.
+    /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one flag; or if the system refuses.
     #[cfg(feature = "ctrlc")]
     pub fn on_ctrl_c() -> crate::Result<Self> {
         static CAUGHT: AtomicBool = AtomicBool::new(false);
@@ -64,8 +66,8 @@ impl Interrupt {
                 std::process::exit(130);
             }
         };
-        match ctrlc::try_set_handler(handler) {
-            Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(interrupt),
+        match super::signals::on_request(handler) {
+            Ok(()) => Ok(interrupt),
             Err(error) => Err(failed(error.to_string()).caused_by(error)),
         }
     }

@@ -75,7 +75,7 @@ pub(super) fn read(run: &Path) -> Result<Vec<Event>> {
         let position = Position { step: object.whole("step")?, epoch: object.whole("epoch")?, batch };
         Ok(Some(Event { time: object.number("time")?, position, what: *what, note: object.text("note")?.to_owned() }))
     };
-    lines::read(&run.join(FILES.events))?.into_iter().filter_map(|object| event(object).transpose()).collect()
+    Ok(lines::read(&run.join(FILES.events), event)?.into_iter().flatten().collect())
 }
 
 /// Seconds since 1970, to a millisecond.

@@ -66,6 +66,10 @@ impl Object {
         self.get(name, "text", Value::as_str)
     }
 
+    pub(super) fn truth(&self, name: &str) -> Result<bool> {
+        self.get(name, "truth value", Value::as_bool)
+    }
+
     pub(super) fn object(&self, name: &str) -> Result<Self> {
         let fields = self.get(name, "object", Value::as_object)?.clone();
         Ok(Self { what: format!("{}, `{name}`,", self.what), fields })

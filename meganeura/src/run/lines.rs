@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::json::Object;
 use crate::Result;
 use crate::error::bail;
-use crate::io::io_error;
+use crate::io::{io_error, sync_folder};
 
 /// A file to append to.
 #[derive(Debug)]
@@ -28,12 +28,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Opens a file, or makes one, to go on behind the last whole line.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let whole = match fs::read(path) {
-            Ok(bytes) => bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at as u64 + 1),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(io_error("read", path, error)),
-        };
-        Self::open_at(path, whole)
+        Self::open_at(path, whole_lines(path)?.len() as u64)
     }
 
     /// Opens a file to go on where it had so many bytes. What was written since, which is to be written again, is taken away by
@@ -42,10 +37,15 @@ impl Lines {
     /// A file with fewer is an error, for no crash of this program makes it shorter. One that is not there is begun anew: somebody
     /// took it away.
     pub(super) fn open_at(path: &Path, bytes: u64) -> Result<Self> {
-        let bytes = if path.exists() { bytes } else { 0 };
+        let is_new = !path.exists();
+        let bytes = if is_new { 0 } else { bytes };
         // Not to append alone: Windows does not let such a file be cut.
         let open = || OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = open().map_err(|error| io_error("opened", path, error))?;
+        if is_new {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            sync_folder(folder).map_err(|error| io_error("written", folder, error))?;
+        }
         let length = file.metadata().map_err(|error| io_error("read", path, error))?.len();
         if length < bytes {
             bail!(
@@ -56,11 +56,6 @@ impl Lines {
             );
         }
         Ok(Self { path: path.to_owned(), file, bytes, has_rest: length > bytes })
-    }
-
-    /// Whether there is something that is to be taken away.
-    pub(super) fn has_rest(&self) -> bool {
-        self.has_rest
     }
 
     /// How long the file is.
@@ -94,18 +89,29 @@ impl Lines {
     }
 }
 
-/// The whole lines of a file; of one that is not there, none. What is behind the last end of a line is being written, or was
-/// when a crash struck.
-pub(super) fn read(path: &Path) -> Result<Vec<Object>> {
-    let bytes = match fs::read(path) {
+/// What the whole lines of a file are made of, one by one: a file of a long training has a million. Of one that is not there, nothing.
+pub(super) fn read<T>(path: &Path, make: impl Fn(Object) -> Result<T>) -> Result<Vec<T>> {
+    let bytes = whole_lines(path)?;
+    let object = |(index, line)| Object::parse(format!("{}, line {},", path.display(), index + 1), line);
+    bytes.split_inclusive(|&byte| byte == b'\n').enumerate().map(|line| make(object(line)?)).collect()
+}
+
+/// The last whole line of a file, if there is one.
+pub(super) fn last(path: &Path) -> Result<Option<Object>> {
+    let bytes = whole_lines(path)?;
+    let line = bytes.split_inclusive(|&byte| byte == b'\n').next_back();
+    line.map(|line| Object::parse(format!("{}, the last line,", path.display()), line)).transpose()
+}
+
+/// A file up to the last end of a line. What is behind is being written, or was when a crash struck.
+fn whole_lines(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(io_error("read", path, error)),
     };
-    let mut lines: Vec<_> = bytes.split(|&byte| byte == b'\n').collect();
-    lines.pop();
-    let object = |(index, line)| Object::parse(format!("{}, line {},", path.display(), index + 1), line);
-    lines.into_iter().enumerate().map(object).collect()
+    bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1));
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -114,6 +120,10 @@ mod tests {
 
     use super::*;
     use crate::ErrorKind;
+
+    fn objects(path: &Path) -> Result<Vec<Object>> {
+        read(path, Ok)
+    }
 
     #[test]
     fn a_line_that_was_cut_is_taken_away() {
@@ -126,12 +136,17 @@ mod tests {
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let kept = if cut >= 8 { 1 } else { 0 };
-            assert_eq!(read(&path).unwrap().len(), kept, "cut at {cut}");
+            assert_eq!(objects(&path).unwrap().len(), kept, "cut at {cut}");
+            assert_eq!(
+                last(&path).unwrap().map(|line| line.whole("a").unwrap()),
+                (kept > 0).then_some(1),
+                "cut at {cut}"
+            );
             let mut lines = Lines::open(&path).unwrap();
             lines.append(&[json!({"b": 3})]).unwrap();
-            let read = read(&path).unwrap();
-            assert_eq!(read.len(), kept + 1, "cut at {cut}");
-            assert_eq!(read[kept].whole("b").unwrap(), 3);
+            let all = objects(&path).unwrap();
+            assert_eq!(all.len(), kept + 1, "cut at {cut}");
+            assert_eq!(all[kept].whole("b").unwrap(), 3);
         }
     }
 
@@ -141,7 +156,7 @@ mod tests {
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\":2}\n{\"a\"").unwrap();
         let mut lines = Lines::open_at(&path, 8).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 2, "not before something is written");
+        assert_eq!(objects(&path).unwrap().len(), 2, "not before something is written");
         lines.append(&[]).unwrap();
         assert_eq!(lines.bytes(), 8);
         assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n");
@@ -156,9 +171,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\"\n{\"a\":2}\n").unwrap();
-        let error = read(&path).unwrap_err().to_string();
+        let error = objects(&path).unwrap_err().to_string();
         assert!(error.contains("lines, line 2, is damaged"), "{error}");
-        assert!(read(&folder.path().join("absent")).unwrap().is_empty());
-        assert_eq!(read(folder.path()).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(last(&path).unwrap().unwrap().whole("a").unwrap(), 2, "the end is whole");
+        assert!(objects(&folder.path().join("absent")).unwrap().is_empty());
+        assert!(last(&folder.path().join("absent")).unwrap().is_none());
+        assert_eq!(objects(folder.path()).unwrap_err().kind(), ErrorKind::Io);
     }
 }

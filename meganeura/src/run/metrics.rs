@@ -1,4 +1,4 @@
-//! Numbers by step, as lines of JSON: `{"epoch":2,"loss":0.25,"step":400,"time":1763666411.9}`.
+//! Numbers by step, as lines of JSON: `{"batch":30,"epoch":2,"loss":0.25,"step":400,"time":1763666411.9}`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::bail;
 use crate::{Result, Tensor};
 
 /// Fields of a line that are no metrics.
-const OWN: [&str; 3] = ["step", "epoch", "time"];
+const OWN: [&str; 4] = ["step", "epoch", "batch", "time"];
 
 /// How long numbers may wait to be read from the device and written.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -61,6 +61,8 @@ pub struct Line {
     pub step: u64,
     /// The epoch of that step.
     pub epoch: u64,
+    /// The batches that were taken of that epoch.
+    pub batch: usize,
     /// Seconds since 1970.
     pub time: f64,
     /// The numbers by name.
@@ -74,11 +76,22 @@ pub struct Line {
 /// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the number of the
 /// line, if a whole line is not what a run writes. Of a run without metrics there are none.
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
-    let line = |object: Object| {
+    lines::read(&run.as_ref().join(FILES.metrics), Line::of)
+}
+
+/// The last line of what [`read_metrics`] reads.
+pub(super) fn last_line(run: &Path) -> Result<Option<Line>> {
+    lines::last(&run.join(FILES.metrics))?.map(Line::of).transpose()
+}
+
+impl Line {
+    #[expect(clippy::needless_pass_by_value, reason = "one at a time, so that there are not all of them in memory")]
+    fn of(object: Object) -> Result<Self> {
         let values = object.numbers_except(&OWN)?;
-        Ok(Line { step: object.whole("step")?, epoch: object.whole("epoch")?, time: object.number("time")?, values })
-    };
-    lines::read(&run.as_ref().join(FILES.metrics))?.into_iter().map(line).collect()
+        let batch = usize::try_from(object.whole("batch")?).unwrap_or(usize::MAX);
+        let (step, epoch, time) = (object.whole("step")?, object.whole("epoch")?, object.number("time")?);
+        Ok(Self { step, epoch, batch, time, values })
+    }
 }
 
 /// What was logged at once, and may be to come.
@@ -104,11 +117,6 @@ impl Metrics {
     pub(super) fn open_at(run: &Path, bytes: u64) -> Result<Self> {
         let file = Lines::open_at(&run.join(FILES.metrics), bytes)?;
         Ok(Self { file, pending: Vec::new(), written: Instant::now(), last: Default::default() })
-    }
-
-    /// Whether the file is longer than that.
-    pub(super) fn has_rest(&self) -> bool {
-        self.file.has_rest()
     }
 
     /// Takes the numbers that were logged at a step before this process.
@@ -141,7 +149,8 @@ impl Metrics {
         let mut last = self.last.clone();
         for Logged { position, time, values } in &self.pending {
             let mut line = Map::new();
-            for (name, value) in OWN.into_iter().zip([position.step.into(), position.epoch.into(), (*time).into()]) {
+            let Position { step, epoch, batch } = *position;
+            for (name, value) in OWN.into_iter().zip([step.into(), epoch.into(), batch.into(), (*time).into()]) {
                 line.insert(name.to_owned(), value);
             }
             if last.0 != position.step {
@@ -178,7 +187,7 @@ mod tests {
     use crate::{Device, ErrorKind};
 
     fn position(step: u64) -> Position {
-        Position { step, epoch: 1, batch: 0 }
+        Position { step, epoch: 1, batch: 7 }
     }
 
     #[test]
@@ -193,7 +202,8 @@ mod tests {
         assert_eq!(at_2.keys().collect::<Vec<_>>(), ["accuracy", "loss"]);
         assert!(metrics.settle(3).unwrap().1.is_empty());
         let lines = read_metrics(folder.path()).unwrap();
-        assert_eq!(lines.iter().map(|line| (line.step, line.epoch)).collect::<Vec<_>>(), [(1, 1), (2, 1), (2, 1)]);
+        let places: Vec<_> = lines.iter().map(|line| (line.step, line.epoch, line.batch)).collect();
+        assert_eq!(places, [(1, 1, 7), (2, 1, 7), (2, 1, 7)]);
         assert_eq!(lines[0].values, [("loss".to_owned(), 0.25), ("n".to_owned(), 7.0)].into());
         assert!(lines[1].values["loss"].is_nan());
         // Later lines go where the checkpoint was.
@@ -211,7 +221,7 @@ mod tests {
         let tensor = Tensor::zeros(&Device::cpu(), [2]).unwrap();
         type Values<'a> = &'a [(&'a str, &'a dyn Metric)];
         let cases: [(Values<'_>, ErrorKind, &str); 3] = [
-            (&[("step", &1)], ErrorKind::Argument, "`step` cannot be logged"),
+            (&[("batch", &1)], ErrorKind::Argument, "`batch` cannot be logged"),
             (&[("a", &1), ("a", &2)], ErrorKind::Argument, "`a` cannot be logged"),
             (&[("w", &tensor)], ErrorKind::Shape, "a tensor f32[2] is no number"),
         ];

@@ -57,6 +57,7 @@
 //! | another process trains in the folder | an error with its number |
 //! | a checkpoint of another model, another optimizer, another format | an error that names what differs; nothing is loaded |
 //! | a file of the last checkpoint is missing, cut or changed | an error that names it, and the checkpoint to go on from if that one is moved away |
+//! | there are no checkpoints any more | an error that names their folder |
 //! | `metrics.jsonl` is cut in a line behind the checkpoint, as by a crash | that part is written again |
 //! | `metrics.jsonl` is shorter than it was at the checkpoint | an error: put it back, or rename it to begin a new one |
 //! | the run was begun with other settings | an error that tells both |
@@ -72,15 +73,17 @@ mod options;
 mod overview;
 mod parts;
 mod position;
+#[cfg(feature = "ctrlc")]
+mod signals;
 mod store;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub use interrupt::Interrupt;
 pub use metrics::{Line, Metric, Reading, read_metrics};
+use options::Begun;
 pub use options::RunOptions;
 pub use overview::{Fate, Overview};
 pub use parts::Parts;
@@ -121,11 +124,15 @@ pub struct Run {
     folder: PathBuf,
     device: Device,
     options: RunOptions,
-    settings: BTreeMap<String, String>,
+    begun: Begun,
+    /// Whether `run.json` says how the run is kept now.
+    is_described: bool,
     is_resumed: bool,
     position: Position,
     /// Whether the epoch of the position was handed out.
     has_epoch: bool,
+    /// Whether the run had been asked to end when it came to its position.
+    is_interrupted: bool,
     metrics: Metrics,
     journal: Journal,
     saved: Vec<Saved>,
@@ -158,7 +165,7 @@ impl Run {
     /// What the run was begun with: see [`RunOptions::setting`].
     #[must_use]
     pub fn setting(&self, name: &str) -> Option<&str> {
-        self.settings.get(name).map(String::as_str)
+        self.begun.settings.get(name).map(String::as_str)
     }
 
     /// Gives model and optimizer what the last checkpoint has, and the device its random seed; `false` if there is no checkpoint
@@ -167,13 +174,17 @@ impl Run {
     /// # Errors
     ///
     /// [`Checkpoint`](crate::ErrorKind::Checkpoint), naming what differs, if it is of another model or optimizer, or has
-    /// other parts than [`checkpoint`](Self::checkpoint) saves. The folder has not changed then.
+    /// other parts than [`checkpoint`](Self::checkpoint) saves; what the device meets, as having no memory left. Nothing has
+    /// changed then, neither model nor optimizer nor folder.
     pub fn restore(&mut self, model: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<bool> {
-        let Some(mut parts) = self.restore_parts()? else { return Ok(false) };
-        parts.take_model(MODEL, model)?;
-        parts.take_optimizer(OPTIMIZER, optimizer, model)?;
-        parts.finish()?;
-        Ok(true)
+        if let Some((parts, seed)) = &self.restoring {
+            parts.restore((MODEL, model), (OPTIMIZER, optimizer))?;
+            self.device.set_seed(*seed);
+            self.restoring = None;
+            return Ok(true);
+        }
+        self.expect_no_checkpoint()?;
+        Ok(false)
     }
 
     /// What the last checkpoint has, to be taken out one by one; gives the device its random seed. `None` if there is no
@@ -187,10 +198,16 @@ impl Run {
             self.device.set_seed(seed);
             return Ok(Some(parts));
         }
+        self.expect_no_checkpoint()?;
+        Ok(None)
+    }
+
+    /// That there never was anything to restore.
+    fn expect_no_checkpoint(&self) -> Result<()> {
         if self.is_resumed && !self.saved.is_empty() {
             bail!(Argument, "the checkpoint was restored already, or has been left behind");
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Where the training is.
@@ -224,6 +241,7 @@ impl Run {
     pub fn advance(&mut self) {
         self.position.step += 1;
         self.position.batch += 1;
+        self.notice();
     }
 
     /// The epoch is over. A checkpoint saved from here on goes on with the next one.
@@ -231,6 +249,13 @@ impl Run {
         self.position.epoch += 1;
         self.position.batch = 0;
         self.has_epoch = false;
+        self.notice();
+    }
+
+    /// From here on to the next position a request to end is there or not, whenever it comes: else one between the questions
+    /// whether to save and whether to end would lose what was not saved.
+    fn notice(&mut self) {
+        self.is_interrupted = self.options.interrupt.is_requested();
     }
 
     /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a second, so
@@ -241,8 +266,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// If a name is there twice or is `step`, `epoch` or `time`, or a tensor has not one element; if the file cannot be written,
-    /// or what the device meets.
+    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file cannot be
+    /// written, or what the device meets.
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         self.metrics.log(self.position, values)
     }
@@ -266,10 +291,12 @@ impl Run {
         is_new && (steps || self.saved_at.elapsed() >= self.options.every || self.is_interrupted())
     }
 
-    /// Whether somebody asked the run to end: [`RunOptions::interrupt`].
+    /// Whether somebody asked the run to end, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance) or
+    /// [`end_epoch`](Self::end_epoch). So it is the same from one step to the next, and where the loop leaves for it,
+    /// [`is_due`](Self::is_due) has said that it is time to save.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.options.interrupt.is_requested()
+        self.is_interrupted
     }
 
     /// Saves model, optimizer and all that the run knows; the path of the checkpoint. Older ones are deleted, but for those
@@ -303,6 +330,12 @@ impl Run {
         let path = saved.path.clone();
         self.saved.push(saved);
         (self.saved_at, self.saved_position) = (Instant::now(), self.position);
+        // Not before: who could not restore is not how the run is kept.
+        if !self.is_described {
+            self.begun.has_saved = true;
+            self.options.describe(&self.begun)?;
+            self.is_described = true;
+        }
         self.prune()?;
         Ok(path)
     }

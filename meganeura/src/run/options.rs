@@ -14,7 +14,7 @@ use super::lock::Lock;
 use super::metrics::Metrics;
 use super::{Best, FILES, Interrupt, Overview, Position, Run, store};
 use crate::error::bail;
-use crate::io::{io_error, replace_file};
+use crate::io::{create_folder, io_error, replace_file};
 use crate::{Device, Result};
 
 /// How a run is kept; [`create`](Self::create), [`resume`](Self::resume) or [`open`](Self::open) opens it.
@@ -30,6 +30,15 @@ pub struct RunOptions {
     pub(super) every_steps: u64,
     go_on: Option<String>,
     pub(super) interrupt: Interrupt,
+}
+
+/// What a run is from its beginning on.
+pub(super) struct Begun {
+    /// Seconds since 1970.
+    pub(super) time: f64,
+    pub(super) settings: BTreeMap<String, String>,
+    /// Whether there were checkpoints.
+    pub(super) has_saved: bool,
 }
 
 /// What may be in the folder.
@@ -135,7 +144,7 @@ impl RunOptions {
         if expected == Expected::Run && !file.exists() {
             bail!(Argument, "there is no run in {} to go on with: {} is missing", folder.display(), file.display());
         }
-        fs::create_dir_all(folder).map_err(|error| io_error("created", folder, error))?;
+        create_folder(folder).map_err(|error| io_error("created", folder, error))?;
         let lock = Lock::take(folder)?;
         let is_resumed = file.exists();
         if is_resumed && expected == Expected::Nothing {
@@ -147,8 +156,29 @@ impl RunOptions {
                 folder.display()
             );
         }
-        let began = if is_resumed { self.settings_of(&file)? } else { (journal::now(), self.settings.clone()) };
+        let begun = if is_resumed {
+            self.begun(&file)?
+        } else {
+            Begun { time: journal::now(), settings: self.settings.clone(), has_saved: false }
+        };
         let saved = store::list(folder)?;
+        if begun.has_saved && saved.is_empty() {
+            bail!(
+                Checkpoint,
+                "the run in {} was saved, but there is no checkpoint in {}: put them back, or begin another run in another folder",
+                folder.display(),
+                folder.join(FILES.checkpoints).display()
+            );
+        }
+        let has_metrics = fs::metadata(folder.join(FILES.metrics)).is_ok_and(|file| file.len() > 0);
+        if !is_resumed && (!saved.is_empty() || has_metrics) {
+            bail!(
+                Checkpoint,
+                "{} has parts of a run but no {}: put that back, or take another folder",
+                folder.display(),
+                FILES.run
+            );
+        }
         let mut position = Position::default();
         let (mut state, mut parts) = (None, None);
         if let Some(last) = saved.last() {
@@ -158,19 +188,11 @@ impl RunOptions {
             (state, parts) = (Some(last_state), Some(last_parts));
         }
         let mut metrics = Metrics::open_at(folder, state.as_ref().map_or(0, |state| state.metrics_bytes))?;
-        if !is_resumed && (!saved.is_empty() || metrics.has_rest()) {
-            bail!(
-                Checkpoint,
-                "{} has parts of a run but no {}: put that back, or take another folder",
-                folder.display(),
-                FILES.run
-            );
-        }
         // Nothing was changed up to here.
         store::sweep(folder)?;
-        let (time, settings) = began;
-        replace_file(&file, self.described(time, &settings).as_bytes())
-            .map_err(|error| io_error("written", &file, error))?;
+        if !is_resumed {
+            self.describe(&begun)?;
+        }
         let mut journal = Journal::open(folder)?;
         journal.write(position, if is_resumed { What::Resumed } else { What::Began }, &self.device.to_string())?;
         let seed = state.map(|state| {
@@ -180,10 +202,12 @@ impl RunOptions {
         Ok(Run {
             folder: self.folder.clone(),
             device: self.device.clone(),
-            settings,
+            begun,
+            is_described: false,
             is_resumed,
             position,
             has_epoch: false,
+            is_interrupted: false,
             metrics,
             journal,
             saved_at: Instant::now(),
@@ -196,10 +220,10 @@ impl RunOptions {
         })
     }
 
-    /// When the run in this file began, and with which settings, if they are the same.
-    fn settings_of(&self, file: &Path) -> Result<(f64, BTreeMap<String, String>)> {
+    /// What is known of the run in this file, if the settings are the same.
+    fn begun(&self, file: &Path) -> Result<Begun> {
         let object = read_run(file)?;
-        let (began, settings) = (object.number("began")?, object.texts("settings")?);
+        let (time, settings, has_saved) = (object.number("began")?, object.texts("settings")?, object.truth("saved")?);
         let differs = |(name, now): (&String, &String)| match settings.get(name) {
             Some(then) if then == now => None,
             Some(then) => Some(format!("`{name}` was {then} and is {now}")),
@@ -214,23 +238,27 @@ impl RunOptions {
                 differences.join(", ")
             );
         }
-        Ok((began, settings))
+        Ok(Begun { time, settings, has_saved })
     }
 
-    fn described(&self, began: f64, settings: &BTreeMap<String, String>) -> String {
+    /// Writes what the run is, and how it is kept now.
+    pub(super) fn describe(&self, begun: &Begun) -> Result<()> {
+        let Begun { time, settings, has_saved } = begun;
         let best = self.keep_best.as_ref().map(|(metric, best)| json!({ "metric": metric, "which": best.name() }));
         // What is no text is of no use in a message.
         let command: Vec<Value> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned().into()).collect();
         let object = json!({
             "format": FORMAT,
             "meganeura": VERSION,
-            "began": began,
+            "began": time,
+            "saved": has_saved,
             "settings": settings,
             "keep_best": best,
             "go_on": self.go_on,
             "command": command,
         });
-        format!("{object:#}\n")
+        let file = self.folder.join(FILES.run);
+        replace_file(&file, format!("{object:#}\n").as_bytes()).map_err(|error| io_error("written", &file, error))
     }
 }
 

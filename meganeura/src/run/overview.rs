@@ -1,12 +1,14 @@
 //! What somebody who comes back wants to know of a run.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::journal::{self, What, date};
 use super::lock::Lock;
+use super::metrics::last_line;
 use super::options::read_run;
-use super::{Best, FILES, Position, read_metrics, store};
+use super::{Best, FILES, Position, store};
 use crate::Result;
 
 /// What became of a run: whether it goes on or why it ended, what is saved, which checkpoint is the best, how to go on. Printed,
@@ -44,6 +46,8 @@ pub struct Overview {
     pub metric: Option<(String, Best)>,
     /// Checkpoints that something damaged, and how.
     pub damaged: Vec<String>,
+    /// What the run was begun with: see [`RunOptions::setting`](super::RunOptions::setting).
+    pub settings: BTreeMap<String, String>,
     /// The command that takes the run up again, if it [was told](super::RunOptions::go_on_with).
     pub go_on: Option<String>,
 }
@@ -73,11 +77,14 @@ impl Overview {
     pub fn of(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let about = read_run(&folder.join(FILES.run))?;
+        // Asked before and after: who trained and ended in between has said so, who began in between holds the lock.
+        let trained = Lock::is_taken(folder);
         let events = journal::read(folder)?;
+        let is_running = trained || Lock::is_taken(folder);
         let saved = store::list(folder)?;
         let event = events.last();
         let fate = match event {
-            _ if Lock::is_taken(folder) => Fate::Running,
+            _ if is_running => Fate::Running,
             None => Fate::Died,
             Some(event) => match event.what {
                 What::Began | What::Resumed => Fate::Died,
@@ -96,10 +103,10 @@ impl Overview {
             (position, time) = (state.position, state.time);
         }
         // Damaged metrics are no reason to tell nothing.
-        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, read_metrics(folder).unwrap_or_default().last())
-            && line.time > time
+        if let (Fate::Running | Fate::Died, Some(line)) = (&fate, last_line(folder).ok().flatten())
+            && line.time >= time
         {
-            (position.step, position.epoch, time) = (line.step, line.epoch, line.time);
+            (position, time) = (Position { step: line.step, epoch: line.epoch, batch: line.batch }, line.time);
         }
         let metric = match about.object("keep_best") {
             Ok(rule) => Best::named(rule.text("which")?).map(|best| Ok((rule.text("metric")?.to_owned(), best))),
@@ -111,13 +118,14 @@ impl Overview {
         let damaged = saved.iter().filter_map(|saved| Some(saved.state.as_ref().err()?.to_string())).collect();
         let last = states.last().map(|(saved, state)| (saved.path.clone(), state.position));
         let go_on = about.text("go_on").ok().map(str::to_owned);
-        Ok(Self { folder: folder.to_owned(), fate, position, time, last, best, metric, damaged, go_on })
+        let (folder, settings) = (folder.to_owned(), about.texts("settings")?);
+        Ok(Self { folder, fate, position, time, last, best, metric, damaged, settings, go_on })
     }
 }
 
 impl fmt::Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { folder, fate, position, time, last, best, metric, damaged, go_on } = self;
+        let Self { folder, fate, position, time, last, best, metric, damaged, go_on, .. } = self;
         write!(f, "{}: ", folder.display())?;
         match fate {
             Fate::Running => write!(f, "goes on, {position}")?,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::error::bail;
-use crate::io::{Checkpoint, load_exactly};
-use crate::module::Module;
-use crate::optim::{Ema, Optimizer, OptimizerState};
+use crate::io::{Checkpoint, read_exactly};
+use crate::module::{Module, ModuleExt};
+use crate::optim::{self, Ema, Optimizer, OptimizerState};
 use crate::{Device, Error, ErrorKind, Result};
 
 /// What a checkpoint is made of: models, what optimizers remember, and texts, each under a name.
@@ -113,7 +113,8 @@ impl Parts {
     /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part or it is of another model; the model has not changed then.
     pub fn take_model(&mut self, name: &str, model: &mut dyn Module) -> Result<()> {
         let bytes = self.take_file(name)?;
-        load_exactly(model, &bytes).map_err(|error| self.named(name, error))
+        let loaded = read_exactly(model, &bytes).and_then(|loaded| loaded.put(model));
+        loaded.map(drop).map_err(|error| self.named(name, error))
     }
 
     /// Gives an optimizer what it remembered of a model, which got its own values before.
@@ -124,10 +125,26 @@ impl Parts {
     /// optimizer has not changed then.
     pub fn take_optimizer(&mut self, name: &str, optimizer: &mut dyn Optimizer, model: &dyn Module) -> Result<()> {
         let bytes = self.take_file(name)?;
-        // Each tensor goes to the device of its parameter from there.
-        let device = crate::module::ModuleExt::leaves(model).first().map(|leaf| leaf.value().device().clone());
-        let state = OptimizerState::from_safetensors(&bytes, &device.unwrap_or_else(Device::cpu));
+        let state = state_of(model, &bytes);
         state.and_then(|state| optimizer.load_state(model, &state)).map_err(|error| self.named(name, error))
+    }
+
+    /// Gives a model and an optimizer what [`put_model`](Self::put_model) and [`put_optimizer`](Self::put_optimizer) saved under
+    /// these names, if there is nothing else: all of it, or nothing where there is an error.
+    pub(super) fn restore(
+        &self,
+        (model_name, model): (&str, &mut dyn Module),
+        (optimizer_name, optimizer): (&str, &mut dyn Optimizer),
+    ) -> Result<()> {
+        let file = |name: &str| self.files.get(name).ok_or_else(|| self.missing(name));
+        let loaded = read_exactly(model, file(model_name)?).map_err(|error| self.named(model_name, error))?;
+        let in_optimizer = |error| self.named(optimizer_name, error);
+        let state = state_of(model, file(optimizer_name)?).map_err(in_optimizer)?;
+        optim::fits(optimizer, model, &state).map_err(in_optimizer)?;
+        self.expect_no_others(&[model_name, optimizer_name])?;
+        drop(loaded.put(model).map_err(|error| self.named(model_name, error))?);
+        // Its parameters may be others only now that what was tied is tied again.
+        optimizer.load_state(model, &state).map_err(in_optimizer)
     }
 
     /// Gives a moving average its values back.
@@ -165,8 +182,13 @@ impl Parts {
     ///
     /// [`Checkpoint`](ErrorKind::Checkpoint), with the names of parts that are left.
     pub fn finish(self) -> Result<()> {
-        if self.names().next().is_some() {
-            bail!(Checkpoint, "{} has parts that the program did not take: {}", self.source, self.listed());
+        self.expect_no_others(&[])
+    }
+
+    fn expect_no_others(&self, taken: &[&str]) -> Result<()> {
+        let left: Vec<_> = self.names().filter(|name| !taken.contains(name)).collect();
+        if !left.is_empty() {
+            bail!(Checkpoint, "{} has parts that the program did not take: {}", self.source, listed(&left));
         }
         Ok(())
     }
@@ -176,10 +198,7 @@ impl Parts {
     }
 
     fn expect_free(&self, name: &str) -> Result<()> {
-        if name.is_empty()
-            || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
-            || name.starts_with('.')
-        {
+        if !is_name(name) {
             bail!(Argument, "a part cannot be called `{name}`: names are of letters, digits, `_`, `-` and `.`");
         }
         // Some systems have one file for names that differ in case alone.
@@ -194,19 +213,32 @@ impl Parts {
     }
 
     fn missing(&self, name: &str) -> Error {
-        let message = format!("{} has no part called `{name}`; there is {}", self.source, self.listed());
+        let there_is = listed(&self.names().collect::<Vec<_>>());
+        let message = format!("{} has no part called `{name}`; there is {there_is}", self.source);
         Error::new(ErrorKind::Checkpoint, message)
     }
+}
 
-    fn listed(&self) -> String {
-        let names: Vec<_> = self.names().map(|name| format!("`{name}`")).collect();
-        if names.is_empty() { "none".into() } else { names.join(", ") }
-    }
+/// Whether a part can be called this: its file must lie in the folder of the checkpoint.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
+fn listed(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}
+
+/// What an optimizer remembers of a model. Each tensor goes to the device of its parameter later.
+fn state_of(model: &dyn Module, bytes: &[u8]) -> Result<OptimizerState> {
+    let device = model.leaves().first().map(|leaf| leaf.value().device().clone());
+    OptimizerState::from_safetensors(bytes, &device.unwrap_or_else(Device::cpu))
 }
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Parts {{ {} }}", self.listed())
+        write!(f, "Parts {{ {} }}", listed(&self.names().collect::<Vec<_>>()))
     }
 }
 

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::json::{self, FORMAT, Object, VERSION};
-use super::{FILES, Parts, Position};
+use super::{FILES, Parts, Position, parts};
 use crate::error::bail;
-use crate::io::{io_error, sync_folder};
+use crate::io::{create_folder, io_error, sync_folder};
 use crate::{Error, ErrorKind, Result};
 
 /// The end of names of folders that are no checkpoints: not yet, or not any more.
@@ -25,6 +25,9 @@ const PARTIAL: &str = ".partial";
 
 /// What names of checkpoints begin with.
 const STEP: &str = "step-";
+
+/// No run makes as many steps, and counting on from there could not go wrong.
+const MOST_STEPS: u64 = 1 << 53;
 
 /// What a checkpoint says besides its parts.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,12 +114,12 @@ fn order(name: &str) -> Option<(u64, u64)> {
 /// Writes a checkpoint behind those that there are.
 pub(super) fn write(run: &Path, last: Option<&Saved>, state: State, parts: &Parts) -> Result<Saved> {
     let step = state.position.step;
-    let order = (step, last.filter(|last| last.order.0 == step).map_or(0, |last| last.order.1 + 1));
+    let order = (step, last.filter(|last| last.order.0 == step).map_or(0, |last| last.order.1.saturating_add(1)));
     let checkpoints = run.join(FILES.checkpoints);
     let path = checkpoints.join(name(order));
     let partial = checkpoints.join(name(order) + PARTIAL);
     let write = || {
-        fs::create_dir_all(&checkpoints).map_err(|error| io_error("created", &checkpoints, error))?;
+        create_folder(&checkpoints).map_err(|error| io_error("created", &checkpoints, error))?;
         // Of an earlier try that could not be cleared away.
         drop(fs::remove_dir_all(&partial));
         fs::create_dir(&partial).map_err(|error| io_error("created", &partial, error))?;
@@ -151,11 +154,12 @@ fn write_durably(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|error| io_error("written", path, error))
 }
 
-/// Deletes a checkpoint. First its name goes, so that no crash leaves half of one.
+/// Deletes a checkpoint. First its name goes, durably, so that no crash and no power failure leaves half of one.
 pub(super) fn delete(saved: &Saved) -> Result<()> {
     let partial = saved.path.with_file_name(saved.name() + PARTIAL);
     let delete = || {
         fs::rename(&saved.path, &partial)?;
+        sync_folder(partial.parent().unwrap_or(Path::new("")))?;
         fs::remove_dir_all(&partial)
     };
     delete().map_err(|error| io_error("deleted", &saved.path, error))
@@ -191,10 +195,12 @@ fn read_state(path: &Path) -> Result<(State, Object)> {
     let object = Object::parse(path.display().to_string(), &text)?;
     object.expect_format()?;
     let position = object.object("position")?;
-    let Ok(batch) = usize::try_from(position.whole("batch")?) else {
-        bail!(Checkpoint, "{} is damaged: so many batches no epoch has", path.display());
+    let count = |name: &str| match position.whole(name)? {
+        count @ ..=MOST_STEPS => Ok(count),
+        count => bail!(Checkpoint, "{} is damaged: `{name}` is {count}, and no run comes as far", path.display()),
     };
-    let position = Position { step: position.whole("step")?, epoch: position.whole("epoch")?, batch };
+    let batch = usize::try_from(count("batch")?).unwrap_or(usize::MAX);
+    let position = Position { step: count("step")?, epoch: count("epoch")?, batch };
     let (time, seed) = (object.number("time")?, object.whole("seed")?);
     let (metrics, metrics_bytes) = (object.numbers("metrics")?, object.whole("metrics_bytes")?);
     Ok((State { position, time, seed, metrics, metrics_bytes }, object))
@@ -208,12 +214,17 @@ pub(super) fn read_parts(saved: &Saved) -> Result<Parts> {
     parts.texts = object.texts("texts")?;
     let files = object.object("files")?;
     for name in files.names() {
-        let (mark, path) = (files.object(name)?, saved.path.join(file_name(name)));
-        let bytes = fs::read(&path).map_err(|error| io_error("read", &path, error))?;
-        let expected = mark.whole("bytes")?;
-        if bytes.len() as u64 != expected {
-            bail!(Checkpoint, "{} is damaged: it has {} bytes of {expected}", path.display(), bytes.len());
+        if !parts::is_name(name) {
+            bail!(Checkpoint, "{} is damaged: no part is called `{name}`", saved.path.join(FILES.state).display());
         }
+        let (mark, path) = (files.object(name)?, saved.path.join(file_name(name)));
+        let read = |error| io_error("read", &path, error);
+        // Before it is in memory.
+        let (found, expected) = (fs::metadata(&path).map_err(read)?.len(), mark.whole("bytes")?);
+        if found != expected {
+            bail!(Checkpoint, "{} is damaged: it has {found} bytes of {expected}", path.display());
+        }
+        let bytes = fs::read(&path).map_err(read)?;
         if format!("{:016x}", checksum(&bytes)) != mark.text("checksum")? {
             bail!(Checkpoint, "{} is damaged: it has other bytes than were written", path.display());
         }
@@ -235,7 +246,7 @@ pub(super) fn unusable(all: &[Saved], error: &Error) -> Error {
     )
 }
 
-/// FNV-1a, eight bytes at a time.
+/// As FNV-1a, but of eight bytes at a time, and with a rotation, without which the upper ones would hardly matter.
 fn checksum(data: &[u8]) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
     let (words, rest) = data.as_chunks();
@@ -309,6 +320,10 @@ mod tests {
         }
         fs::write(&state, text.replacen("\"step\": 9", "\"step\": -9", 1)).unwrap();
         assert!(error().contains("`step` is no whole number: -9"), "{}", error());
+        fs::write(&state, text.replacen("\"step\": 9", "\"step\": 18446744073709551615", 1)).unwrap();
+        assert!(error().contains("`step` is 18446744073709551615, and no run comes as far"), "{}", error());
+        fs::write(&state, text.replacen("\"model\": {", "\"../model\": {", 1)).unwrap();
+        assert!(error().contains("state.json is damaged: no part is called `../model`"), "{}", error());
         fs::write(&state, text.replacen("\"format\": 1", "\"format\": 7", 1)).unwrap();
         assert!(error().contains("is of format 7"), "{}", error());
         assert!(list(folder.path()).unwrap()[0].state.is_err());

@@ -1,5 +1,6 @@
 //! Runs: they go on bit for bit, keep what they should, and refuse what does not fit without losing anything.
 
+mod micro_batches;
 #[cfg(unix)]
 mod processes;
 mod program;
@@ -32,6 +33,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("what_is_forgotten_is_told", forgotten);
     test("are_due", due);
     trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", goes_on));
+    trials.push(gpu_trial("runs::gpu::what_has_no_room_changes_nothing", no_room));
+    micro_batches::collect(trials);
     #[cfg(unix)]
     processes::collect(trials);
 }
@@ -143,14 +146,15 @@ fn kept() -> Outcome {
     Ok(())
 }
 
-/// What opening and restoring says; the checkpoint stays as it was.
+/// What opening and restoring says; the checkpoint stays as it was, and how to go on from there.
 fn refused(folder: &Path, net: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<String, Failed> {
-    let before = names(folder)?;
+    let contents = || Ok::<_, Failed>((names(folder)?, fs::read(folder.join("run.json"))?));
+    let before = contents()?;
     let device = Device::cpu();
-    let mut restore = || Run::at(folder, &device).resume()?.restore(net, optimizer);
+    let mut restore = || Run::at(folder, &device).go_on_with("another program").resume()?.restore(net, optimizer);
     let error = restore().expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
-    assert_eq!(names(folder)?, before);
+    assert!(contents()? == before, "{error}");
     Ok(error.to_string())
 }
 
@@ -173,9 +177,11 @@ fn another() -> Outcome {
         (&mut Sgd::new(0.1), "of the optimizer `adamw`, and this one is `sgd`"),
         (&mut Sgd::new(0.1).momentum(0.9), "of the optimizer `adamw`, and this one is `sgd`"),
     ];
+    let before = bits(&net)?;
     for (optimizer, message) in optimizers {
         let said = refused(folder, &mut net, optimizer)?;
         assert!(said.contains("step-00000004, `optimizer`: ") && said.contains(message), "{said}");
+        assert_eq!(bits(&net)?, before, "the model stays, too");
     }
     // Another version's.
     for (path, name) in [("run.json", "run.json"), ("checkpoints/step-00000004/state.json", "state.json")] {
@@ -186,7 +192,11 @@ fn another() -> Outcome {
         fs::write(folder.join(path), text)?;
     }
     // And with the right ones it goes on, all the same.
-    assert!(Run::at(folder, &device).resume()?.restore(&mut net, &mut AdamW::new(0.1))?);
+    let mut run = Run::at(folder, &device).go_on_with("the right program").resume()?;
+    assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
+    run.advance();
+    run.checkpoint(&net, &AdamW::new(0.1))?;
+    assert_eq!(run.finish()?.go_on.as_deref(), Some("the right program"));
     Ok(())
 }
 
@@ -212,6 +222,7 @@ fn settings() -> Outcome {
     drop(same);
     // Who does not say it can read it.
     assert_eq!(run().resume()?.setting("batch"), Some("8"));
+    assert_eq!(Overview::of(directory.path())?.settings, [("batch".to_owned(), "8".to_owned())].into());
     Ok(())
 }
 
@@ -239,6 +250,14 @@ fn folders() -> Outcome {
     fs::write(directory.path().join("run/run.json"), &before[..before.len() / 2])?;
     expect_error(at("run").resume(), ErrorKind::Checkpoint, &["run.json is damaged: EOF"]);
     fs::write(directory.path().join("run/run.json"), before)?;
+    assert_eq!(at("run").resume()?.step(), 2);
+    // Lost are the checkpoints, and not the metrics of all that was trained.
+    fs::rename(directory.path().join("run/checkpoints"), directory.path().join("elsewhere"))?;
+    for run in [at("run").resume(), at("run").open()] {
+        expect_error(run, ErrorKind::Checkpoint, &["run was saved, but there is no checkpoint in", "put them back"]);
+    }
+    assert_eq!(read_metrics(directory.path().join("run"))?.len(), 2);
+    fs::rename(directory.path().join("elsewhere"), directory.path().join("run/checkpoints"))?;
     assert_eq!(at("run").resume()?.step(), 2);
     Ok(())
 }
@@ -292,8 +311,7 @@ fn metrics() -> Outcome {
     let path = folder.join("metrics.jsonl");
     let whole = fs::read(&path)?;
     // What a killed process logged after its last checkpoint, cut anywhere: it is logged once more.
-    let more =
-        b"{\"epoch\":0,\"loss\":1.0,\"step\":5,\"time\":1.0}\n{\"epoch\":0,\"loss\":1.0,\"step\":6,\"time\":1.0}\n";
+    let more = b"{\"batch\":5,\"epoch\":0,\"step\":5,\"time\":1}\n{\"batch\":6,\"epoch\":0,\"step\":6,\"time\":1}\n";
     for cut in 0..=more.len() {
         fs::write(&path, [&whole[..], &more[..cut]].concat())?;
         assert_eq!(read_metrics(folder)?.len(), 4 + more[..cut].iter().filter(|&&byte| byte == b'\n').count());
@@ -305,6 +323,7 @@ fn metrics() -> Outcome {
         let lines = run.metrics()?;
         assert_eq!(lines.iter().map(|line| line.step).collect::<Vec<_>>(), [1, 2, 3, 4, 5], "cut at {cut}");
         assert_eq!(lines[4].values["loss"], f64::INFINITY);
+        assert_eq!(Overview::of(folder)?.position, run.position(), "as far as it told");
     }
     // Cut before that, which no crash does.
     for cut in [0, 1, whole.len() - 1] {
@@ -352,6 +371,36 @@ fn forgotten() -> Outcome {
     Ok(())
 }
 
+/// Memory for some of the tensors, and more from try to try: all of the checkpoint is restored, or nothing.
+fn no_room(device: &Device) -> Outcome {
+    let directory = tempfile::tempdir()?;
+    // Opened for itself: the limit is the adapter's.
+    let device = Device::named(&device.to_string())?;
+    let saved = trained(directory.path(), 3)?.0;
+    let (mut net, mut optimizer) = (Net::init(&device, 9)?, AdamW::new(0.5));
+    let before = bits(&net)?;
+    let held = device.stats().peak_bytes;
+    device.set_seed(7);
+    let mut run = Run::at(directory.path(), &device).resume()?;
+    let mut refused = 0;
+    loop {
+        device.limit_memory(held + refused * 4096);
+        match run.restore(&mut net, &mut optimizer) {
+            Ok(restored) => break assert!(restored),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}"),
+        }
+        assert_eq!((bits(&net)?, optimizer.lr(), device.seed()), (before.clone(), 0.5, 7));
+        assert!(optimizer.state_of(&net).tensors.is_empty());
+        assert!(run.checkpoint(&net, &optimizer).is_err(), "it would replace the training");
+        refused += 1;
+        assert!(refused < 1000);
+    }
+    // A weight of 36,864 bytes with two moments, beside others.
+    assert!(refused > 20, "only {refused} tries were too few bytes");
+    assert_eq!((bits(&net)?, optimizer.lr()), (bits(&saved)?, 0.01));
+    Ok(())
+}
+
 fn due() -> Outcome {
     let directory = tempfile::tempdir()?;
     let device = Device::cpu();
@@ -374,7 +423,12 @@ fn due() -> Outcome {
     assert!(!timed.is_due(), "there is nothing to save");
     timed.advance();
     assert!(timed.is_due() && !run.is_interrupted());
+    let mut run = options("asked").create()?;
+    run.advance();
+    assert!(!run.is_due(), "and so the loop does not save");
     interrupt.request();
+    assert!(!run.is_interrupted(), "and so it does not leave what was not saved");
+    run.advance();
     assert!(run.is_due() && run.is_interrupted());
     assert_eq!(run.finish()?.fate, Fate::Interrupted);
     Ok(())

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::ctrl_c_saves_and_says_how_to_go_on", interrupted));
     trials.push(Trial::test("runs::a_second_ctrl_c_ends_at_once", interrupted_twice));
     trials.push(Trial::test("runs::what_is_ignored_does_not_end_it", left_alone));
+    trials.push(Trial::test("runs::ctrl_c_saves_under_nohup_too", interrupted_under_nohup));
     trials.push(Trial::test("runs::a_lock_dies_with_its_process", locked));
     trials.push(Trial::test("runs::a_full_disk_leaves_the_last_checkpoint", file_limit));
     if cfg!(target_os = "linux") {
@@ -123,25 +124,50 @@ fn survives_being_killed() -> Outcome {
     Ok(())
 }
 
-fn signal(child: &Child, name: &str) -> Outcome {
-    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status()?;
+/// Sends a signal so many times, without a pause.
+fn signal(child: &Child, name: &str, times: usize) -> Outcome {
+    let pid = child.id().to_string();
+    let status = Command::new("kill").arg(format!("-{name}")).args(vec![pid; times]).status()?;
     if status.success() { Ok(()) } else { Err(format!("kill: {status}").into()) }
 }
 
-/// Started as `nohup` does: what is ignored stays ignored, and the training ends as it would have.
+/// The program, started as `nohup` does in the background of a script.
+fn under_nohup(program: &Program) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(std::env::current_exe().expect("a path"));
+    command.args(program.arguments()).env("RAYON_NUM_THREADS", "1");
+    command
+}
+
+/// A child, and what it has yet to say.
+type Waiting = (Guard, BufReader<ChildStdout>);
+
+/// The program at a step that takes as long as its input: until that is dropped, or waited for the child.
+fn waiting(mut command: Command) -> Result<Waiting, Failed> {
+    let mut child = Guard(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let (mut line, mut said) = (String::new(), BufReader::new(child.0.stdout.take().expect("piped")));
+    said.read_line(&mut line)?;
+    assert_eq!(line, "waits\n");
+    Ok((child, said))
+}
+
+/// Lets a program that waits go on, and waits for its end: how it ended, and what it said.
+fn ended((mut child, said): Waiting) -> Result<(ExitStatus, String), Failed> {
+    drop(child.0.stdin.take());
+    let said = std::io::read_to_string(said)?;
+    Ok((child.0.wait()?, said))
+}
+
+/// What `nohup` has ignored stays ignored, and the training ends as it would have.
 fn left_alone() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
-    let program = Program { catch: true, ..Program::new(&directory.path().join("nohup"), FEWER) };
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(std::env::current_exe()?).args(program.arguments());
-    let mut child = Guard(command.stdout(Stdio::null()).spawn()?);
-    wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
-    signal(&child.0, "HUP")?;
-    let status = child.0.wait()?;
-    if !status.success() {
-        return Err(format!("ended with {status}").into());
-    }
+    let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join("nohup"), FEWER) };
+    let child = waiting(under_nohup(&program))?;
+    signal(&child.0.0, "HUP", 1)?;
+    let (status, _) = ended(child)?;
+    assert!(status.success(), "{status}");
+    assert_eq!(Overview::of(&program.folder)?.fate, Fate::Finished);
     assert_eq!(outcome(&program)?, expected);
     Ok(())
 }
@@ -149,56 +175,64 @@ fn left_alone() -> Outcome {
 fn interrupted() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
-    for name in ["INT", "TERM"] {
-        let program = Program { catch: true, ..Program::new(&directory.path().join(name), FEWER) };
-        let child = program.command_by_default().stdout(Stdio::piped()).spawn()?;
-        let mut child = Guard(child);
-        wait_until("a checkpoint", || look(&program.folder).1 > 20)?;
-        // Some programs send two.
-        signal(&child.0, name)?;
-        drop(signal(&child.0, name));
-        let status = child.0.wait()?;
-        assert!(status.success(), "{status}");
-        let said = std::io::read_to_string(child.0.stdout.take().expect("piped"))?;
-        assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
-        let overview = Overview::of(&program.folder)?;
-        assert_eq!(overview.fate, Fate::Interrupted);
-        // Saved where it ended, not before.
-        assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
-        assert!(overview.position.step < FEWER * BATCHES, "it ended by itself");
-        assert!(program.command().output()?.status.success());
-        assert_eq!(outcome(&program)?, expected);
+    for name in ["INT", "TERM", "HUP"] {
+        let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join(name), FEWER) };
+        saves_and_ends(&program, program.command_by_default(), name, &expected)?;
     }
     Ok(())
 }
 
-/// The program at a step that takes long.
-fn asleep(program: &Program) -> Result<Guard, Failed> {
-    let mut child = Guard(program.command_by_default().stdout(Stdio::piped()).spawn()?);
-    let mut line = String::new();
-    BufReader::new(child.0.stdout.take().expect("piped")).read_line(&mut line)?;
-    assert_eq!(line, "asleep\n");
-    Ok(child)
+/// There is no terminal to end it, and still it can be asked to.
+fn interrupted_under_nohup() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let expected = undisturbed(directory.path(), FEWER)?;
+    for name in ["INT", "TERM"] {
+        let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join(name), FEWER) };
+        saves_and_ends(&program, under_nohup(&program), name, &expected)?;
+    }
+    Ok(())
+}
+
+/// Asked to end by this signal, the program saves and says so; taken up again, it comes to the same.
+fn saves_and_ends(program: &Program, command: Command, name: &str, expected: &(Vec<Vec<u8>>, String)) -> Outcome {
+    let child = waiting(command)?;
+    // Some programs send two.
+    signal(&child.0.0, name, 2)?;
+    let (status, said) = ended(child)?;
+    assert!(status.success(), "SIG{name}: {status}");
+    assert!(said.contains("interrupted, step") && said.contains("to go on: the same command"), "{said}");
+    let overview = Overview::of(&program.folder)?;
+    assert_eq!(overview.fate, Fate::Interrupted);
+    // Saved where it ended, not before.
+    assert_eq!(overview.last.expect("a checkpoint").1, overview.position);
+    assert!((20..FEWER * BATCHES).contains(&overview.position.step), "it ended by itself");
+    assert!(program.command().stdin(Stdio::null()).output()?.status.success());
+    assert_eq!(outcome(program)?, *expected);
+    Ok(())
 }
 
 fn interrupted_twice() -> Outcome {
     let directory = tempfile::tempdir()?;
-    let program = Program { catch: true, sleep_at: 5, ..Program::new(&directory.path().join("run"), 2) };
-    let mut child = asleep(&program)?;
-    signal(&child.0, "INT")?;
+    let program = Program { catch: true, wait_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let (mut child, _said) = waiting(program.command_by_default())?;
+    signal(&child.0, "INT", 1)?;
+    // So long that the next one is another request, and no echo of the first.
     sleep(Duration::from_millis(300));
     assert!(child.0.try_wait()?.is_none(), "the first one waits for the step");
-    let start = Instant::now();
-    signal(&child.0, "INT")?;
-    assert_eq!(child.0.wait()?.code(), Some(130));
-    assert!(start.elapsed() < Duration::from_secs(5));
+    signal(&child.0, "INT", 1)?;
+    let mut code = None;
+    wait_until("the end", || {
+        code = child.0.try_wait().ok().flatten();
+        code.is_some()
+    })?;
+    assert_eq!(code.and_then(|code| code.code()), Some(130));
     Ok(())
 }
 
 fn locked() -> Outcome {
     let directory = tempfile::tempdir()?;
-    let program = Program { sleep_at: 5, ..Program::new(&directory.path().join("run"), 2) };
-    let mut child = asleep(&program)?;
+    let program = Program { wait_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let (mut child, _said) = waiting(program.command_by_default())?;
     let second = program.command().output()?;
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8(second.stderr)?;

@@ -4,8 +4,6 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 use meganeura::data::Dataset;
 use meganeura::io::Checkpoint;
@@ -24,8 +22,8 @@ const TRAIN: &str = "train-in-this-folder";
 pub(crate) struct Program {
     pub(crate) folder: PathBuf,
     pub(crate) epochs: u64,
-    /// Stops for long after so many steps, as a long step would.
-    pub(crate) sleep_at: u64,
+    /// Says so after so many steps and waits until its input ends, as a long step would.
+    pub(crate) wait_at: u64,
     pub(crate) catch: bool,
 }
 
@@ -55,7 +53,7 @@ pub(crate) const BATCHES: u64 = 8;
 
 impl Program {
     pub(crate) fn new(folder: &Path, epochs: u64) -> Self {
-        Self { folder: folder.to_owned(), epochs, sleep_at: 0, catch: false }
+        Self { folder: folder.to_owned(), epochs, wait_at: 0, catch: false }
     }
 
     /// This program as a process of its own.
@@ -78,9 +76,9 @@ impl Program {
 
     /// The arguments that [`train_if_asked`] reads.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let Self { folder, epochs, sleep_at, catch } = self;
+        let Self { folder, epochs, wait_at, catch } = self;
         let folder = folder.to_str().expect("text").to_owned();
-        vec![TRAIN.to_owned(), folder, epochs.to_string(), sleep_at.to_string(), catch.to_string()]
+        vec![TRAIN.to_owned(), folder, epochs.to_string(), wait_at.to_string(), catch.to_string()]
     }
 
     /// What the trained model and its average are saved as.
@@ -130,9 +128,9 @@ impl Program {
                 if run.is_due() {
                     save(&mut run, &net, &optimizer, &average)?;
                 }
-                if run.step() == self.sleep_at {
-                    println!("asleep");
-                    sleep(Duration::from_secs(60));
+                if run.step() == self.wait_at {
+                    println!("waits");
+                    std::io::read_to_string(std::io::stdin())?;
                 }
                 if run.is_interrupted() {
                     break 'training;
@@ -150,13 +148,13 @@ impl Program {
 /// Is the program if asked to.
 pub(crate) fn train_if_asked() -> bool {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let [name, folder, epochs, sleep_at, catch] = &arguments[..] else { return false };
+    let [name, folder, epochs, wait_at, catch] = &arguments[..] else { return false };
     if name != TRAIN {
         return false;
     }
     let number = |text: &str| text.parse().expect("a number");
     let folder = PathBuf::from(folder);
-    let program = Program { folder, epochs: number(epochs), sleep_at: number(sleep_at), catch: catch == "true" };
+    let program = Program { folder, epochs: number(epochs), wait_at: number(wait_at), catch: catch == "true" };
     match program.train(&Device::cpu()) {
         Ok(overview) => println!("{overview}"),
         Err(error) => {

@@ -41,7 +41,10 @@ impl Transform for RandomCrop {
         if padding > height.max(width).max(h).max(w) {
             bail!(Argument, "a border of {padding} pixels is more than there is in an image of {height}×{width}");
         }
-        if h > height + 2 * padding || w > width + 2 * padding {
+        let border = padding.checked_mul(2);
+        let is_in =
+            |piece, extent: usize| border.and_then(|border| extent.checked_add(border)).is_some_and(|all| piece <= all);
+        if !is_in(h, height) || !is_in(w, width) {
             bail!(Shape, "there is no piece of {h}×{w} in an image of {height}×{width} with a border of {padding}");
         }
         Ok([channels, h, w].into())

@@ -103,10 +103,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named() {
         type Wrong = (Box<dyn Transform>, &'static [usize], ErrorKind, &'static str);
-        let wrong: [Wrong; 10] = [
+        let wrong: [Wrong; 11] = [
             (Box::new(RandomCrop::new(6, 6)), &[1, 5, 6], ErrorKind::Shape, "RandomCrop"),
             (Box::new(RandomCrop::new(0, 6)), &[1, 5, 6], ErrorKind::Argument, "RandomCrop"),
             (Box::new(RandomCrop::new(2, 2).padding(usize::MAX)), &[1, 5, 6], ErrorKind::Argument, "RandomCrop"),
+            (Box::new(RandomCrop::new(usize::MAX, 2).padding(usize::MAX)), &[1, 5, 6], ErrorKind::Shape, "RandomCrop"),
             (Box::new(RandomCrop::new(2, 2)), &[4], ErrorKind::Shape, "[channels, height, width]"),
             (Box::new(HorizontalFlip::new(0.5)), &[2, 2], ErrorKind::Shape, "HorizontalFlip"),
             (Box::new(HorizontalFlip::new(f64::NAN)), &[1, 2, 2], ErrorKind::Argument, "HorizontalFlip"),

@@ -1,0 +1,113 @@
+//! `bench`: what it measures, and what it refuses.
+
+use serde_json::Value;
+
+use super::{last_line, lines, run, stderr};
+
+#[test]
+fn bench_measures() {
+    let args = ["--batch", "4", "--steps", "3", "--warmup", "1", "--json"];
+    for (workload, params) in [("tiny", 9_962), ("mlp", 1_863_690)] {
+        let output = run("bench", &[&args[..], &["--workload", workload]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let report = last_line(&output);
+        let mut keys: Vec<_> = report.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys.join(" "), KEYS);
+        assert_eq!((&report["workload"], &report["batch"]), (&workload.into(), &4.into()));
+        assert_eq!(report["params"], params);
+        let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
+        assert!(number("ms_per_step_min") <= number("ms_per_step_median"), "{report}");
+        assert!(number("loss_last") < number("loss_first"), "{report}");
+    }
+}
+
+#[test]
+fn bench_measures_models() {
+    for (workload, whole, small) in [("resnet18gn", 11_173_962, 2_797_610), ("unet", 22_944_003, 1_441_347)] {
+        let args = ["--workload", workload, "--steps", "1", "--warmup", "0", "--json", "--batch"];
+        let report = last_line(&run("bench", &[&args[..], &["2", "--channels", "32", "--profile"]].concat()));
+        assert_eq!(report["params"], small, "{report}");
+        assert!(report["loss_last"].as_f64().unwrap().is_finite(), "{report}");
+        assert_eq!(last_line(&run("bench", &[&args[..], &["1"]].concat()))["params"], whole);
+    }
+    let output = run("bench", &["--workload", "mlp", "--channels", "32"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
+                    ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision \
+                    submissions_per_step version workers workload";
+
+#[test]
+fn bench_reads_pictures() {
+    let args = ["--batch", "4", "--steps", "20", "--warmup", "0", "--json", "--workers"];
+    let [one, two] = ["0", "3"].map(|workers| last_line(&run("bench", &[&args[..], &[workers]].concat())));
+    assert_eq!((&one["workers"], &two["workers"]), (&0.into(), &3.into()));
+    // The same pictures in the same order, over the end of the first epoch.
+    assert_eq!((&one["loss_first"], &one["loss_last"]), (&two["loss_first"], &two["loss_last"]));
+    assert!(one["loss_last"].as_f64() < one["loss_first"].as_f64(), "{one}");
+    let output = run("bench", &["--workload", "mlp", "--workers", "1"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn bench_measures_kernels() {
+    let args = ["--steps", "2", "--warmup", "1", "--check", "--json"];
+    for (kernel, passes, launches) in [
+        ("matmul:40,30,20", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
+        ("conv2d:2,3,8,4,3,2", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
+        ("group_norm:2,32,4,4", ["forward", "backward", "both"], [2, 2, 4]),
+        ("linear_gelu:40,30,20", ["forward", "backward", "both"], [2, 3, 5]),
+    ] {
+        let reports = lines(&run("bench", &[&args[..], &["--kernel", kernel]].concat()));
+        assert_eq!(reports.len(), 3, "{reports:?}");
+        for ((report, pass), launches) in reports.iter().zip(passes).zip(launches) {
+            assert_eq!((&report["kernel"], &report["pass"]), (&kernel.into(), &pass.into()));
+            // A gradient alone holds nothing of the forward pass.
+            assert_eq!(report["launches"], launches, "{report}");
+            assert!(report["error"].as_f64().unwrap() < 1e-5, "{report}");
+            let rate = report["tflops"].as_f64().or(report["gbps"].as_f64());
+            assert!(rate.is_some() && report["ms"].is_f64() && report["ms_min"].is_f64(), "{report}");
+        }
+    }
+    let copy = lines(&run("bench", &["--kernel", "copy:4000", "--steps", "2", "--json"]));
+    assert_eq!((copy.len(), &copy[0]["launches"], &copy[0]["error"]), (1, &1.into(), &Value::Null));
+    let one = lines(&run("bench", &["--kernel", "matmul:8", "--pass", "grad_weight", "--steps", "2", "--json"]));
+    assert_eq!((one.len(), &one[0]["pass"]), (1, &"grad_weight".into()));
+}
+
+#[test]
+fn bench_refuses_kernels_that_make_no_sense() {
+    for kernel in ["matmul:3,x", "matmul:0", "conv2d:1,1,1,1,3", "group_norm:1,33,1,1", "copy:6", "no", "matmul:1,2"] {
+        let output = run("bench", &["--kernel", kernel]);
+        assert_eq!(output.status.code(), Some(2), "{kernel}: {output:?}");
+    }
+}
+
+#[test]
+fn bench_says_what_is_not_there() {
+    for args in [
+        &["--precision", "fast", "--device", "cpu"][..],
+        &["--precision", "double", "--device", "gpu"],
+        &["--kernel", "copy:8", "--pass", "both"],
+        &["--kernel", "copy:8", "--check", "--precision", "double", "--device", "cpu"],
+    ] {
+        let output = run("bench", args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains("there"), "{args:?}: {}", stderr(&output));
+    }
+    let double = run("bench", &["--precision", "double", "--device", "cpu", "--batch", "2", "--steps", "1", "--json"]);
+    assert_eq!(last_line(&double)["precision"], "double");
+}
+
+#[test]
+fn bench_compares_recorded_with_compiled() {
+    for workload in ["tiny", "mlp"] {
+        let args = ["--serve", "--workload", workload, "--batch", "2", "--steps", "3", "--warmup", "0", "--json"];
+        let report = last_line(&run("bench", &args));
+        let number = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
+        let ratio = number("ms_recorded_median") / number("ms_compiled_median");
+        assert!((ratio / number("ratio") - 1.0).abs() < 0.1, "{report}");
+    }
+}

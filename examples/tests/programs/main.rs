@@ -1,0 +1,135 @@
+//! The examples as programs: what they print, and how they end.
+
+mod bench;
+mod trainings;
+
+use std::env::{self, consts::EXE_SUFFIX};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs an example on the CPU.
+fn run(name: &str, args: &[&str]) -> Output {
+    // Cargo puts tests into `deps/`, and the examples, which it builds before it runs them, beside that.
+    let test = env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("{name}{EXE_SUFFIX}"));
+    assert!(program.is_file(), "{} is missing: `cargo test -p meganeura-examples` builds it", program.display());
+    Command::new(program).args(args).env("MEGANEURA_DEVICE", "cpu").output().unwrap()
+}
+
+/// A folder of its own for each test; gone when the test ends well.
+fn folder(name: &str) -> PathBuf {
+    let folder = env::temp_dir().join(format!("meganeura-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn last_line(output: &Output) -> Value {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let line = stdout.lines().last().unwrap_or_else(|| panic!("nothing printed: {output:?}"));
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The lines of a program that prints JSON.
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn inspect_says_where_a_step_goes() {
+    let args = ["--model", "tiny", "--batch", "4", "--steps", "2", "--json"];
+    let step = last_line(&run("inspect", &[&args[..], &["--plan"]].concat()));
+    let weights = 4 * 9_962;
+    assert_eq!((&step["bytes"]["parameters"], &step["bytes"]["optimizer"]), (&weights.into(), &(2 * weights).into()));
+    assert_eq!(step["launches"].as_u64(), step["rows"].as_array().map(|rows| rows.len() as u64), "{step}");
+    assert!(step["plan"].as_str().is_some_and(|plan| plan.contains("conv2d_grad_weight")), "{step}");
+    let rows = |report: &Value| report["rows"].as_array().unwrap_or_else(|| panic!("{report}")).clone();
+    let times: Vec<_> = rows(&step).iter().map(|row| row["us"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
+    let names = |report: &Value| -> Vec<String> {
+        rows(report).iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    for part in ["matmul", "head.weight", "stem.weight", "cross_entropy"] {
+        assert!(names(&step).iter().any(|name| name.contains(part)), "{part}: {step}");
+    }
+    for (by, expected) in [("operation", "conv2d_grad_input"), ("module", "norm")] {
+        let table = last_line(&run("inspect", &[&args[..], &["--by", by]].concat()));
+        assert!(names(&table).iter().any(|name| name == expected), "{table}");
+        let share: f64 = rows(&table).iter().map(|row| row["share"].as_f64().unwrap()).sum();
+        assert!((share - 1.0).abs() < 1e-6, "{share}");
+    }
+    let inference = last_line(&run("inspect", &[&args[..], &["--inference"]].concat()));
+    assert_eq!((&inference["bytes"]["optimizer"], &inference["plan"]), (&0.into(), &Value::Null));
+    assert!(inference["bytes"]["total"].as_u64() < step["bytes"]["total"].as_u64(), "{inference}");
+}
+
+#[test]
+fn inspect_prints_every_model() {
+    for model in ["tiny", "mlp", "resnet18gn", "unet"] {
+        let args = ["--model", model, "--batch", "1", "--channels", "32", "--steps", "1", "--top", "3", "--inference"];
+        let output = run("inspect", &args);
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        for part in ["Device: CPU", "parameters", "shared slots", "share", "--top 0 shows them"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    let output = run("inspect", &["--model", "unet", "--channels", "33"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn gradcheck_checks_every_layer() {
+    let output = run("gradcheck", &["--samples", "4", "--json"]);
+    let reports = lines(&output);
+    for report in &reports {
+        assert_eq!(report["passed"], true, "{report}");
+        assert!(report["checked"].as_u64() > Some(0) && report["absolute"].as_f64() < Some(1e-5), "{report}");
+    }
+    // What the module hands out, but for descriptions of layers and what is no layer.
+    let source = include_str!("../../../meganeura/src/nn/mod.rs");
+    let names = source.lines().filter_map(|line| line.strip_prefix("pub use ")?.strip_suffix(';')?.rsplit_once("::"));
+    let names = names.flat_map(|(_, names)| names.trim_matches(['{', '}']).split(", "));
+    let layers: Vec<_> = names.filter(|name| !name.ends_with("Config") && *name != "IntoPair").collect();
+    assert!(layers.len() > 25, "{layers:?}");
+    for layer in layers {
+        assert!(reports.iter().any(|report| report["layer"] == layer), "{layer} is not checked");
+    }
+}
+
+#[test]
+fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
+    let output = run("gradcheck", &["--only", "gelu", "--atol", "1e-300", "--rtol", "0"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("FAIL") && said.contains("2 layers, 2 failed") && said.contains("worst at"), "{said}");
+    let output = run("gradcheck", &["--only", "gelu"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(run("gradcheck", &["--only", "no such layer"]).status.code(), Some(1));
+}
+
+#[test]
+fn an_operation_of_ones_own_is_checked_and_trained_through() {
+    let output = run("custom_op", &[]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.matches("ok   input 0").count(), 2, "{text}");
+    assert!(text.trim_end().ends_with("and it rises"), "{text}");
+    let losses: Vec<f64> = text.lines().filter_map(|line| line.split_once("loss ")?.1.parse().ok()).collect();
+    assert!(losses.len() == 5 && losses[4] < 0.1 * losses[0], "{text}");
+}
+
+/// The page on operations of one's own shows the example's.
+#[test]
+fn the_guide_shows_the_operation() {
+    let page = include_str!("../../../meganeura/src/guide/custom_op.md");
+    let source = include_str!("../../custom_op/cumsum.rs");
+    let code = source.split_once("\n\n").unwrap().1;
+    assert!(page.contains(code.trim_end()), "guide/custom_op.md and examples/custom_op/cumsum.rs differ");
+}

@@ -1,0 +1,270 @@
+//! Programs that train: that they learn, go on where they were, and say what is wrong.
+
+use std::process::Command;
+
+use super::{folder, last_line, run, stderr};
+
+#[test]
+fn digits_are_learned() {
+    let out = folder("digits");
+    let output = run("digits", &["--epochs", "3", "--json", "--run", out.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let result = last_line(&output);
+    assert!(result["test_accuracy"].as_f64().unwrap() > 0.9, "{result}");
+    assert_eq!(result["steps"], 3 * (1438 / 64));
+    assert!(result["seconds"].as_f64().unwrap() > 0.0);
+    assert!(result["device"].as_str().unwrap().starts_with("CPU"), "{result}");
+    assert!(stderr(&output).starts_with("Device: CPU"), "{}", stderr(&output));
+    for file in ["loss.svg", "digits.safetensors"] {
+        assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn digits_goes_on_where_it_was() {
+    let folder = folder("resume");
+    let train = |name: &str, args: &[&str]| {
+        let output = run("digits", &[&["--run", folder.join(name).to_str().unwrap()], args].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    train("whole", &["--epochs", "2"]);
+    let said = train("parts", &["--epochs", "1"]);
+    assert!(said.contains("finished, step 22 (epoch 1, batch 0)"), "{said}");
+    assert!(said.contains("  best  step 22") && said.trim_end().ends_with("--epochs 1 --resume"), "{said}");
+    let said = train("parts", &["--epochs", "2", "--resume"]);
+    assert!(said.contains("from step 22 (epoch 1, batch 0) on"), "{said}");
+    let weights = |name: &str| std::fs::read(folder.join(name).join("digits.safetensors")).unwrap();
+    assert!(weights("whole") == weights("parts"), "the weights, bit for bit");
+    let metrics = meganeura::run::read_metrics(folder.join("parts")).unwrap();
+    assert_eq!(metrics.iter().filter(|line| line.values.contains_key("loss")).count(), 44);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn digits_says_what_is_wrong_before_it_trains() {
+    let out = folder("wrong");
+    let file = out.join("file");
+    std::fs::write(&file, "").unwrap();
+    let ok = out.to_str().unwrap();
+    let (file, run_there) = (file.to_str().unwrap(), out.join("run"));
+    let there = run_there.to_str().unwrap();
+    assert!(run("digits", &["--run", there, "--epochs", "0"]).status.success());
+    for (args, expected) in [
+        (&["--run", file][..], "could not be created"),
+        (&["--run", ok, "--device", "no such adapter"], "no such adapter"),
+        (&["--run", ok, "--batch", "0"], "--batch 0"),
+        (&["--run", ok, "--batch", "5000"], "1438 images"),
+        (&["--run", ok, "--resume"], "there is no run in"),
+        (&["--run", there], "there is a run in"),
+        (&["--run", there, "--resume", "--batch", "32"], "`batch` was 64 and is 32"),
+    ] {
+        let output = run("digits", args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&output).contains(expected), "{args:?}: {}", stderr(&output));
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{args:?}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+/// A training of few steps, whole, and once more from the last checkpoint but one: the weights and the pictures are the same.
+fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
+    let folder = folder(program);
+    let there = folder.join("run");
+    let train = |more: &[&str]| {
+        let output = run(program, &[&["--json", "--run", there.to_str().unwrap()], args, more].concat());
+        assert!(output.status.success(), "{output:?}");
+        last_line(&output)
+    };
+    let result = |name: &str| std::fs::read(there.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let results = || pictures.iter().chain([&weights, &"loss.svg"]).map(|name| result(name)).collect::<Vec<_>>();
+
+    let whole = train(&[]);
+    assert!(whole["steps"].as_u64().unwrap() >= 2 && whole["seconds"].is_f64(), "{whole}");
+    let expected = results();
+    for picture in pictures {
+        let picture = image::open(there.join(picture)).unwrap().into_luma8();
+        assert!(picture.width() > 48 && picture.iter().any(|&pixel| pixel != picture.get_pixel(0, 0).0[0]));
+    }
+
+    // As if it had been killed before its last checkpoint was there.
+    let mut checkpoints: Vec<_> =
+        std::fs::read_dir(there.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
+    checkpoints.sort();
+    assert_eq!(checkpoints.len(), 2);
+    std::fs::remove_dir_all(checkpoints.pop().unwrap()).unwrap();
+    pictures.iter().chain([&weights, &"loss.svg"]).for_each(|name| std::fs::remove_file(there.join(name)).unwrap());
+    let resumed = train(&["--resume"]);
+    assert_eq!(resumed["steps"], whole["steps"]);
+    assert!(results() == expected, "bit for bit");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// What a program says when it is called like this, after it ended with an error and before it made a step.
+fn refusal(program: &str, args: &[&str]) -> String {
+    let output = run(program, args);
+    assert_eq!(output.status.code(), Some(1), "{program} {args:?}: {output:?}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{program} {args:?}");
+    stderr(&output)
+}
+
+#[test]
+fn resnet_goes_on_where_it_was() {
+    let args = ["--shapes", "32", "--batch", "16", "--width", "4", "--epochs", "2", "--workers", "2"];
+    goes_on("resnet", &args, "resnet.safetensors", &["images.png", "mistakes.png"]);
+}
+
+#[test]
+fn autoencoder_goes_on_where_it_was() {
+    let args = ["--batch", "600", "--width", "4", "--epochs", "11"];
+    goes_on("autoencoder", &args, "autoencoder.safetensors", &["drawn-again.png", "between.png"]);
+}
+
+#[test]
+fn diffusion_goes_on_where_it_was() {
+    let args = ["--batch", "700", "--channels", "8", "--epochs", "2", "--every", "1", "--times", "10"];
+    for sampler in ["ddpm", "ddim"] {
+        let args = [&args[..], &["--sampler", sampler, "--steps", "5"]].concat();
+        goes_on("diffusion", &args, "unet.safetensors", &["epoch-0002.png", "samples.png", "denoising.png"]);
+    }
+}
+
+#[test]
+fn resnet_learns_from_pictures() {
+    let out = folder("pictures");
+    let pictures = out.join("pictures");
+    for class in 0..3u8 {
+        let class_folder = pictures.join(format!("class {class}"));
+        std::fs::create_dir_all(&class_folder).unwrap();
+        for picture in 0..10u8 {
+            let color = image::Rgb([0, 1, 2].map(|channel| if channel == class { 200 + picture } else { picture }));
+            let path = class_folder.join(format!("{picture}.png"));
+            image::RgbImage::from_pixel(16 + u32::from(picture / 9), 16, color).save(path).unwrap();
+        }
+    }
+    let there = out.join("run");
+    let args = ["--run", there.to_str().unwrap(), "--data", pictures.to_str().unwrap()];
+    let args = [&args[..], &["--width", "4", "--batch", "9", "--epochs", "2", "--workers", "2", "--json"]].concat();
+    let said = refusal("resnet", &args);
+    assert!(
+        said.contains("class 0") && said.contains("16 by 17 pixels") && said.contains("`--size` makes them alike"),
+        "{said}"
+    );
+    let sized = [&args[..], &["--size", "12"]].concat();
+    let output = run("resnet", &sized);
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("[3, 12, 12] to 3 classes\n27 images to train on, 3 to test with"), "{output:?}");
+    let wrong = pictures.join("class 1").join("notes.txt");
+    std::fs::write(&wrong, "").unwrap();
+    let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
+    assert!(said.contains("notes.txt: no image by its name") && said.lines().count() == 2, "{said}");
+    std::fs::rename(&wrong, wrong.with_file_name("notes.png")).unwrap();
+    let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
+    assert!(said.contains("notes.png, byte 0: no image that can be read") && said.lines().count() == 2, "{said}");
+    // One more than the training began with.
+    std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("notes.png")).unwrap();
+    std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("more.png")).unwrap();
+    let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
+    assert!(said.contains("`images` was 27 and is 29"), "{said}");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn drawing_leaves_the_training_as_it_was() {
+    let out = folder("only draws");
+    let there = out.join("a run");
+    let model = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "4"];
+    let training = [&model[..], &["--batch", "700", "--epochs", "1", "--every", "1"]].concat();
+    let said = refusal("diffusion", &[&model[..], &["--draw"]].concat());
+    assert!(said.contains("run.json could not be read"), "{said}");
+    assert!(run("diffusion", &training).status.success());
+    let contents =
+        || ["run.json", "events.jsonl", "metrics.jsonl"].map(|name| std::fs::read(there.join(name)).unwrap());
+    let (before, samples) = (contents(), std::fs::read(there.join("samples.png")).unwrap());
+    std::fs::remove_file(there.join("samples.png")).unwrap();
+    let output = run("diffusion", &[&model[..], &["--draw"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Weights of step 2 (epoch 1, batch 0)"), "{output:?}");
+    assert!(std::fs::read(there.join("samples.png")).unwrap() == samples, "of the same weights");
+    let other = ["--run", there.to_str().unwrap(), "--channels", "8", "--times", "5", "--draw"];
+    let said = refusal("diffusion", &other);
+    assert!(said.contains("`times` was 4 and is 5"), "{said}");
+    assert!(contents() == before, "nothing but pictures was written");
+
+    // The folder's name has a space, and the command to go on with is for a shell.
+    let output = run("diffusion", &[&training[..], &["--resume"]].concat());
+    let said = String::from_utf8_lossy(&output.stdout);
+    let command = said.lines().last().and_then(|line| line.split_once("to go on: ")).expect("how to go on").1;
+    if cfg!(unix) {
+        let output = Command::new("sh").args(["-c", command]).env("MEGANEURA_DEVICE", "cpu").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("from step 2 (epoch 1, batch 0) on"), "{output:?}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn a_training_that_diverges_fails() {
+    let out = folder("diverges");
+    for (program, args) in [
+        ("resnet", &["--shapes", "32", "--batch", "16", "--width", "4"][..]),
+        ("autoencoder", &["--batch", "100", "--width", "4"]),
+        ("diffusion", &["--batch", "100", "--channels", "8", "--every", "1"]),
+    ] {
+        let there = out.join(program);
+        let args = [&["--run", there.to_str().unwrap(), "--lr", "1e20", "--epochs", "3"], args].concat();
+        let output = run(program, &args);
+        assert_eq!(output.status.code(), Some(1), "{program}: {output:?}");
+        assert!(stderr(&output).contains("(epoch 1, batch 0): the loss is no number any more"), "{output:?}");
+        let events = std::fs::read_to_string(there.join("events.jsonl")).unwrap();
+        assert!(events.lines().last().unwrap().contains("the loss is no number any more"), "{events}");
+        assert!(!there.join("checkpoints").exists(), "nothing of it is kept");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn programs_say_what_is_wrong_before_they_train() {
+    let out = folder("mistakes");
+    let there = out.join("run");
+    let run_there = ["--run", there.to_str().unwrap()];
+    let [empty, broken, half, cifar] = ["empty", "broken", "half", "cifar"].map(|name| out.join(name));
+    for folder in [&empty, &broken, &half, &cifar] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    for (file, bytes) in [("t10k-images-idx3-ubyte", &[0, 0, 8, 3, 0, 0, 0, 9][..]), ("t10k-labels-idx1-ubyte", &[])] {
+        std::fs::write(broken.join(file), bytes).unwrap();
+    }
+    for (folder, files) in [(&half, &["t10k-images-idx3-ubyte"][..]), (&cifar, &["data_batch_1.bin", "test_batch.bin"])]
+    {
+        files.iter().for_each(|file| std::fs::write(folder.join(file), "").unwrap());
+    }
+    let [empty, broken, half, cifar] = [&empty, &broken, &half, &cifar].map(|path| path.to_str().unwrap());
+    let missing = format!("{empty}/no");
+    for program in ["resnet", "autoencoder", "diffusion"] {
+        for (args, expected) in [
+            (&["--data", &missing][..], "no: "),
+            (&["--data", empty], "no images that are known here"),
+            (&["--data", broken], "t10k-images-idx3-ubyte, byte 8"),
+            (&["--data", half], "t10k-labels-idx1-ubyte is missing beside t10k-images-idx3-ubyte"),
+            (&["--data", cifar], "data_batch_2.bin is missing beside data_batch_1.bin"),
+            (&["--batch", "1000000"], "--batch 1000000: there are 1 to"),
+            (&["--resume"], "there is no run in"),
+        ] {
+            let said = refusal(program, &[&run_there[..], args].concat());
+            assert!(said.contains(expected), "{program} {args:?}: {said}");
+        }
+    }
+    for (program, args, expected) in [
+        ("resnet", ["--width", "3"], "even"),
+        ("autoencoder", ["--numbers", "0"], "at least 1"),
+        ("diffusion", ["--channels", "12"], "a multiple of 8"),
+        ("diffusion", ["--every", "0"], "at least 1"),
+    ] {
+        let said = refusal(program, &[&run_there[..], &args].concat());
+        assert!(said.contains(expected), "{program} {args:?}: {said}");
+    }
+    assert!(!there.exists(), "nothing is begun");
+    std::fs::remove_dir_all(out).unwrap();
+}
