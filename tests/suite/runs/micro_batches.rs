@@ -14,7 +14,7 @@ use crate::nets::bits;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("runs::go_on_between_micro_batches", || go_on(&Device::cpu())));
-    trials.push(gpu_trial("runs::gpu::go_on_between_micro_batches", go_on));
+    trials.push(gpu_trial("runs::gpu::go_on_between_micro_batches", |device| go_on(&device.for_testing(0)?)));
 }
 
 /// Micro-batches of the training, each a step of the run; three make a step of the optimizer.

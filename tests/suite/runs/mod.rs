@@ -32,7 +32,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     test("metrics_are_those_of_the_checkpoint", metrics);
     test("what_is_forgotten_is_told", forgotten);
     test("are_due", due);
-    trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", goes_on));
+    // A device of its own, from which no other test draws random numbers meanwhile.
+    trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
     trials.push(gpu_trial("runs::gpu::what_has_no_room_changes_nothing", no_room));
     micro_batches::collect(trials);
     #[cfg(unix)]
