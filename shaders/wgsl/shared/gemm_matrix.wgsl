@@ -143,11 +143,11 @@ fn main(
             workgroupBarrier();
 #for U in STEPS
 #for I in FM
-            let at_a_${U}_${I} = (${U}u * 16u) * PITCH_A + 4u * (y + ${I}u);
+            let at_a_${U}_${I} = ${U}u * 16u * PITCH_A + 4u * (y + ${I}u);
             let a_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${U}_${I}], PITCH_A);
 #endfor
 #for J in FN
-            let at_b_${U}_${J} = (${U}u * 16u) * PITCH_B + 4u * (x + ${J}u);
+            let at_b_${U}_${J} = ${U}u * 16u * PITCH_B + 4u * (x + ${J}u);
             let b_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${U}_${J}], PITCH_B);
 #for I in FM
             sum_${I}_${J} = coopMultiplyAdd(a_${U}_${I}, b_${U}_${J}, sum_${I}_${J});

@@ -21,4 +21,3 @@
 #endfor
     let begin = part * PART_K;
     let end = min(begin + PART_K, DEPTH);
-

@@ -29,7 +29,8 @@ const BN: u32 = 16u * FN * SN;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 
-/// The sums of a fragment of each subgroup, and before there are any, what the scales are found with.
+/// The sums of a fragment of each subgroup, where they are looked at before they are stored; and before there are any, what the
+/// scales are found with.
 #if PLAIN == none
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
 #else

@@ -1,16 +1,20 @@
-// The powers of two by which a product's operands are scaled, found on the way: the blocks that a tile begins with give them, with
-// room for elements eight times as large. A later block with something that is too large for f16 even so lowers its operand's
-// power, and the sums so far by as much. So operands are read once, and what f16 loses is 2³⁶ times smaller than what came with it.
+// The powers of two by which a product's operands are scaled to fit f16, found on the way, so that operands are read once: the
+// blocks that a tile begins with give them, with room for elements eight times as large. What f16 loses is 2³⁶ times smaller than
+// what came with it.
 //
-// What stores a block notes the largest magnitude that it stored, scaled:
+// Where a later block has something that is too large even so, its operand's power goes down. Either at once: what stores a block
+// notes the largest magnitude that it stored,
 //     note(which, magnitude);
 //     workgroupBarrier();
-//     if too_large[which] != 0u { the scales become `lower(…)`, the sums are scaled by as much, the block is stored once more }
-// `which` is 0 or 1: blocks without a barrier between the use of one and the storing of the other have different numbers.
+//     if too_large[which] != 0u { … }
+// and there the exponents become the lesser of theirs and the block's, the sums so far are scaled by the `change`, and the block is
+// stored once more. `which` is 0 or 1: blocks without a barrier between the use of one and the storing of the other differ.
+// Or in the end: a number too large for f16 becomes infinite, and so do the sums that it is part of, for `note_sum` to find.
 
 #include "shared/powers"
 
 const ROOM: i32 = 3;
+/// The largest number of f16.
 const MOST: f32 = 65504.0;
 
 /// Whether there was anything in a block that f16 cannot hold.
@@ -19,17 +23,17 @@ var<workgroup> too_large: array<u32, 2>;
 /// Invocations that compare magnitudes. That they are few saves workgroup memory: see `Tiling::memory`.
 const FINDERS: u32 = min(WG, 128u);
 
-/// Notes a sum that is not finite.
-fn note_sum(sum: f32) {
-    if (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u {
-        too_large[0] = 1u;
-    }
-}
-
 fn note(which: u32, magnitude: f32) {
     // What is said of NaN must not depend on the driver.
     if !(magnitude <= MOST) {
         too_large[which] = 1u;
+    }
+}
+
+/// Notes a sum that is not finite, as of block 0.
+fn note_sum(sum: f32) {
+    if (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u {
+        too_large[0] = 1u;
     }
 }
 
