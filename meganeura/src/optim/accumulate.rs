@@ -197,6 +197,7 @@ mod tests {
         let error = sgd.accumulate(&other, grads(&w, [1.0; 2]), Accumulate::sum(2)).unwrap_err();
         assert_eq!((error.kind(), sgd.accumulated()), (ErrorKind::NoGradient, 0));
     }
+
     /// What of two micro-batches' sums goes on in another optimizer, of another model of the same structure.
     #[test]
     fn sums_go_on_elsewhere() {

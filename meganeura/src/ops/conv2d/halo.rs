@@ -74,5 +74,7 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         variant.scratch.extend([(g.o * g.patch()).div_ceil(2), blocks]);
         variant
     };
-    product.halo_choices(caps, tile.halo(c), c.q).into_iter().map(variant).collect()
+    // What the kernel that packs needs: a block, and what its peak is found with.
+    let packs = |choice: &Choice| 16 * taps * (choice.rows() + 2) + 1024 <= caps.workgroup_memory;
+    product.halo_choices(caps, tile.halo(c), c.q).into_iter().filter(packs).map(variant).collect()
 }
