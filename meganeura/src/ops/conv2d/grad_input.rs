@@ -1,6 +1,7 @@
 //! The gradient of a convolution with respect to its input: the transposed convolution.
 
-use super::launch::{self, Pass};
+use super::launch;
+use super::pass::Pass;
 use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};

@@ -2,7 +2,7 @@
 //! workgroup memory once for all taps; see `shared/gemm_halo.wgsl`.
 
 use super::Geometry;
-use super::launch::Pass;
+use super::pass::Pass;
 use crate::kernel::gemm::{Choice, HALO_COLUMNS, Halo, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 

@@ -9,20 +9,11 @@
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels.
 
+use super::pass::Pass;
+use super::winograd::transform;
 use super::{Geometry, halo, winograd};
 use crate::kernel::gemm::{Choice, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
-
-/// Invocations of a workgroup that moves data: enough that starting workgroups is not what takes the time.
-const TRANSFORM: usize = 256;
-
-/// Which of the three kernels. Operands: forward `x, w`; gradient of the input `dy, w`; gradient of the weight `x, dy`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pass {
-    Forward,
-    GradInput,
-    GradWeight,
-}
 
 /// Ways to compute a pass, best first.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
@@ -172,10 +163,4 @@ fn pack_lines(g: &Geometry, form: &'static str) -> Launch {
     let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
     let defines = define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form];
     Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32))
-}
-
-/// A launch over so many invocations that reads one buffer and writes another.
-pub(super) fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
-    defines.extend(define![WG: TRANSFORM]);
-    Launch::new(kernel, defines, (0, 0), invocations.div_ceil(TRANSFORM))
 }

@@ -7,6 +7,7 @@ mod grad_weight;
 mod halo;
 mod launch;
 mod native_winograd;
+mod pass;
 mod transpose;
 mod winograd;
 
@@ -14,7 +15,7 @@ pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
-use launch::Pass;
+use pass::Pass;
 pub use transpose::ConvTranspose2dOptions;
 
 use super::{Kernel, Primitive};

@@ -1,7 +1,7 @@
 //! Winograd's F(4×4, 3×3) on a GPU: transforms around the products of 36 frequencies.
 
 use super::Geometry;
-use super::launch::{Pass, transform};
+use super::pass::Pass;
 use crate::kernel::gemm::{Operands, Product, Sums};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
 use crate::{Layout, Shape};
@@ -14,6 +14,9 @@ const WINOGRAD_BYTES: usize = 1 << 29;
 
 /// Multiplications from which Winograd's further launches pay.
 const WINOGRAD_WORK: usize = 100_000_000;
+
+/// Invocations of a workgroup that moves data: enough that starting workgroups is not what takes the time.
+const TRANSFORM: usize = 256;
 
 /// Whether the variant is faster than the direct product.
 pub(super) fn pays(g: &Geometry, direct: Product, caps: &Caps) -> bool {
@@ -136,4 +139,10 @@ fn winograd_product(
     ];
     let scratch = [rows * depth, depth * tiles, rows * tiles].map(|elements| FREQUENCIES * elements).into();
     Variant { name: "winograd", launches, scratch }
+}
+
+/// A launch over so many invocations that reads one buffer and writes another.
+pub(super) fn transform(kernel: &'static str, mut defines: Vec<(&'static str, String)>, invocations: usize) -> Launch {
+    defines.extend(define![WG: TRANSFORM]);
+    Launch::new(kernel, defines, (0, 0), invocations.div_ceil(TRANSFORM))
 }
