@@ -1,5 +1,5 @@
 // The powers of two by which a product's operands are scaled to fit f16, found on the way, so that operands are read once: the
-// blocks that a tile begins with give them, with room for elements eight times as large. What f16 loses is 2³⁶ times smaller than
+// blocks that a tile begins with give them, with room for elements sixteen times as large. What f16 loses is 2³⁶ times smaller than
 // what came with it.
 //
 // Where a later block has something that is too large even so, its operand's power goes down. Either at once: what stores a block
