@@ -144,7 +144,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let image @ [_, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
-        return Err(format!("the model halves images twice; {height}×{width} pixels cannot be").into());
+        return Err(
+            format!("images of {height}×{width} pixels: both must be multiples of 4; --size scales pictures").into()
+        );
     }
     training::expect_at_least("--numbers", 1, options.numbers as u64)?;
     training::expect_at_least("--width", 1, options.width as u64)?;

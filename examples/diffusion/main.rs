@@ -91,7 +91,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let shape @ [channels, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
-        return Err(format!("the model halves images twice; {height}×{width} pixels cannot be").into());
+        return Err(
+            format!("images of {height}×{width} pixels: both must be multiples of 4; --size scales pictures").into()
+        );
     }
     training::expect_at_least("--times", 1, options.times as u64)?;
     training::expect_at_least("--every", 1, options.every)?;

@@ -270,6 +270,16 @@ fn programs_say_what_is_wrong_before_they_train() {
         let said = refusal(program, &[&run_there[..], &args].concat());
         assert!(said.contains(expected), "{program} {args:?}: {said}");
     }
+    let pictures = out.join("pictures");
+    let class = pictures.join("class");
+    std::fs::create_dir_all(&class).unwrap();
+    for picture in 0..10 {
+        image::RgbImage::new(12, 10).save(class.join(format!("{picture}.png"))).unwrap();
+    }
+    for program in ["autoencoder", "diffusion"] {
+        let said = refusal(program, &[&run_there[..], &["--data", pictures.to_str().unwrap()]].concat());
+        assert!(said.contains("10×12 pixels: both must be multiples of 4; --size"), "{program}: {said}");
+    }
     assert!(!there.exists(), "nothing is begun");
     std::fs::remove_dir_all(out).unwrap();
 }
