@@ -144,11 +144,12 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let image @ [_, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
-        return Err(format!("the model halves images twice; {height}×{width} pixels cannot be").into());
+        return Err(
+            format!("images of {height}×{width} pixels: both must be multiples of 4; --size scales pictures").into()
+        );
     }
-    if options.numbers == 0 || options.width == 0 {
-        return Err("--numbers and --width are at least 1".into());
-    }
+    training::expect_at_least("--numbers", 1, options.numbers as u64)?;
+    training::expect_at_least("--width", 1, options.width as u64)?;
     let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
     let config = AutoencoderConfig { image, width: options.width, numbers: options.numbers };
     let mut net = Autoencoder::init(&device, options.training.seed, config)?;

@@ -10,6 +10,7 @@
 //! random inputs hit none. Labels and indices are no subject of a check: bring them onto the tape inside of the function, or wrap the layer as
 //! [`Words`] does.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -27,7 +28,7 @@ struct Options {
     only: String,
     /// Check at most so many elements of each parameter and input [default: all]
     #[arg(long)]
-    samples: Option<usize>,
+    samples: Option<NonZeroUsize>,
     /// The seed of parameters, inputs and cotangents
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -66,11 +67,13 @@ fn main() -> ExitCode {
 /// Whether all passed.
 fn run(options: &Options) -> Result<bool> {
     let check = Gradcheck::default().tolerance(options.atol, options.rtol).seed(options.seed);
-    let check = options.samples.map_or(check, |samples| check.samples(samples));
+    let check = options.samples.map_or(check, |samples| check.samples(samples.get()));
     let wanted = |subject: &Subject| subject.name.to_lowercase().contains(&options.only.to_lowercase());
-    let subjects: Vec<_> = subjects(Seed::new(options.seed))?.into_iter().filter(wanted).collect();
+    let all = subjects(Seed::new(options.seed))?;
+    let names = all.iter().map(|subject| subject.name).collect::<Vec<_>>().join(", ");
+    let subjects: Vec<_> = all.into_iter().filter(wanted).collect();
     if subjects.is_empty() {
-        eprintln!("no layer has {:?} in its name", options.only);
+        eprintln!("error: --only {}: no layer has this in its name; there are {names}", options.only);
         return Ok(false);
     }
     if !options.json {

@@ -13,6 +13,7 @@
 #[path = "bench/models.rs"]
 mod models;
 
+use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use clap::{Parser, ValueEnum};
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{LaunchTime, Memory, Profiling, Result};
+use meganeura_examples::training::expect_multiple;
 use models::{Mlp, ResNet18Gn, Tiny, UNet};
 use serde_json::{Value, json};
 
@@ -82,7 +84,10 @@ fn main() -> ExitCode {
     meganeura_examples::run(run)
 }
 
-fn run(options: &Options) -> Result<()> {
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    if matches!(options.model, Name::Resnet18gn | Name::Unet) {
+        expect_multiple("--channels", 32, options.channels)?;
+    }
     let device = meganeura_examples::device(&options.device)?;
     let (batch, channels) = (options.batch as usize, options.channels);
     let random = |name: &str, shape: Shape| {
@@ -92,7 +97,7 @@ fn run(options: &Options) -> Result<()> {
     let labels = Tensor::indices(&device, [batch], &classes)?;
     let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
     let classify = |scores: Var| if options.inference { scores } else { scores.cross_entropy(&labels) };
-    match options.model {
+    let done = match options.model {
         Name::Tiny => {
             let x = random("x", [batch, 1, 8, 8].into())?;
             let forward = |net: &Tiny, x: &[Var]| classify(net.forward(&x[0]));
@@ -120,7 +125,8 @@ fn run(options: &Options) -> Result<()> {
             };
             report(options, &device, net, adamw(), &x, forward)
         }
-    }
+    };
+    Ok(done?)
 }
 
 /// The middle time of each launch of a step, after one that plans it.

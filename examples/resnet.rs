@@ -64,13 +64,13 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
     let images = match &options.images.data {
+        // A fourth as many are drawn to test with.
+        None if options.shapes < 4 => return Err(format!("--shapes {}: must be at least 4", options.shapes).into()),
         None => Images::shapes(options.shapes, options.training.seed)?,
         Some(folder) => Images::open(folder, options.images.size, options.training.seed)?,
     };
     let shape @ [channels, height, width] = images.shape()?;
-    if options.width == 0 || !options.width.is_multiple_of(2) {
-        return Err(format!("--width {}: an even number is needed", options.width).into());
-    }
+    training::expect_multiple("--width", 2, options.width)?;
     let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
     let groups = (options.width / 2).min(32);
     let config = ResNet18GnConfig { images: channels, width: options.width, groups, classes: images.classes };

@@ -118,6 +118,9 @@ fn run(options: &Options) -> Result<Report, Failure> {
         (Some(_), None) => {
             return Err(Failure::NotThere(format!("workload {} has no channels to choose", options.workload)));
         }
+        (Some(channels), Some(_)) if channels == 0 || !channels.is_multiple_of(32) => {
+            return Err(Failure::NotThere(format!("--channels {channels}: must be a multiple of 32, and not 0")));
+        }
         (channels, default) => channels.map_or(default.unwrap_or(0), |channels| channels as usize),
     };
     if options.workers.is_some() && !options.workload.takes_pictures() {

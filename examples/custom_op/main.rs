@@ -9,10 +9,21 @@
 
 mod cumsum;
 
+use std::process::ExitCode;
+
+use clap::Parser;
 use cumsum::CumSum;
 use meganeura::Result;
 use meganeura::check::gradcheck;
 use meganeura::prelude::*;
+
+/// Checks an operation of one's own, and trains a model that has it.
+#[derive(Parser, Debug)]
+struct Options {
+    /// What to compute on: auto, cpu, gpu, or part of an adapter's name
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
 
 const POINTS: usize = 48;
 
@@ -31,8 +42,12 @@ impl Rising {
     }
 }
 
-fn main() -> Result<()> {
-    let device = Device::best()?;
+fn main() -> ExitCode {
+    meganeura_examples::run(run)
+}
+
+fn run(options: &Options) -> Result<()> {
+    let device = meganeura_examples::device(&options.device)?;
     println!("Device: {device} — {}\n", device.reason());
 
     let noise = |shape: [usize; 2]| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, shape, Seed::new(1));

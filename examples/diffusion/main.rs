@@ -91,10 +91,16 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let shape @ [channels, height, width] = images.shape()?;
     if !height.is_multiple_of(4) || !width.is_multiple_of(4) {
-        return Err(format!("the model halves images twice; {height}×{width} pixels cannot be").into());
+        return Err(
+            format!("images of {height}×{width} pixels: both must be multiples of 4; --size scales pictures").into()
+        );
     }
-    if options.times == 0 || options.every == 0 || options.channels == 0 || !options.channels.is_multiple_of(8) {
-        return Err("--times and --every are at least 1, --channels is a multiple of 8".into());
+    training::expect_at_least("--times", 1, options.times as u64)?;
+    training::expect_at_least("--every", 1, options.every)?;
+    training::expect_multiple("--channels", 8, options.channels)?;
+    // Now, and not when the training is done.
+    if let Some(steps) = options.steps.filter(|steps| !(1..=options.times).contains(steps)) {
+        return Err(format!("--steps {steps}: must be from 1 to {}, the value of --times", options.times).into());
     }
     let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
     let process = Process::cosine(options.times);
@@ -211,9 +217,11 @@ fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>)
 /// disturbs nobody.
 fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Position, Box<dyn Error>> {
     let run = Overview::of(folder)?;
-    for (name, now) in [("channels", options.channels), ("times", options.times)] {
+    let program = ("program", "diffusion".to_owned());
+    let sizes = [("channels", options.channels), ("times", options.times)].map(|(name, now)| (name, now.to_string()));
+    for (name, now) in [program].into_iter().chain(sizes) {
         let then = run.settings.get(name).map_or("not set", String::as_str);
-        if then != now.to_string() {
+        if then != now {
             return Err(format!(
                 "the run in {} was begun with other settings: `{name}` was {then} and is {now}",
                 folder.display()
@@ -243,7 +251,7 @@ fn draw(
         Sampler::Ddpm => options.times,
         Sampler::Ddim => 50,
     });
-    let steps = steps.clamp(1, options.times);
+    let steps = steps.min(options.times);
     let [channels, height, width] = shape;
     let noise = normal(device, [SAMPLES, channels, height, width].into(), seed)?;
 

@@ -71,13 +71,16 @@ impl Images {
     /// If there are no such files, or one of them is damaged.
     pub fn open(folder: &Path, size: Option<usize>, seed: u64) -> Result<Self, Box<dyn Error>> {
         let wrong = |what: &str| Err(format!("{}: {what}", folder.display()).into());
-        let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let entries = std::fs::read_dir(folder).map_err(|error| format!("--data {}: {error}", folder.display()))?;
+        if size == Some(0) {
+            return Err("--size 0: pictures have at least 1 pixel each way".into());
+        }
         match Self::known(folder, seed)? {
             Some(_) if size.is_some() => wrong("--size is for pictures, and these are files of MNIST or CIFAR"),
             Some(images) => Ok(images),
             None if entries.flatten().any(|entry| entry.path().is_dir()) => Self::pictures(folder, size, seed),
             None => wrong(
-                "no images that are known here; there should be data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), \
+                "no images that this program can read; there should be data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10), \
                  train.bin and test.bin (CIFAR-100), train-images-idx3-ubyte and train-labels-idx1-ubyte (MNIST), or the same with t10k, \
                  or a folder of pictures for each class",
             ),

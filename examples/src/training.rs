@@ -115,14 +115,41 @@ pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
     Ok(recent.iter().sum::<f32>() / recent.len().max(1) as f32)
 }
 
+/// That an option is at least so large.
+///
+/// # Errors
+///
+/// If it is smaller; the message names the option.
+pub fn expect_at_least(option: &str, least: u64, value: u64) -> Result<(), Box<dyn Error>> {
+    if value < least {
+        return Err(format!("{option} {value}: must be at least {least}").into());
+    }
+    Ok(())
+}
+
+/// That an option is a positive multiple of a number.
+///
+/// # Errors
+///
+/// If it is not; the message names the option.
+pub fn expect_multiple(option: &str, of: usize, value: usize) -> Result<(), Box<dyn Error>> {
+    if value == 0 || !value.is_multiple_of(of) {
+        return Err(format!("{option} {value}: must be a multiple of {of}, and not 0").into());
+    }
+    Ok(())
+}
+
 /// How many steps an epoch has, if only whole batches are taken: with one shape, all steps share one plan.
 ///
 /// # Errors
 ///
 /// If there is no step to make, because the batch is of no images, or of more than there are.
 pub fn steps_per_epoch(images: usize, batch: usize) -> Result<usize, Box<dyn Error>> {
+    if images == 0 {
+        return Err("there are no images to learn from".into());
+    }
     if batch == 0 || batch > images {
-        return Err(format!("--batch {batch}: there are 1 to {images} images for a step").into());
+        return Err(format!("--batch {batch}: must be from 1 to {images}, the number of images to learn from").into());
     }
     Ok(images / batch)
 }

@@ -223,8 +223,9 @@ impl Grads {
         self.cotangents.get(&x.id().ok()?).map(|&gradient| self.tape.var(gradient))
     }
 
-    /// The gradient of the parameter with this path, among those of parameters that were named: a model's `init`, its
-    /// first optimizer step and `name_parameters` do that. A tied parameter has several, and one gradient: the sum.
+    /// The gradient of the parameter with this path, among those of parameters that were named: the `init` of a model with
+    /// `#[derive(Module)]`, the first optimizer step and `name_parameters` do that. So a tuple of layers has no names before its
+    /// first step; [`named`](Self::named) needs none. A tied parameter has several paths, and one gradient: the sum.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<Var> {
         let named = self.entries().into_iter().find(|(cell, _)| cell.is_called(path));

@@ -82,6 +82,7 @@ fn inspect_prints_every_model() {
     }
     let output = run("inspect", &["--model", "unet", "--channels", "33"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("--channels 33: must be a multiple of 32"), "{output:?}");
 }
 
 #[test]
@@ -111,7 +112,10 @@ fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
     assert!(said.contains("FAIL") && said.contains("2 layers, 2 failed") && said.contains("worst at"), "{said}");
     let output = run("gradcheck", &["--only", "gelu"]);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(run("gradcheck", &["--only", "no such layer"]).status.code(), Some(1));
+    let output = run("gradcheck", &["--only", "no such layer"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("--only no such layer: ") && stderr(&output).contains("Linear, "), "{output:?}");
+    assert_eq!(run("gradcheck", &["--samples", "0"]).status.code(), Some(2));
 }
 
 #[test]
@@ -123,6 +127,9 @@ fn an_operation_of_ones_own_is_checked_and_trained_through() {
     assert!(text.trim_end().ends_with("and it rises"), "{text}");
     let losses: Vec<f64> = text.lines().filter_map(|line| line.split_once("loss ")?.1.parse().ok()).collect();
     assert!(losses.len() == 5 && losses[4] < 0.1 * losses[0], "{text}");
+    let output = run("custom_op", &["--device", "none has such a name"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("error: no adapter") && output.stdout.is_empty(), "{output:?}");
 }
 
 /// The page on operations of one's own shows the example's.

@@ -55,7 +55,7 @@ fn digits_says_what_is_wrong_before_it_trains() {
         (&["--run", file][..], "could not be created"),
         (&["--run", ok, "--device", "no such adapter"], "no such adapter"),
         (&["--run", ok, "--batch", "0"], "--batch 0"),
-        (&["--run", ok, "--batch", "5000"], "1438 images"),
+        (&["--run", ok, "--batch", "5000"], "--batch 5000: must be from 1 to 1438"),
         (&["--run", ok, "--resume"], "there is no run in"),
         (&["--run", there], "there is a run in"),
         (&["--run", there, "--resume", "--batch", "32"], "`batch` was 64 and is 32"),
@@ -244,12 +244,12 @@ fn programs_say_what_is_wrong_before_they_train() {
     let missing = format!("{empty}/no");
     for program in ["resnet", "autoencoder", "diffusion"] {
         for (args, expected) in [
-            (&["--data", &missing][..], "no: "),
-            (&["--data", empty], "no images that are known here"),
+            (&["--data", &missing][..], "error: --data "),
+            (&["--data", empty], "no images that this program can read"),
             (&["--data", broken], "t10k-images-idx3-ubyte, byte 8"),
             (&["--data", half], "t10k-labels-idx1-ubyte is missing beside t10k-images-idx3-ubyte"),
             (&["--data", cifar], "data_batch_2.bin is missing beside data_batch_1.bin"),
-            (&["--batch", "1000000"], "--batch 1000000: there are 1 to"),
+            (&["--batch", "1000000"], "--batch 1000000: must be from 1 to"),
             (&["--resume"], "there is no run in"),
         ] {
             let said = refusal(program, &[&run_there[..], args].concat());
@@ -257,13 +257,28 @@ fn programs_say_what_is_wrong_before_they_train() {
         }
     }
     for (program, args, expected) in [
-        ("resnet", ["--width", "3"], "even"),
-        ("autoencoder", ["--numbers", "0"], "at least 1"),
-        ("diffusion", ["--channels", "12"], "a multiple of 8"),
-        ("diffusion", ["--every", "0"], "at least 1"),
+        ("resnet", ["--width", "3"], "--width 3: must be a multiple of 2"),
+        ("resnet", ["--shapes", "3"], "--shapes 3: must be at least 4"),
+        ("autoencoder", ["--numbers", "0"], "--numbers 0: must be at least 1"),
+        ("autoencoder", ["--width", "0"], "--width 0: must be at least 1"),
+        ("diffusion", ["--channels", "12"], "--channels 12: must be a multiple of 8"),
+        ("diffusion", ["--channels", "0"], "--channels 0: must be a multiple of 8"),
+        ("diffusion", ["--every", "0"], "--every 0: must be at least 1"),
+        ("diffusion", ["--steps", "0"], "--steps 0: must be from 1 to 1000"),
+        ("diffusion", ["--steps", "1001"], "--steps 1001: must be from 1 to 1000"),
     ] {
         let said = refusal(program, &[&run_there[..], &args].concat());
         assert!(said.contains(expected), "{program} {args:?}: {said}");
+    }
+    let pictures = out.join("pictures");
+    let class = pictures.join("class");
+    std::fs::create_dir_all(&class).unwrap();
+    for picture in 0..10 {
+        image::RgbImage::new(12, 10).save(class.join(format!("{picture}.png"))).unwrap();
+    }
+    for program in ["autoencoder", "diffusion"] {
+        let said = refusal(program, &[&run_there[..], &["--data", pictures.to_str().unwrap()]].concat());
+        assert!(said.contains("10×12 pixels: both must be multiples of 4; --size"), "{program}: {said}");
     }
     assert!(!there.exists(), "nothing is begun");
     std::fs::remove_dir_all(out).unwrap();

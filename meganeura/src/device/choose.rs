@@ -16,11 +16,15 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If the override asks for what is not there.
+    /// If the override asks for what is not there; the message begins with the variable.
     pub fn best() -> Result<Self> {
         if let Some(wanted) = std::env::var_os(OVERRIDE).filter(|wanted| !wanted.is_empty()) {
             let wanted = wanted.to_string_lossy();
-            return Self::named(&wanted).map(|device| device.because(format!("{OVERRIDE}={wanted}")));
+            let source = format!("{OVERRIDE}={wanted}");
+            return match Self::named(&wanted) {
+                Ok(device) => Ok(device.because(source)),
+                Err(error) => Err(error.context(source)),
+            };
         }
         Ok(match Self::first_gpu() {
             Ok(device) => device.because("the first GPU that answered".into()),
@@ -38,7 +42,7 @@ impl Device {
             "cpu" => Ok(Self::cpu()),
             "gpu" => match Self::first_gpu() {
                 Ok(device) => Ok(device),
-                Err(why) => bail!(Device, "no GPU to run on: {why}"),
+                Err(why) => bail!(Device, "no GPU to run on: {why}; `cpu` names the CPU"),
             },
             part => Self::adapter(part),
         }

@@ -67,9 +67,9 @@ impl Gpu {
     pub(crate) fn first() -> Result<Self, String> {
         let adapters = adapters();
         match adapters.first() {
-            None => Err("no GPU adapter answered".into()),
+            None => Err("no GPU answered".into()),
             Some(adapter) if adapter.get_info().device_type == wgpu::DeviceType::Cpu => Err(format!(
-                "no GPU adapter answered, only the software driver {}, which the native executor outruns",
+                "no GPU answered, only the software driver {}, which is slower than the CPU's own kernels",
                 adapter.get_info().name
             )),
             Some(adapter) => Self::open(adapter).map_err(|error| error.to_string()),
@@ -82,7 +82,7 @@ impl Gpu {
         let part = part.to_lowercase();
         match adapters.iter().find(|adapter| name(&adapter.get_info()).to_lowercase().contains(&part)) {
             Some(adapter) => Self::open(adapter),
-            None => bail!(Device, "no adapter has {part:?} in its name; {}", list(&adapters)),
+            None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
         }
     }
 
