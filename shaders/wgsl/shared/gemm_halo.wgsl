@@ -1,7 +1,7 @@
 // The product of shared/gemm on matrix units whose columns are pixels and whose reduction runs over channels, for each of TAPS taps:
 // the pixels that a tile reads, those around it included, are in workgroup memory once for all taps, BK channels at a time, so that
-// a tap is a distance. The rows' elements come in f16, each eight channels of a tile scaled by a power of two of their own, by whose inverse
-// the columns' are multiplied; besides, those are scaled as shared/scales has it. The kernel says:
+// a tap is a distance. The rows' elements come in f16, each eight channels of a tile scaled by a power of two of their
+// own, by whose inverse the columns' are multiplied; besides, those are scaled as shared/scales has it. The kernel says:
 //   fn load_a(b: u32, i: u32, tap: u32, c: u32) -> Halves   channel c.. of tap `tap`, rows i..
 //   fn source(b: u32, tile: u32, at: u32) -> Source         what is at pixel `at % PIXELS` of the tile, of channels at / PIXELS * 8..
 //   fn load_b(at: u32) -> Line                               eight channels of an image's pixel, the first being element `at`

@@ -1,5 +1,6 @@
 // The product of shared/gemm on matrix units, of operands that are read in lines of eight, along the reduction or across it, rounded
-// to f16 on their way through workgroup memory, scaled by powers of two (shared/scales); the sums are scaled back. Instead of blocks, the kernel says
+// to f16 on their way through workgroup memory, scaled by powers of two (shared/scales); the sums are scaled back. Instead of blocks,
+// the kernel says
 //   fn load_a(b: u32, i: u32, k: u32, end: u32) -> Line   k.. of row i (A_ALONG k), or rows i.. of column k (A_ALONG row)
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> Line   k.. of column j (B_ALONG k), or columns j.. of row k
 // What they start at is a multiple of 8. Neighbouring invocations load lines beside each other, of neighbouring rows, columns or k.

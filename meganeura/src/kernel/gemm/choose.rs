@@ -33,7 +33,8 @@ const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1
 const MATRIX_TALL: Tiling = tiling!("matrix 256×128", Units::Matrix { halves: 1 }, [4, 2], [4, 4], 32);
 /// 128×128.
 const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
-/// The same by eight subgroups: registers for operands that are gathered, and twice as many loads at a time where there are few tiles.
+/// The same by eight subgroups: registers for operands that are gathered, and twice as many loads at a time where there are few
+/// tiles.
 const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
 /// 64×256, where rows are few.
 const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
