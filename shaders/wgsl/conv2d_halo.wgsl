@@ -37,13 +37,12 @@ const DEPTH: u32 = GROUP_C * TAPS;
 const RESULT: u32 = N * O * P * Q;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read> w: array<vec4<f16>>;
+@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
 
-fn load_a(group: u32, o: u32, tap: u32, c: u32) -> Halves {
-    let at = select(0u, (((group * TAPS + tap) * GROUP_C + c) * GROUP_O + o) / 4u, is_row(o));
-    let nothing = vec4<f16>();
-    return Halves(select(nothing, w[at], is_row(o)), select(nothing, w[at + 1u], is_row(o)));
+fn load_a(group: u32, o: u32, tap: u32, c: u32) -> vec4<u32> {
+    let at = select(0u, (((group * TAPS + tap) * GROUP_C + c) * GROUP_O + o) / 8u, is_row(o));
+    return select(vec4<u32>(), w[at], is_row(o));
 }
 
 fn source(group: u32, tile: u32, at: u32) -> Source {

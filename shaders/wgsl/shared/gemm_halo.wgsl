@@ -2,7 +2,7 @@
 // the pixels that a tile reads, those around it included, are in workgroup memory once for all taps, BK channels at a time, so that
 // a tap is a distance. The rows' elements come in f16, each eight channels of a tile scaled by a power of two of their
 // own, by whose inverse the columns' are multiplied; besides, those are scaled as shared/scales has it. The kernel says:
-//   fn load_a(b: u32, i: u32, tap: u32, c: u32) -> Halves   channel c.. of tap `tap`, rows i..
+//   fn load_a(b: u32, i: u32, tap: u32, c: u32) -> vec4<u32>   channel c.. of tap `tap`, rows i.., two in a word
 //   fn source(b: u32, tile: u32, at: u32) -> Source         what is at pixel `at % PIXELS` of the tile, of channels at / PIXELS * 8..
 //   fn load_b(at: u32) -> Line                               eight channels of an image's pixel, the first being element `at`
 //   fn power_b(b: u32, tile: u32, c: u32) -> f32             what those from channel c on are multiplied by, for rows of tile `tile`
@@ -24,12 +24,6 @@
 
 /// What stands for the largest element of a: with it, a's scale is 1.
 const SCALED: f32 = 2048.0;
-
-/// Eight elements of a.
-struct Halves {
-    first: vec4<f16>,
-    second: vec4<f16>,
-}
 
 /// Where a line comes from, in elements, if there is one, and the pixel in workgroup memory where it goes.
 struct Source {
@@ -96,8 +90,8 @@ fn main(
     var exponents = exponents_of_block(lane, held);
     var scale = powers(exponents).y;
 #for L in LOADS_A
-    tile_a[to_a_${L}] = a_${L}.first;
-    tile_a[to_a_${L} + 1u] = a_${L}.second;
+    tile_a[to_a_${L}] = halves(a_${L}.xy);
+    tile_a[to_a_${L} + 1u] = halves(a_${L}.zw);
 #endfor
 #for L in LOADS_B
     if there_${L} {
@@ -153,8 +147,8 @@ fn main(
         }
         if ${T}u % RUN == RUN - 1u {
 #for L in LOADS_A
-            tile_a[next_half_${T} + to_a_${L}] = a_${L}.first;
-            tile_a[next_half_${T} + to_a_${L} + 1u] = a_${L}.second;
+            tile_a[next_half_${T} + to_a_${L}] = halves(a_${L}.xy);
+            tile_a[next_half_${T} + to_a_${L} + 1u] = halves(a_${L}.zw);
 #endfor
             workgroupBarrier();
         }
