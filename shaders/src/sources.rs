@@ -37,6 +37,8 @@ const SOURCES: &[(&str, &str)] = embed! {
     "gather"
     "gather_grad"
     "gemm"
+    "gemm_of_packed"
+    "gemm_pack"
     "group_norm"
     "group_norm_apply"
     "group_norm_grad"
@@ -66,6 +68,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/gemm_halo"
     "shared/gemm_lines"
     "shared/gemm_matrix"
+    "shared/gemm_packed"
     "shared/gemm_scalar"
     "shared/gemm_window"
     "shared/grid"
@@ -74,6 +77,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/matrix_sums"
     "shared/matrix_tile"
     "shared/matrix_units"
+    "shared/packed"
     "shared/powers"
     "shared/prologue"
     "shared/reduce"
@@ -82,10 +86,15 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/totals"
     "shared/window"
     "shared/winograd"
+    "shared/winograd2"
     "shared/winograd_tiles"
     "softmax"
     "softmax_parts"
     "sum_parts"
+    "winograd2_grad_weight"
+    "winograd2_images"
+    "winograd2_output"
+    "winograd2_weight"
     "winograd_grad_output"
     "winograd_grad_weight"
     "winograd_input"
@@ -116,6 +125,8 @@ const TRUSTED: &[&str] = &[
     "gather",
     "gather_grad",
     "gemm",
+    "gemm_of_packed",
+    "gemm_pack",
     "group_norm",
     "group_norm_apply",
     "group_norm_grad",
@@ -135,6 +146,10 @@ const TRUSTED: &[&str] = &[
     "softmax",
     "softmax_parts",
     "sum_parts",
+    "winograd2_grad_weight",
+    "winograd2_images",
+    "winograd2_output",
+    "winograd2_weight",
     "winograd_grad_output",
     "winograd_grad_weight",
     "winograd_input",

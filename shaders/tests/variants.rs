@@ -10,6 +10,9 @@ use naga::{
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
+/// What all kernels may use: numbers of 16 bits packed in those of 32 belong to every WGSL.
+const ALL: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+
 /// What kernels on matrix units need.
 const MATRIX: Capabilities = Capabilities::SHADER_FLOAT16.union(Capabilities::COOPERATIVE_MATRIX);
 
@@ -118,7 +121,7 @@ fn every_variant_is_valid() {
         let module = naga::front::wgsl::parse_str(&wgsl)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
         let features = if wgsl.contains("enable f16;") { MATRIX } else { Capabilities::empty() };
-        let info = Validator::new(ValidationFlags::all(), Capabilities::default() | features)
+        let info = Validator::new(ValidationFlags::all(), Capabilities::default() | ALL | features)
             .validate(&module)
             .unwrap_or_else(|error| panic!("{}", error.emit_to_string_with_path(&wgsl, &variant.kernel)));
         // What validates is not always what the writer takes, with or without checks of accesses.

@@ -1,6 +1,9 @@
 //! Matrix products on a GPU: the tilings of the shared WGSL product. Which of them suits a shape is in [`choose`].
 
 mod choose;
+mod packed;
+
+pub use packed::{Packable, Packed};
 
 use super::launch::{Binding, Caps, Launch, Variant, define, offset};
 use crate::Layout;
@@ -29,6 +32,8 @@ enum Units {
     },
     /// The same, of operands that are read in lines of eight.
     Lines,
+    /// The same, of operands that are in f16 already.
+    Packed,
     /// The same, where a block across is one of as many columns of 16 channels, each some rows further on, at most so many.
     Window {
         span: usize,
@@ -118,7 +123,7 @@ impl Tiling {
         match self.units {
             Units::Scalar => 2 * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
             Units::Matrix { halves } => halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + others,
-            Units::Lines => {
+            Units::Lines | Units::Packed => {
                 // A tile lies along the reduction or across it.
                 let tile = |side: usize| (side * (self.depth / 4 + 2)).max(self.depth * (side / 4 + 2)) * 8;
                 tile(rows) + tile(columns) + others
@@ -209,6 +214,7 @@ impl Choice {
             Units::Scalar => ("scalar", 1),
             Units::Matrix { .. } => ("matrix", self.subgroup),
             Units::Lines => ("lines", self.subgroup),
+            Units::Packed => ("packed", self.subgroup),
             Units::Window { .. } => ("window", self.subgroup),
             Units::Halo { .. } => ("halo", self.subgroup),
         };

@@ -53,11 +53,22 @@ pub struct Variant {
     pub scratch: Vec<usize>,
 }
 
+/// Bytes that the scratch buffers of a variant may take together where it brings operands into another form: a bound that does not
+/// grow with the batch.
+const TRANSFORMED_BYTES: usize = 1 << 29;
+
 impl Variant {
     /// A variant of one launch that binds all operands, then all results.
     #[must_use]
     pub fn simple(name: &'static str, launch: Launch) -> Self {
         Self { name, launches: vec![launch], scratch: Vec::new() }
+    }
+
+    /// This, where its scratch buffers are within the bound for operands that are brought into another form.
+    #[must_use]
+    pub fn bounded(self) -> Option<Self> {
+        let elements = self.scratch.iter().fold(0, |sum: usize, &elements| sum.saturating_add(elements));
+        (elements <= TRANSFORMED_BYTES / 4).then_some(self)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::kernel::gemm::{self, Choice, Operands, Product, strides};
+use crate::kernel::gemm::{self, Choice, Operands, Packable, Product, Sums, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Result, Shape, TensorType};
+use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
@@ -80,12 +80,18 @@ impl Primitive for Matmul {
             case(&[131, 40], &[40, 133]),
             case(&[132, 68], &[68, 136]),
             case(&[2, 36, 300], &[2, 300, 40]),
+            // eights, whole tiles
+            case(&[136, 72], &[72, 152]),
+            case(&[128, 40], &[40, 256]),
             // what 16-bit floats cannot hold
             case(&[34, 40], &[40, 35]).scale(1e-10),
             Case::recorded("matmul", &[&[9, 40], &[40, 35]], |x| x[0].scale(1e5).matmul(&x[1].scale(1e5)).scale(1e-10)),
             // blocks of the reduction that differ in size: scales that were found with the first do not hold
             Case::recorded("matmul", &[&[70, 64], &[64, 72]], |x| growing(x, [0.0, 1e-9, 1e6, 1.0])),
             Case::recorded("matmul", &[&[70, 64], &[64, 72]], |x| growing(x, [1e-9, 1e6, 0.0, 1.0])),
+            Case::recorded("matmul", &[&[72, 64], &[64, 136]], |x| growing(x, [0.0, 1e-9, 1e6, 1.0])),
+            Case::recorded("matmul", &[&[136, 64], &[72, 64]], |x| x[0].matmul(&x[1].t())),
+            Case::recorded("matmul", &[&[64, 136], &[64, 72]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[132, 36], &[140, 36]], |x| x[0].matmul(&x[1].t())),
             Case::recorded("matmul", &[&[44, 132], &[44, 68]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[5, 7], &[6, 7]], |x| x[0].matmul(&x[1].t())),
@@ -166,6 +172,8 @@ impl Kernel for Matmul {
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
         let mut variants: Vec<_> = product.choices(caps, true).into_iter().map(tiled).collect();
+        let at = if packing_pays(&product) { 0 } else { variants.len() };
+        variants.splice(at..at, packed(product, [a, b], caps));
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);
         let dot = Launch::new("matmul_dot", defines, (2, 1), batch * m * n).stores_through_epilogue();
@@ -173,6 +181,27 @@ impl Kernel for Matmul {
         variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
         variants
     }
+}
+
+/// Whether products of packed operands are faster, packing included: where each element is read often.
+fn packing_pays(product: &Product) -> bool {
+    product.m.min(product.n) >= 1024 && product.k >= 512
+}
+
+/// Ways to compute a product whose operands are first packed in f16, best first: the product then reads half as much.
+fn packed(product: Product, layouts: [&Layout; 2], caps: &Caps) -> Vec<Variant> {
+    let [Some(a), Some(b)] = layouts.map(Packable::new) else { return Vec::new() };
+    let buffers = [0, 1, 2, 3].map(Binding::Scratch);
+    let [a_halves, b_halves, of_a, of_b] = buffers;
+    let (pack_a, [a_floats, a_blocks]) = a.pack(Binding::Input(0), [a_halves, of_a]);
+    let (pack_b, [b_floats, b_blocks]) = b.pack(Binding::Input(1), [b_halves, of_b]);
+    let across = Packable::across([&a, &b]);
+    let variant = |choice: Choice| {
+        let launches = vec![pack_a.clone(), pack_b.clone(), choice.packed(product, &buffers, across, Sums::Whole)];
+        Variant { name: choice.name(), launches, scratch: vec![a_floats, b_floats, a_blocks, b_blocks] }.bounded()
+    };
+    // Parts would take one launch more to add up.
+    product.packed_choices(caps, false).into_iter().filter_map(variant).collect()
 }
 
 impl Var {

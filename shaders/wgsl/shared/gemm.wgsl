@@ -31,6 +31,9 @@ enable wgpu_cooperative_matrix;
 #if UNITS == lines
 #include "shared/gemm_lines"
 #endif
+#if UNITS == packed
+#include "shared/gemm_packed"
+#endif
 #if UNITS == window
 #include "shared/gemm_window"
 #endif

@@ -37,13 +37,9 @@ fn note_sum(sum: f32) {
     }
 }
 
-/// The exponents of the scales for a block, of whose operands a and b each invocation holds elements of these magnitudes at most. All
-/// invocations call this together. Uses `sums`, 2·FINDERS elements.
-fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
+/// The largest of all invocations' values, none below zero. All invocations call this together. Uses `sums`, 2·FINDERS elements.
+fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
     workgroupBarrier();
-    if lane < 2u {
-        too_large[lane] = 0u;
-    }
     let at = lane % FINDERS;
     for (var turn = 0u; turn < WG / FINDERS; turn += 1u) {
         if lane / FINDERS == turn {
@@ -59,7 +55,22 @@ fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
         }
         workgroupBarrier();
     }
-    return exponents_for(vec2(sums[0], sums[FINDERS]), ROOM);
+    return vec2(sums[0], sums[FINDERS]);
+}
+
+/// The exponents of the scales for a block, of whose operands a and b each invocation holds elements of these magnitudes at most. All
+/// invocations call this together.
+fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
+    workgroupBarrier();
+    if lane < 2u {
+        too_large[lane] = 0u;
+    }
+    return exponents_for(largest_of_workgroup(lane, held), ROOM);
+}
+
+/// The least exponents of all invocations'. All call this together.
+fn lowest_of_all(lane: u32, exponents: vec2<i32>) -> vec2<i32> {
+    return vec2(127) - vec2<i32>(largest_of_workgroup(lane, vec2<f32>(vec2(127) - exponents)));
 }
 
 /// What sums are scaled by where the exponents of the scales go down to `lower`: a power for each operand.

@@ -54,6 +54,13 @@ const LINES_MEDIUM: Tiling = tiling!("lines 64×128", Units::Lines, [2, 2], [2, 
 /// 64×64.
 const LINES_SMALL: Tiling = tiling!("lines 64", Units::Lines, [2, 2], [2, 2], 32);
 
+/// 128×128 of operands in f16.
+const PACKED_LARGE: Tiling = tiling!("packed 128", Units::Packed, [2, 2], [4, 4], 32);
+/// The same by eight subgroups, which have less to store each: for short sums.
+const PACKED_EIGHT: Tiling = tiling!("packed 128 by 8", Units::Packed, [2, 4], [4, 2], 32);
+/// 64×64.
+const PACKED_SMALL: Tiling = tiling!("packed 64", Units::Packed, [2, 2], [2, 2], 32);
+
 /// Workgroups that keep a device busy.
 fn busy(caps: &Caps) -> usize {
     match caps.kind {
@@ -186,6 +193,24 @@ impl Product {
             }
         }
         choices
+    }
+
+    /// Ways to tile this on matrix units where both operands are in f16 already, best first; none where the device has no such units.
+    /// `cut` says whether the reduction may be cut: into parts of 256 terms or more, to make two workgroups for each
+    /// multiprocessor.
+    #[must_use]
+    pub fn packed_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+        let parts = |tiling: &Tiling| if cut { tiling.parts(self, 2 * busy(caps), 256) } else { 1 };
+        let few = parts(&PACKED_LARGE) * PACKED_LARGE.tiles(self) < busy(caps);
+        let mut order = match self.k / parts(&PACKED_LARGE) {
+            _ if few || self.m.min(self.n) <= 64 => [PACKED_SMALL, PACKED_LARGE, PACKED_EIGHT],
+            0..=256 => [PACKED_EIGHT, PACKED_LARGE, PACKED_SMALL],
+            _ => [PACKED_LARGE, PACKED_EIGHT, PACKED_SMALL],
+        }
+        .to_vec();
+        order.retain(|tiling| caps.matrix && tiling.fits(caps));
+        let choice = |tiling: Tiling| Choice { tiling, parts: parts(&tiling), unroll: 1, subgroup: caps.subgroup.1 };
+        order.into_iter().map(choice).collect()
     }
 
     /// Ways to tile this on matrix units where its columns are the `taps` of windows that span so many rows more, best first, those

@@ -7,11 +7,12 @@
 //!   lines, and without stride taps are distances: in the images themselves for the gradient of the weights (`windows`), in what a
 //!   tile reads of them for the others (`halo`).
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
-//!   of the size of the others': below 5e-6 of the largest result at 512 channels.
+//!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units F(2×2, 3×3), for small images of many
+//!   channels.
 
 use super::pass::Pass;
 use super::winograd::transform;
-use super::{Geometry, halo, winograd};
+use super::{Geometry, halo, winograd, winograd2};
 use crate::kernel::gemm::{Choice, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
 
@@ -29,6 +30,9 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         Pass::GradWeight => variants.splice(0..0, windows(g, caps)),
         Pass::Forward | Pass::GradInput => variants.splice(0..0, halo::variants(pass, g, caps)),
     };
+    if let Some(winograd) = winograd2::variant(pass, g, caps) {
+        variants.insert(if winograd2::pays(pass, g) { 0 } else { variants.len() }, winograd);
+    }
     let plain = plain(pass, g);
     let best = match pass {
         Pass::GradWeight => product.m * product.n <= 256,

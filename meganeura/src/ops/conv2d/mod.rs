@@ -10,6 +10,7 @@ mod native_winograd;
 mod pass;
 mod transpose;
 mod winograd;
+mod winograd2;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;

@@ -9,9 +9,6 @@ use crate::{Layout, Shape};
 /// The products of Winograd's tiles.
 const FREQUENCIES: usize = 36;
 
-/// Bytes that Winograd's transformed operands may take together: a bound that does not grow with the batch.
-const WINOGRAD_BYTES: usize = 1 << 29;
-
 /// Multiplications from which Winograd's further launches pay.
 const WINOGRAD_WORK: usize = 100_000_000;
 
@@ -104,8 +101,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             Variant { name: "winograd", launches, scratch }
         }
     };
-    let bytes = variant.scratch.iter().fold(0usize, |sum, &elements| sum.saturating_add(elements.saturating_mul(4)));
-    (bytes <= WINOGRAD_BYTES).then_some(variant)
+    variant.bounded()
 }
 
 /// The convolution of images to `rows` channels: both operands transformed, a product for each frequency, and back.
