@@ -8,7 +8,7 @@ use meganeura::{Device, Param, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
 use crate::numbers::{Computed, Reference, compare, operands};
-use crate::ops::each_variant;
+use crate::ops::{each_variant, offered};
 
 /// More than invocations with one element each would take, and no multiple of what they take together.
 const ELEMENTS: usize = 17_000_001;
@@ -81,8 +81,7 @@ fn convolution(device: &Device) -> Result<(), Failed> {
             let gradient = grads.of(operand).expect("the loss depends on it");
             results.push(gradient.to_tensor()?.to_f64_vec()?);
         }
-        let offered = device.kernel_choices().into_iter().flatten().map(|kernel| kernel.offered.len());
-        Ok((results, offered.max().unwrap_or(1)))
+        Ok((results, offered(device)))
     };
     let (reference, _) = run(&Device::cpu_with(Precision::Double))?;
     each_variant(device, |device| {

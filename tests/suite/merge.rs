@@ -7,6 +7,7 @@ use meganeura::{Device, Precision, Result, Tape, Tensor, Var};
 use crate::adapter::{adapter, gpu_trial, is_software};
 use crate::nets::normal;
 use crate::numbers::{Computed, Reference, compare};
+use crate::ops::offered;
 use crate::{Outcome, golden};
 
 type Activation = (&'static str, fn(&Var) -> Var);
@@ -130,11 +131,6 @@ impl Block {
 
 fn input(tape: &Tape, shape: &[usize], data: &[f64]) -> Result<Var> {
     Ok(tape.input(&Tensor::from_f64(&tape.device(), meganeura::Shape::new(shape), data)?))
-}
-
-/// The most variants that a kernel of the device's plans comes in.
-fn offered(device: &Device) -> usize {
-    device.kernel_choices().concat().iter().map(|kernel| kernel.offered.len()).max().unwrap_or(1)
 }
 
 fn block(block: &Block, device: &Device) -> Outcome {

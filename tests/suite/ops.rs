@@ -161,6 +161,11 @@ fn most_variants(kernels: &[KernelChoice]) -> usize {
     kernels.iter().map(|kernel| kernel.offered.len()).max().unwrap_or(1)
 }
 
+/// The most variants that a kernel of the device's plans comes in.
+pub(crate) fn offered(device: &Device) -> usize {
+    most_variants(&device.kernel_choices().concat())
+}
+
 fn spell(kernels: &[KernelChoice]) -> String {
     let kernels: Vec<_> = kernels.iter().map(|kernel| format!("{} {}", kernel.op, kernel.variant)).collect();
     kernels.join(", ")

@@ -2,10 +2,12 @@
 
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
-use meganeura::{Buffer, Device, Result, Tape, Tensor, Var};
+use meganeura::ops::Conv2dOptions;
+use meganeura::{Buffer, Device, Precision, Result, Tape, Tensor, Var};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
+use crate::ops::{each_variant, offered};
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
@@ -22,6 +24,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("nan_wins_a_window", windows);
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
+    trials.push(gpu_trial("special::gpu::what_is_not_finite_stays_where_it_is_in_fast_products", fast_products));
 }
 
 fn cross_entropy(x: &Var, labels: &Tensor, label_smoothing: f64) -> Var {
@@ -140,5 +143,59 @@ fn rows_past_the_end(device: &Device) -> Outcome {
     assert_eq!((&rows[..2], &rows[4..6]), (&[5.0, 6.0][..], &[1.0, 2.0][..]));
     assert!([2, 3, 6, 7].iter().all(|&at: &usize| rows[at].is_nan()), "{rows:?}");
     assert_eq!(grads.of(&table).expect("depends on it").to_vec()?, [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]);
+    Ok(())
+}
+
+/// Small numbers, none of them zero.
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 37 + seed) % 13) as f32 / 4.0 - 1.6).collect()
+}
+
+/// Holds what is finite to sums in full precision, to an error of a thousandth of the largest.
+fn hold(found: &[f32], wanted: &[f32], what: &str) {
+    let largest = wanted.iter().fold(0.0, |largest: f32, y| largest.max(y.abs()));
+    let off = found.iter().zip(wanted).position(|(y, reference)| {
+        let close = (y - reference).abs() <= 1e-3 * largest;
+        !close
+    });
+    assert_eq!(off, None, "{what}: {:?}, not {:?}", off.map(|at| found[at]), off.map(|at| wanted[at]));
+}
+
+/// Scales of blocks are found without what is not finite, so that the rest of them keeps its digits.
+fn fast_products(device: &Device) -> Outcome {
+    let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
+    let (a, b) = (numbers(72 * 64, 1), numbers(64 * 136, 2));
+    let (x, w) = (numbers(2 * 16 * 8 * 8, 3), numbers(16 * 16 * 9, 4));
+    let product = |device: &Device, a: &[f32]| -> Result<Vec<f32>> {
+        let tape = Tape::new(device);
+        let a = tape.input(&Tensor::from_slice(device, [72, 64], a)?);
+        a.matmul(&tape.input(&Tensor::from_slice(device, [64, 136], &b)?)).to_vec()
+    };
+    let convolution = |device: &Device, x: &[f32]| -> Result<Vec<f32>> {
+        let tape = Tape::new(device);
+        let x = tape.input(&Tensor::from_slice(device, [2, 16, 8, 8], x)?);
+        let w = tape.input(&Tensor::from_slice(device, [16, 16, 3, 3], &w)?);
+        x.conv2d(&w, Conv2dOptions { padding: [1; 2], ..Conv2dOptions::default() }).to_vec()
+    };
+    let (of_rows, of_images) = (product(&Device::cpu(), &a)?, convolution(&Device::cpu(), &x)?);
+    let (mut a, mut x) = (a, x);
+    (a[3 * 64 + 5], a[10 * 64 + 40]) = (INF, NAN);
+    // In the second image, at row and column 4 of channel 3.
+    x[(16 + 3) * 64 + 4 * 8 + 4] = INF;
+    each_variant(&fast, |device| {
+        let y = product(device, &a)?;
+        assert!(y[3 * 136..4 * 136].iter().all(|y| !y.is_finite()) && y[10 * 136..11 * 136].iter().all(|y| y.is_nan()));
+        for rows in [0..3, 4..10, 11..72] {
+            let elements = rows.start * 136..rows.end * 136;
+            hold(&y[elements.clone()], &of_rows[elements], &format!("rows {rows:?}"));
+        }
+        Ok(offered(device))
+    })?;
+    each_variant(&fast, |device| {
+        let y = convolution(device, &x)?;
+        assert!((0..16).all(|o| !y[(16 + o) * 64 + 4 * 8 + 4].is_finite()));
+        hold(&y[..16 * 64], &of_images[..16 * 64], "the other image");
+        Ok(offered(device))
+    })?;
     Ok(())
 }
