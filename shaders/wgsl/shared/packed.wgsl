@@ -1,6 +1,6 @@
 // How operands are packed in f16 for matrix units: in lines of eight, u[·,X/8,Y,8], and in blocks of 32×32, each scaled by a power of two of
 // its own, whose exponent is kept, e[⌈X/32⌉,⌈Y/32⌉]. Products bring the blocks of a tile to one power, which seldom is any work:
-// exponents are multiples of eight, so that blocks of one tensor mostly have the same. What f16 loses is 2²⁸ times smaller than the
+// exponents are multiples of eight, so that blocks of one tensor mostly have the same. What f16 loses is 2³⁰ times smaller than the
 // largest element of a tile.
 
 #include "shared/powers"
