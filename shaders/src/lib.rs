@@ -36,6 +36,7 @@
 //! | line | meaning |
 //! |---|---|
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
+//! | `#insert "shared/lines_step"` | the text of that file, each time: statements rather than declarations |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value` | the same, by the value of `NAME`, which must be defined |
 //! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |

@@ -26,11 +26,18 @@ pub enum ExpandError {
         /// The name that was asked for.
         kernel: String,
     },
-    /// No file has the name that an `#include` gives.
+    /// No file has the name that an `#include` or `#insert` gives.
     UnknownInclude {
-        /// Where the `#include` is.
+        /// Where that is.
         at: Location,
         /// The name it gives.
+        name: String,
+    },
+    /// A file that an `#insert` would put into itself.
+    Circular {
+        /// Where the `#insert` is.
+        at: Location,
+        /// The file's name.
         name: String,
     },
     /// A hole or an `#if NAME == value` needs a define that was not given.
@@ -73,6 +80,7 @@ impl fmt::Display for ExpandError {
         match self {
             Self::UnknownKernel { kernel } => write!(f, "there is no kernel `{kernel}`"),
             Self::UnknownInclude { at, name } => write!(f, "{at}: there is no file `{name}` to include"),
+            Self::Circular { at, name } => write!(f, "{at}: `{name}` would be inserted into itself"),
             Self::Undefined { at, name } => write!(f, "{at}: `{name}` is used here, but not defined"),
             Self::Unused { kernel, name } => write!(f, "`{name}` is defined, but kernel `{kernel}` does not use it"),
             Self::Duplicate { name } => write!(f, "`{name}` is defined twice"),
@@ -103,6 +111,7 @@ pub(crate) fn expand<'s>(
         source,
         defines: Defines::new(defines)?,
         seen: vec![kernel.to_owned()],
+        inside: vec![kernel.to_owned()],
         wgsl: String::with_capacity(2 * text.len()),
     };
     expansion.file(kernel, text)?;
@@ -117,6 +126,8 @@ struct Expansion<'d, F> {
     defines: Defines<'d>,
     /// The files that are in already.
     seen: Vec<String>,
+    /// Those around the current line, the innermost last.
+    inside: Vec<String>,
     wgsl: String,
 }
 
@@ -151,6 +162,12 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                     let name = unquote(name).ok_or_else(|| malformed(&at, line))?;
                     if active {
                         self.include(name, at)?;
+                    }
+                }
+                ("#insert", name) => {
+                    let name = unquote(name).ok_or_else(|| malformed(&at, line))?;
+                    if active {
+                        self.insert(name, at)?;
                     }
                 }
                 ("#if", condition) => {
@@ -219,9 +236,20 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         if self.seen.iter().any(|seen| seen == name) {
             return Ok(());
         }
-        let text = (self.source)(name).ok_or_else(|| ExpandError::UnknownInclude { at, name: name.to_owned() })?;
         self.seen.push(name.to_owned());
-        self.file(name, text)
+        self.insert(name, at)
+    }
+
+    fn insert(&mut self, name: &str, at: Location) -> Result<(), ExpandError> {
+        let text =
+            (self.source)(name).ok_or_else(|| ExpandError::UnknownInclude { at: at.clone(), name: name.to_owned() })?;
+        if self.inside.iter().any(|outer| outer == name) {
+            return Err(ExpandError::Circular { at, name: name.to_owned() });
+        }
+        self.inside.push(name.to_owned());
+        self.file(name, text)?;
+        self.inside.pop();
+        Ok(())
     }
 
     /// Whether `NAME` or `NAME == value` holds. `None` if the text is neither.
@@ -337,143 +365,4 @@ fn undefined(at: &Location, name: &str) -> ExpandError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Expands a kernel named `k` beside files `shared/a`, which includes `shared/b`, and `shared/b`.
-    fn expand_text(text: &str, defines: &[(&str, &str)]) -> Result<String, ExpandError> {
-        let source = |name: &str| match name {
-            "k" => Some(text),
-            "shared/a" => Some("#include \"shared/b\"\na\n"),
-            "shared/b" => Some("b ${B}\n"),
-            _ => None,
-        };
-        expand(source, "k", defines)
-    }
-
-    fn message(text: &str, defines: &[(&str, &str)]) -> String {
-        expand_text(text, defines).expect_err("the text is wrong").to_string()
-    }
-
-    #[test]
-    fn includes_come_once() {
-        let text = "#include \"shared/a\"\n#include \"shared/b\"\n#include \"shared/a\"\n#include \"k\"\nk";
-        assert_eq!(expand_text(text, &[("B", "1")]).unwrap(), "b 1\na\nk\n");
-    }
-
-    #[test]
-    fn holes_take_any_text() {
-        let text = "x${A}y${B}${A}\n  ${C}";
-        let defines = [("A", "1"), ("B", "${A}"), ("C", "#if\nf(i + 1u);")];
-        assert_eq!(expand_text(text, &defines).unwrap(), "x1y${A}1\n  #if\nf(i + 1u);\n");
-    }
-
-    #[test]
-    fn conditions_select_by_value() {
-        let text = "#if OP == max\nmax\n#else\nother\n#endif";
-        assert_eq!(expand_text(text, &[("OP", "max")]).unwrap(), "max\n");
-        assert_eq!(expand_text(text, &[("OP", "maximum")]).unwrap(), "other\n");
-    }
-
-    #[test]
-    fn conditions_select_by_definition() {
-        let text = "#if BIAS\nbias ${BIAS}\n#endif\nend";
-        assert_eq!(expand_text(text, &[("BIAS", "0")]).unwrap(), "bias 0\nend\n");
-        assert_eq!(expand_text(text, &[]).unwrap(), "end\n");
-    }
-
-    #[test]
-    fn conditions_nest() {
-        let text = "#if A == 1\n#if B == 1\n11\n#else\n10\n#endif\n#else\n#if B == 1\n01\n#else\n00\n#endif\n#endif";
-        for (a, b) in [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")] {
-            assert_eq!(expand_text(text, &[("A", a), ("B", b)]).unwrap(), format!("{a}{b}\n"));
-        }
-    }
-
-    #[test]
-    fn loops_repeat_and_nest() {
-        let text = "#for I in 2\n#for J in COLUMNS\na_${I}_${J}\n#endfor\n#if I == 1\nlast\n#endif\n#endfor\nend";
-        let wgsl = "a_0_0\na_0_1\na_0_2\na_1_0\na_1_1\na_1_2\nlast\nend\n";
-        assert_eq!(expand_text(text, &[("COLUMNS", "3")]).unwrap(), wgsl);
-        assert_eq!(expand_text("#for I in N\n${I}${A}\n#endfor\nk", &[("N", "0"), ("A", "1")]).unwrap(), "k\n");
-    }
-
-    #[test]
-    fn unbalanced_loops() {
-        assert_eq!(message("#for I in 2\nk", &[]), "k.wgsl:1: this #for has no #endfor");
-        assert_eq!(message("k\n#endfor", &[]), "k.wgsl:2: this #endfor has no #for");
-        assert_eq!(message("#for I in N\n#endfor", &[]), "k.wgsl:1: `N` is used here, but not defined");
-        assert_eq!(message("#for I in 2\n#if I == 1\n#endfor", &[]), "k.wgsl:2: this #if has no #endif");
-    }
-
-    #[test]
-    fn a_part_left_out_needs_nothing_but_mentions_its_names() {
-        let text = "#if A\n#include \"shared/missing\"\n#if B == 1\n${C}\n#endif\n#endif\nk";
-        assert_eq!(expand_text(text, &[]).unwrap(), "k\n");
-        assert_eq!(expand_text(text, &[("B", "1"), ("C", "2")]).unwrap(), "k\n");
-    }
-
-    #[test]
-    fn unknown_kernel() {
-        let error = expand(|_| None, "gemm", &[]).expect_err("there are no kernels");
-        assert_eq!(error.to_string(), "there is no kernel `gemm`");
-    }
-
-    #[test]
-    fn unknown_include() {
-        assert_eq!(message("k\n#include \"shared/c\"", &[]), "k.wgsl:2: there is no file `shared/c` to include");
-    }
-
-    #[test]
-    fn undefined_hole() {
-        assert_eq!(message("k\n\n${N}", &[]), "k.wgsl:3: `N` is used here, but not defined");
-        assert_eq!(message("#include \"shared/a\"", &[]), "shared/b.wgsl:1: `B` is used here, but not defined");
-    }
-
-    #[test]
-    fn undefined_condition() {
-        assert_eq!(message("#if N == 1\n#endif", &[]), "k.wgsl:1: `N` is used here, but not defined");
-    }
-
-    #[test]
-    fn unused_define() {
-        assert_eq!(message("${N}", &[("N", "1"), ("M", "2")]), "`M` is defined, but kernel `k` does not use it");
-    }
-
-    #[test]
-    fn duplicate_define() {
-        assert_eq!(message("${N}", &[("N", "1"), ("N", "1")]), "`N` is defined twice");
-    }
-
-    #[test]
-    fn unbalanced_conditions() {
-        assert_eq!(message("k\n#if A\n#if B\n#endif", &[]), "k.wgsl:2: this #if has no #endif");
-        assert_eq!(message("#if A\n#endif\n#endif", &[]), "k.wgsl:3: this #endif has no #if");
-        assert_eq!(message("#else\n#endif", &[]), "k.wgsl:1: this #else has no #if");
-        assert_eq!(message("#if A\n#else\n#else\n#endif", &[]), "k.wgsl:3: this #else has no #if");
-    }
-
-    #[test]
-    fn malformed_lines() {
-        for line in [
-            "#define N 1",
-            "#if",
-            "#if A B",
-            "#if == 1",
-            "#if A ==",
-            "#else if A",
-            "#for I",
-            "#for I in x + 1",
-            "#for 2 in 3",
-            "#endif A",
-            "#include shared/a",
-            "#include \"\"",
-            "x ${N",
-            "x ${}",
-            "x ${N + 1}",
-        ] {
-            let text = format!("k\n  {line}\n");
-            assert_eq!(message(&text, &[]), format!("k.wgsl:2: cannot make sense of `{line}`"));
-        }
-    }
-}
+mod tests;

@@ -73,6 +73,8 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/gemm_window"
     "shared/grid"
     "shared/line"
+    "shared/lines_step"
+    "shared/lower_scales"
     "shared/math"
     "shared/matrix_sums"
     "shared/matrix_tile"

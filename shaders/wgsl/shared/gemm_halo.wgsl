@@ -88,14 +88,14 @@ fn main(
 #endfor
     // Its barriers stand between the zeros and what is stored over them.
     var exponents = exponents_of_block(lane, held);
-    var scale = powers(exponents).y;
+    var scale = powers(exponents);
 #for L in LOADS_A
     tile_a[to_a_${L}] = halves(a_${L}.xy);
     tile_a[to_a_${L} + 1u] = halves(a_${L}.zw);
 #endfor
 #for L in LOADS_B
     if there_${L} {
-        put_b(to_b_${L}, b_${L}, scale * power_${L});
+        put_b(to_b_${L}, b_${L}, scale.y * power_${L});
     }
 #endfor
     workgroupBarrier();
@@ -140,7 +140,7 @@ fn main(
             var stored = 0.0;
 #for L in LOADS_B
             if there_${L} {
-                stored = max(stored, put_b(to_b_${L}, b_${L}, scale * power_${L}));
+                stored = max(stored, put_b(to_b_${L}, b_${L}, scale.y * power_${L}));
             }
 #endfor
             note(0u, stored);
@@ -158,18 +158,10 @@ fn main(
 #for L in LOADS_B
             held.y = max(held.y, select(0.0, finite_magnitude(b_${L}) * power_${L}, there_${L}));
 #endfor
-            let lower = min(exponents, exponents_of_block(lane, held));
-            let by = change(exponents, lower);
-#for I in FM
-#for J in FN
-            sum_${I}_${J} = sum_${I}_${J} * by.y;
-#endfor
-#endfor
-            exponents = lower;
-            scale = powers(exponents).y;
+#insert "shared/lower_scales"
 #for L in LOADS_B
             if there_${L} {
-                put_b(to_b_${L}, b_${L}, scale * power_${L});
+                put_b(to_b_${L}, b_${L}, scale.y * power_${L});
             }
 #endfor
             workgroupBarrier();

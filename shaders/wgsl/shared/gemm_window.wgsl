@@ -86,15 +86,7 @@ fn main(
 #for L in LOADS_B
             held.y = max(held.y, finite_magnitude(b_${L}));
 #endfor
-            let lower = min(exponents, exponents_of_block(lane, held));
-            let by = change(exponents, lower);
-#for I in FM
-#for J in FN
-            sum_${I}_${J} = sum_${I}_${J} * by.x * by.y;
-#endfor
-#endfor
-            exponents = lower;
-            scale = powers(exponents);
+#insert "shared/lower_scales"
 #for L in LOADS_A
             put_a(row_a_${L} * PITCH_A + line_a_${L} * 2u, a_${L}, scale.x);
 #endfor

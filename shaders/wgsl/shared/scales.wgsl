@@ -7,9 +7,8 @@
 //     note(which, magnitude);
 //     workgroupBarrier();
 //     if too_large[which] != 0u { … }
-// and there the exponents become the lesser of theirs and the block's, the sums so far are scaled by the `change`, and the block is
-// stored once more. `which` is 0 or 1: blocks without a barrier between the use of one and the storing of the other differ.
-// Or in the end: a number too large for f16 becomes infinite, and so do the sums that it is part of, for `note_sum` to find.
+// and there shared/lower_scales lowers the powers and the sums so far, and the block is stored once more. `which` is 0 or 1: blocks
+// without a barrier between the use of one and the storing of the other differ. Or in the end: a number too large for f16 becomes infinite, and so do the sums that it is part of, for `note_sum` to find.
 
 #include "shared/powers"
 
