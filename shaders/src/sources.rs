@@ -90,6 +90,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/winograd"
     "shared/winograd2"
     "shared/winograd_tiles"
+    "shared/winograd_weights"
     "softmax"
     "softmax_parts"
     "sum_parts"

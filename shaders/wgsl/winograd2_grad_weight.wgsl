@@ -1,31 +1,11 @@
-// From Winograd's frequencies back to weights, Gᵀ du G, of products whose reduction was cut: dw[o,c,i,j] from du[part,f,o,c].
+// From Winograd's sixteen frequencies back to weights, Gᵀ du G, of the products du[part,f,o,c]: dw[o,c,i,j].
 //
-// Bindings: du[PARTS,16,O,C] → dw[O,C,3,3] by its epilogue. One invocation computes the weights of a pair of channels; ⌈O·C/WG⌉
-// workgroups.
-//
-// Defines: WG, O, C
-//          PARTS, added up in their order
+// Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of channels.
 
-#include "shared/epilogue"
-#include "shared/grid"
+const FREQUENCIES: u32 = 16u;
+
 #include "shared/winograd2"
-
-const WG: u32 = ${WG};
-const O: u32 = ${O};
-const C: u32 = ${C};
-const PARTS: u32 = ${PARTS};
-
-@group(0) @binding(0) var<storage, read> du: array<f32>;
-
-var<workgroup> weights: array<f32, 9u * WG>;
-
-fn product(pair: u32, f: u32) -> f32 {
-    var sum = du[f * O * C + pair];
-    for (var part = 1u; part < PARTS; part++) {
-        sum += du[(part * 16u + f) * O * C + pair];
-    }
-    return sum;
-}
+#include "shared/winograd_weights"
 
 @compute @workgroup_size(WG)
 fn main(
@@ -45,11 +25,5 @@ fn main(
     weights[lane * 9u + ${I}u * 3u + ${J}u] = row_${I}[${J}];
 #endfor
 #endfor
-    // Neighbours store neighbours.
-    workgroupBarrier();
-#for T in 9
-    if first * 9u + ${T}u * WG + lane < O * C * 9u {
-        store(first * 9u + ${T}u * WG + lane, weights[${T}u * WG + lane]);
-    }
-#endfor
+    store_weights(first, lane);
 }

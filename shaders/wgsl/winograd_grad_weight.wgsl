@@ -1,29 +1,11 @@
-// Winograd's transform back to weights, Gᵀ du G, of products whose reduction was cut: dw[o,c,i,j] from du[part,f,o,c].
+// Winograd's transform back to weights, Gᵀ du G, of the products du[part,f,o,c]: dw[o,c,i,j].
 //
-// Bindings: du[PARTS,36,O,C] → dw[O,C,3,3] by its epilogue. One invocation computes the weights of a pair of channels; ⌈O·C/WG⌉
-// workgroups.
-//
-// Defines: WG, O, C
-//          PARTS, added up in their order
+// Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of channels.
 
-#include "shared/epilogue"
-#include "shared/grid"
+const FREQUENCIES: u32 = 36u;
+
 #include "shared/winograd"
-
-const WG: u32 = ${WG};
-const O: u32 = ${O};
-const C: u32 = ${C};
-const PARTS: u32 = ${PARTS};
-
-@group(0) @binding(0) var<storage, read> du: array<f32>;
-
-fn product(pair: u32, f: u32) -> f32 {
-    var sum = du[f * O * C + pair];
-    for (var part = 1u; part < PARTS; part++) {
-        sum += du[(part * 36u + f) * O * C + pair];
-    }
-    return sum;
-}
+#include "shared/winograd_weights"
 
 @compute @workgroup_size(WG)
 fn main(
@@ -31,10 +13,8 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = workgroup_index(workgroup, workgroups) * WG + lane;
-    if index >= O * C {
-        return;
-    }
+    let first = workgroup_index(workgroup, workgroups) * WG;
+    let index = min(first + lane, O * C - 1u);
 #for J in 6
     let column_${J} = to_weight(
         product(index, ${J}u),
@@ -55,7 +35,8 @@ fn main(
         column_5[${I}],
     );
 #for J in 3
-    store(index * 9u + ${I}u * 3u + ${J}u, row_${I}[${J}]);
+    weights[lane * 9u + ${I}u * 3u + ${J}u] = row_${I}[${J}];
 #endfor
 #endfor
+    store_weights(first, lane);
 }
