@@ -10,8 +10,9 @@ use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 
 const FREQUENCIES: usize = 16;
 
-/// Whether the variant is faster than the direct product: where the channels are many, so that the transforms are little work beside the
-/// products. Images are the fewer pixels then, the more so for passes whose products have to be transformed back for each.
+/// Whether the variant is faster than the direct product: where there are so many channels that the transforms are little work beside the
+/// products, and images are small. The gradient of the weights transforms its products back once for all images, and may have
+/// larger ones.
 pub(super) fn pays(pass: Pass, g: &Geometry) -> bool {
     let most = if pass == Pass::GradWeight { 16 } else { 8 };
     g.c.min(g.o) >= 128 && [g.h, g.w, g.p, g.q].iter().all(|extent| (3..=most).contains(extent))
