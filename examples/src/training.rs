@@ -5,10 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use meganeura::run::{Interrupt, Run, RunOptions};
-use meganeura::{Device, Result, Tensor};
+use meganeura::{Device, Precision, Result, Tensor};
 
 /// Options that all these programs have; `#[command(flatten)]` puts them beside a program's own.
 #[derive(Args, Debug)]
@@ -17,8 +17,11 @@ pub struct Options {
     /// What to compute on: auto, cpu, gpu, or part of an adapter's name
     #[arg(long, default_value = "auto")]
     pub device: String,
+    /// How precisely to compute
+    #[arg(long, value_enum, default_value_t = Accuracy::Full)]
+    pub precision: Accuracy,
     /// For the first weights, for which images are held out, and for the order of the others
-    #[arg(long, default_value_t = 42)]
+    #[arg(long, default_value_t = 42, allow_negative_numbers = true)]
     pub seed: u64,
     /// Where checkpoints, metrics and pictures go [default: a new folder in target/]
     #[arg(long)]
@@ -31,14 +34,27 @@ pub struct Options {
     pub json: bool,
 }
 
+/// How precisely a program computes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accuracy {
+    /// 32-bit floats everywhere
+    Full,
+    /// Products of 16-bit floats, on a GPU's matrix units
+    Fast,
+}
+
 impl Options {
-    /// The device that was asked for.
+    /// The device that was asked for, in the precision that was.
     ///
     /// # Errors
     ///
-    /// If there is no device of this name; the message lists those that there are.
+    /// If there is no device of this name, and the message lists those that there are; or it has not this precision.
     pub fn device(&self) -> Result<Device> {
-        crate::device(&self.device)
+        let device = crate::device(&self.device)?;
+        match self.precision {
+            Accuracy::Full => Ok(device),
+            Accuracy::Fast => device.with_precision(Precision::Fast),
+        }
     }
 
     /// Where the program says how it goes.

@@ -54,6 +54,7 @@ fn digits_says_what_is_wrong_before_it_trains() {
     for (args, expected) in [
         (&["--run", file][..], "could not be created"),
         (&["--run", ok, "--device", "no such adapter"], "no such adapter"),
+        (&["--run", ok, "--device", "cpu", "--precision", "fast"], "matrix units only, not on the CPU"),
         (&["--run", ok, "--batch", "0"], "--batch 0"),
         (&["--run", ok, "--batch", "5000"], "--batch 5000: must be from 1 to 1438"),
         (&["--run", ok, "--resume"], "there is no run in"),
