@@ -13,9 +13,7 @@
 //                                multiple of 4, and so are the other stride and every beginning; else f32
 
 #include "shared/gemm"
-#if SUMS == whole
-#include "shared/epilogue"
-#endif
+#include "shared/gemm_result"
 
 const BATCH: u32 = ${BATCH};
 const ROWS: u32 = ${M};
@@ -28,9 +26,6 @@ const B_COL: u32 = ${B_COL};
 
 @group(0) @binding(0) var<storage, read> lhs: array<${A_ELEM}>;
 @group(0) @binding(1) var<storage, read> rhs: array<${B_ELEM}>;
-#if SUMS == parts
-@group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<f32>;
-#endif
 
 fn lhs_at(b: u32, i: u32, k: u32) -> u32 {
     let begin: u32 = ${A_BATCH};
@@ -139,18 +134,3 @@ fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 #endif
 }
 #endif
-
-const PITCH_RESULT: u32 = COLUMNS;
-
-fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32 {
-    return ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
-}
-
-fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32) {
-    let at = result_at(b, part, i, j);
-#if SUMS == whole
-    store(at, sum);
-#else
-    parts[at] = sum;
-#endif
-}

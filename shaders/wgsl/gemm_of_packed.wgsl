@@ -10,9 +10,7 @@
 //          BATCH, M, N, K   those along lines multiples of 8
 
 #include "shared/gemm"
-#if SUMS == whole
-#include "shared/epilogue"
-#endif
+#include "shared/gemm_result"
 
 const BATCH: u32 = ${BATCH};
 const ROWS: u32 = ${M};
@@ -23,21 +21,3 @@ const DEPTH: u32 = ${K};
 @group(0) @binding(1) var<storage, read> b: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> a_exponents: array<i32>;
 @group(0) @binding(3) var<storage, read> b_exponents: array<i32>;
-#if SUMS == parts
-@group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<f32>;
-#endif
-
-const PITCH_RESULT: u32 = COLUMNS;
-
-fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32 {
-    return ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
-}
-
-fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32) {
-    let at = result_at(b, part, i, j);
-#if SUMS == whole
-    store(at, sum);
-#else
-    parts[at] = sum;
-#endif
-}

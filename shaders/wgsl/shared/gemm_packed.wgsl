@@ -9,25 +9,7 @@
 #include "shared/matrix_units"
 #include "shared/packed"
 
-const LOADS_A: u32 = BM * BK / 8u;
-// As in shared/gemm_lines.
-#if A_ALONG == k
-const BESIDE_A: u32 = BM;
-const PITCH_A: u32 = BK / 4u + 2u;
-#else
-const BESIDE_A: u32 = BK;
-const PITCH_A: u32 = BM / 4u + 2u;
-#endif
-#if B_ALONG == k
-const BESIDE_B: u32 = BN;
-const PITCH_B: u32 = BK / 4u + 2u;
-#else
-const BESIDE_B: u32 = BK;
-const PITCH_B: u32 = BN / 4u + 2u;
-#endif
-
-var<workgroup> tile_a: array<vec4<f16>, BESIDE_A * PITCH_A>;
-var<workgroup> tile_b: array<vec4<f16>, BESIDE_B * PITCH_B>;
+#include "shared/lines_tile"
 
 /// Eight elements, two in a word. Zeros where there is nothing, whatever was read instead.
 struct Halves {
@@ -108,7 +90,7 @@ fn exponent_b(k: u32, j: u32) -> i32 {
 #endif
 }
 
-/// A line of block number `at` brought to these powers.
+/// Line number `at` of the step at `origin`, brought to these powers.
 fn brought(line: Halves, origin: vec3<u32>, at: u32, exponents: vec2<i32>) -> Halves {
     var by = 0;
     if at < LOADS_A {

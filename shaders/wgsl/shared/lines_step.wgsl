@@ -1,5 +1,4 @@
-        // A step's products, of operands that are in tiles `tile_a` and `tile_b` in lines along the reduction or across it, as A_ALONG and
-        // B_ALONG say; lines beside each other are PITCH_A and PITCH_B apart.
+        // A step's products, of operands in the tiles of shared/lines_tile.
 #for U in STEPS
         // Named, because naga's SPIR-V writer does not take them inside of the calls.
 #for I in FM

@@ -105,6 +105,13 @@ impl Geometry {
         self.c / self.groups * self.kernel[0] * self.kernel[1]
     }
 
+    /// Whether Winograd's algorithm for 3×3 weights applies: no stride, dilation or groups, and no more padding than weights reach over.
+    pub(super) fn suits_winograd(&self) -> bool {
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        let plain = self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
+        plain && padding.iter().all(|&zeros| zeros <= 2)
+    }
+
     /// Whether the patches of an image are the image.
     fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.options.stride == [1, 1] && self.options.padding == [0, 0]

@@ -54,12 +54,10 @@ fn scalar(caps: &Caps) -> Caps {
 
 /// The variant, where the geometry allows it.
 pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
-    let options = g.options();
-    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
-    let (pad, [h, w, p, q]) = (options.padding, [g.h, g.w, g.p, g.q]);
-    if !plain || pad[0] > 2 || pad[1] > 2 {
+    if !g.suits_winograd() {
         return None;
     }
+    let (pad, [h, w, p, q]) = (g.options().padding, [g.h, g.w, g.p, g.q]);
     let signed = |pad: usize| isize::try_from(pad).expect("at most 2");
     let variant = match pass {
         Pass::Forward => {

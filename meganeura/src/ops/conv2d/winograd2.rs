@@ -80,13 +80,10 @@ impl Images {
 
 /// The variant, where the geometry allows it.
 pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> {
-    let options = g.options();
-    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
-    let (pad, lines) = (options.padding, g.c.is_multiple_of(8) && g.o.is_multiple_of(8));
-    if !plain || !lines || pad[0] > 2 || pad[1] > 2 {
+    if !g.suits_winograd() || !g.c.is_multiple_of(8) || !g.o.is_multiple_of(8) {
         return None;
     }
-    let [inputs, outputs] = [[g.h, g.w], [g.p, g.q]];
+    let (pad, [inputs, outputs]) = (g.options().padding, [[g.h, g.w], [g.p, g.q]]);
     let variant = match pass {
         Pass::Forward => {
             let images = Images::new(g.n, g.c, inputs, pad, outputs);

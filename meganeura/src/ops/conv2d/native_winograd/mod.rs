@@ -43,9 +43,7 @@ const TASKS: usize = 8;
 
 /// Whether this is a convolution for Winograd's algorithm, with channels and tiles enough that transforms pay.
 pub(super) fn pays(g: &Geometry) -> bool {
-    let options = g.options();
-    let plain = g.groups == 1 && g.kernel == [3, 3] && options.stride == [1, 1] && options.dilation == [1, 1];
-    plain && options.padding.iter().all(|&zeros| zeros <= 2) && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
+    g.suits_winograd() && g.c.min(g.o) >= LANES && g.p.min(g.q) >= 3
 }
 
 /// `y` of images `x` with the weights `w`.
