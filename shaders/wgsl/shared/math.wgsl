@@ -1,5 +1,8 @@
 // Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. Each keeps NaN. To the errors stated
 // comes that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
+//
+// Where two formulas cost little, both are evaluated and one is selected: without branches, what a kernel does to several elements
+// runs side by side.
 
 #include "shared/float"
 
@@ -10,12 +13,9 @@ fn m_sign(x: f32) -> f32 {
 
 /// eˣ − 1, relative error 4e-7.
 fn m_expm1(x: f32) -> f32 {
-    if abs(x) < 0.5 {
-        // The Taylor series; its first missing term is x⁹/9!, below 1.1e-8 of x.
-        let tail = 1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x * (1.0 / 720.0 + x * (1.0 / 5040.0 + x / 40320.0))));
-        return x + x * x * (0.5 + x * tail);
-    }
-    return exp(x) - 1.0;
+    // The Taylor series; its first missing term is x⁹/9!, below 1.1e-8 of x.
+    let tail = 1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x * (1.0 / 720.0 + x * (1.0 / 5040.0 + x / 40320.0))));
+    return select(exp(x) - 1.0, x + x * x * (0.5 + x * tail), abs(x) < 0.5);
 }
 
 /// ln(1 + x) for x > −1, relative error 3e-7.
@@ -52,17 +52,15 @@ fn m_softplus(x: f32) -> f32 {
 fn m_erf(x: f32) -> f32 {
     let a = abs(x);
     let s = x * x;
-    if a < 0.9277344 {
-        // x + x·p(x²), minimax.
-        let p = 1.12819925e-1 + s * (-2.67681349e-2 + s * (4.99119423e-3 - s * 5.96761703e-4));
-        return x + x * (1.28379166e-1 + s * (-3.76125336e-1 + s * p));
-    }
+    // x + x·p(x²), minimax.
+    let p = 1.12819925e-1 + s * (-2.67681349e-2 + s * (4.99119423e-3 - s * 5.96761703e-4));
+    let small = x + x * (1.28379166e-1 + s * (-3.76125336e-1 + s * p));
     // 1 − e^q(|x|), minimax; from |x| = 4 on the result is 1, and q stays below −15.
     let t = select(a, 4.0, a > 4.0);
-    let p = (3.83197126e-4 - 1.72853470e-5 * t) * (t * t) + (2.42546219e-2 - 3.88396438e-3 * t);
-    let q = (((p * t - 1.06777877e-1) * t - 6.34846687e-1) * t - 1.28717512e-1) * t - t;
-    let y = 1.0 - exp(q);
-    return select(y, -y, x < 0.0);
+    let r = (3.83197126e-4 - 1.72853470e-5 * t) * (t * t) + (2.42546219e-2 - 3.88396438e-3 * t);
+    let q = (((r * t - 1.06777877e-1) * t - 6.34846687e-1) * t - 1.28717512e-1) * t - t;
+    let large = 1.0 - exp(q);
+    return select(select(large, -large, x < 0.0), small, a < 0.9277344);
 }
 
 /// x·Φ(x), Φ being the normal distribution; absolute error 2e-7 times max(1, |x|).
@@ -83,14 +81,12 @@ fn m_gelu_tanh(x: f32) -> f32 {
 
 /// Derivative of `m_gelu_tanh`: s + x·s·(1 − s)·2·u′ with s = sigmoid(2·u).
 fn m_gelu_tanh_grad(x: f32) -> f32 {
-    if abs(x) > 10.0 {
-        // s is 0 or 1 to the last bit, and u′ soon overflows.
-        return select(0.0, 1.0, x > 0.0);
-    }
     let v = 1.5957691 * x * (1.0 + 0.044715 * x * x);
     // 1 − s would cancel.
     let s = m_sigmoid(v);
-    return s + x * s * m_sigmoid(-v) * 1.5957691 * (1.0 + 0.134145 * x * x);
+    let slope = s + x * s * m_sigmoid(-v) * 1.5957691 * (1.0 + 0.134145 * x * x);
+    // Beyond, s is 0 or 1 to the last bit, and u′ soon overflows.
+    return select(slope, select(0.0, 1.0, x > 0.0), abs(x) > 10.0);
 }
 
 /// x·sigmoid(x).
