@@ -42,6 +42,20 @@ pub struct Caps {
     pub matrix: bool,
 }
 
+#[cfg(test)]
+impl Caps {
+    /// Those of a large GPU, without matrix units.
+    pub(crate) const DISCRETE: Self = Self {
+        kind: Kind::Discrete,
+        workgroup_memory: 49_152,
+        workgroup_size: 1024,
+        bindings: 16,
+        buffer: 1 << 30,
+        subgroup: (32, 32),
+        matrix: false,
+    };
+}
+
 /// One way to compute an operation on a GPU: launches that run one after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variant {

@@ -1,7 +1,7 @@
 //! Plans: what a device runs, made from a graph by a few passes, each with tests of its own.
 //!
 //! ```text
-//! graph ─ simplify ─ fuse ─ merge (GPU only) ─ lower ─ launches (GPU only) ─ place ─▶ Plan
+//! graph ─ simplify ─ fuse ─ merge (GPU only) ─ lower ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
 //! ```
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
@@ -18,6 +18,7 @@ mod memory;
 mod merge;
 mod place;
 mod pointwise;
+mod share;
 mod simplify;
 mod uses;
 
@@ -264,6 +265,7 @@ impl Plan {
         let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
         if let Target::Gpu { caps, preferences } = target {
             launch::launch(&mut plan, &caps, preferences)?;
+            share::share(&mut plan);
         }
         place::place(&mut plan);
         Ok(plan)
