@@ -185,8 +185,8 @@ impl Kernel for Reduce {
         }
     }
 
-    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        forms::variants(self.name(), &x[0], &self.axes)
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        forms::variants(self.name(), &x[0], &self.axes, caps)
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! A row is worked on by one invocation, or by a segment of a workgroup whose members are neighbours (the row's elements lie
 //! side by side) or a row of the workgroup apart (rows lie side by side). Where that leaves most of a GPU idle, rows are split
-//! into parts, which a second launch joins in order. All depends on shapes and layouts alone, so that the same step gives the
-//! same bits on every device that computes the same way.
+//! into parts, which a second launch joins in order. All depends on shapes and layouts, and on whether the device has workgroups of 512,
+//! so that the same step gives the same bits on every device that computes the same way.
 
-use crate::kernel::launch::define;
+use crate::kernel::launch::{Caps, define};
 
-/// Invocations of a workgroup, but for the serial form.
+/// Invocations of a workgroup, but for the serial form and the tall one.
 const GROUP: usize = 256;
 
 /// Workgroups that keep a large GPU busy.
@@ -29,6 +29,9 @@ impl Segments {
     /// One invocation a row.
     pub(super) const SERIAL: Self = Self { group: 64, lanes: 1, across: false };
 
+    /// Many invocations for each of eight rows that lie side by side: so a few hundred rows fill a device, without a second launch.
+    pub(super) const TALL: Self = Self { group: 512, lanes: 64, across: true };
+
     /// Neighbours for a row of `len` elements: so many that each reads up to four elements of a short one.
     pub(super) fn rows(len: usize) -> Self {
         Self { group: GROUP, lanes: len.div_ceil(4).min(GROUP).next_power_of_two(), across: false }
@@ -37,6 +40,11 @@ impl Segments {
     /// Invocations that read the same place of up to 64 of `width` rows that lie side by side, and several such places.
     pub(super) fn columns(width: usize) -> Self {
         Self { group: GROUP, lanes: GROUP / width.min(64).next_power_of_two(), across: true }
+    }
+
+    /// Whether a device has workgroups as large.
+    pub(super) fn fit(self, caps: &Caps) -> bool {
+        self.group <= caps.workgroup_size
     }
 
     /// Workgroups for so many rows.

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | any | below 8 | any | serial |
 //! | yes | up to 32, or of 65,536 results | any | serial |
+//! | yes | up to 4096, 2²² in all | 256 or more, where workgroups of 512 fit | tall columns |
 //! | yes | less than 64 for each invocation | any | columns |
 //! | yes | more | fill 512 workgroups | columns |
 //! | yes | more | fewer | split columns |
@@ -12,7 +13,7 @@
 //! | no | more | fewer | split rows |
 
 use crate::Layout;
-use crate::kernel::launch::{Argument, Binding, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
 use crate::ops::segments::Segments;
 
 /// The layouts of a reduction's results and of the elements of each, and their numbers.
@@ -28,19 +29,24 @@ enum Form {
     Serial,
     Rows,
     Columns,
+    TallColumns,
     SplitRows,
     SplitColumns,
 }
 
 impl Form {
-    const ALL: [Self; 5] = [Self::Serial, Self::Rows, Self::Columns, Self::SplitRows, Self::SplitColumns];
+    const ALL: [Self; 6] =
+        [Self::Serial, Self::Rows, Self::Columns, Self::TallColumns, Self::SplitRows, Self::SplitColumns];
 
-    fn best(extents: &Extents) -> Self {
+    fn best(extents: &Extents, caps: &Caps) -> Self {
         let &Extents { kept, reduced, outs, len } = extents;
         let side_by_side = |layout: &Layout| layout.strides().last().is_some_and(|&stride| stride == 1);
         let columns = side_by_side(&kept) && !side_by_side(&reduced);
         if len < 8 || (columns && (len <= 32 || outs >= 1 << 16)) {
             return Self::Serial;
+        }
+        if columns && Self::TallColumns.fits(caps) && outs >= 256 && len <= 4096 && outs * len <= 1 << 22 {
+            return Self::TallColumns;
         }
         let (whole, split) = if columns { (Self::Columns, Self::SplitColumns) } else { (Self::Rows, Self::SplitRows) };
         if whole.segments(outs, len).is_split(outs, len) { split } else { whole }
@@ -51,6 +57,7 @@ impl Form {
             Self::Serial => "serial",
             Self::Rows => "rows",
             Self::Columns => "columns",
+            Self::TallColumns => "tall columns",
             Self::SplitRows => "split rows",
             Self::SplitColumns => "split columns",
         }
@@ -61,7 +68,12 @@ impl Form {
             Self::Serial => Segments::SERIAL,
             Self::Rows | Self::SplitRows => Segments::rows(len),
             Self::Columns | Self::SplitColumns => Segments::columns(outs),
+            Self::TallColumns => Segments::TALL,
         }
+    }
+
+    fn fits(self, caps: &Caps) -> bool {
+        self != Self::TallColumns || Segments::TALL.fit(caps)
     }
 
     fn variant(self, op: &'static str, extents: &Extents) -> Variant {
@@ -69,7 +81,7 @@ impl Form {
         let segments = self.segments(outs, len);
         let places = (offset(&kept, "o"), offset(&reduced, "r"));
         let (input, output) = (Binding::Input(0), Binding::Output(0));
-        if matches!(self, Self::Serial | Self::Rows | Self::Columns) {
+        if !matches!(self, Self::SplitRows | Self::SplitColumns) {
             let launch = launch(op, segments, (outs, len, 1), places, [input, output]);
             return Variant { name: self.name(), launches: vec![launch], scratch: Vec::new() };
         }
@@ -102,13 +114,13 @@ fn launch(
 }
 
 /// Every form, the one that fits best first.
-pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize]) -> Vec<Variant> {
+pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize], caps: &Caps) -> Vec<Variant> {
     let (kept, reduced) = x.layout.split(axes);
     let (kept, reduced) = (kept.collapse(), reduced.collapse());
     let (outs, len) = (kept.shape().elements(), reduced.shape().elements());
     let extents = Extents { kept, reduced, outs, len };
-    let best = Form::best(&extents);
-    let rest = Form::ALL.into_iter().filter(|form| *form != best);
+    let best = Form::best(&extents, caps);
+    let rest = Form::ALL.into_iter().filter(|form| *form != best && form.fits(caps));
     std::iter::once(best).chain(rest).map(|form| form.variant(op, &extents)).collect()
 }
 
@@ -117,9 +129,9 @@ mod tests {
     use super::*;
     use crate::{DType, Shape, TensorType};
 
-    fn best(shape: &[usize], axes: &[usize]) -> Variant {
+    fn best(shape: &[usize], axes: &[usize], caps: &Caps) -> Variant {
         let ty = TensorType::new(DType::F32, Shape::new(shape));
-        variants("sum", &Argument { ty, layout: Layout::contiguous(ty.shape) }, axes).swap_remove(0)
+        variants("sum", &Argument { ty, layout: Layout::contiguous(ty.shape) }, axes, caps).swap_remove(0)
     }
 
     #[test]
@@ -134,17 +146,21 @@ mod tests {
             (&[16, 1_000_000], &[1], "split rows"),
             // columns of a matrix: the gradient of a bias
             (&[32, 1000], &[0], "serial"),
-            (&[512, 1000], &[0], "split columns"),
-            (&[200, 1000], &[0], "columns"),
+            (&[512, 1000], &[0], "tall columns"),
+            (&[5000, 1000], &[0], "split columns"),
+            (&[2000, 200], &[0], "split columns"),
+            (&[100, 200], &[0], "columns"),
             (&[100_000, 10], &[0], "split columns"),
             (&[1000, 100_000], &[0], "serial"),
             // the gradient of a bias of a convolution
             (&[32, 64, 56, 56], &[0, 2, 3], "split rows"),
             (&[8, 64, 7, 7], &[0, 2, 3], "rows"),
             // a channel's mean at each pixel
-            (&[8, 64, 7, 7], &[1], "columns"),
+            (&[4, 64, 7, 7], &[1], "columns"),
         ] {
-            assert_eq!(best(shape, axes).name, name, "{shape:?} over {axes:?}");
+            assert_eq!(best(shape, axes, &Caps::DISCRETE).name, name, "{shape:?} over {axes:?}");
         }
+        let small = Caps { workgroup_size: 256, ..Caps::DISCRETE };
+        assert_eq!(best(&[512, 1000], &[0], &small).name, "split columns");
     }
 }
