@@ -17,7 +17,9 @@
 //! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
 //!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
 //! * A kernel that includes `shared/epilogue` stores its first output through `store(i, value)` alone, each element once, and
-//!   does not declare that output: the host does, after the kernel's own bindings, with whatever else it merges into the store.
+//!   does not declare that output: the host does, after the kernel's own bindings, with whatever else it merges into the store. An
+//!   invocation that stores a few elements begins with `epilogue(i)` of each, which reads what the merged work takes, and ends with
+//!   `finish(epilogue, value)`: then these reads wait for no store.
 //!   One that includes `shared/prologue` reads an operand through `load(i)` in the same way.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
 //!   end do nothing, so that the fold may round up.
@@ -38,7 +40,7 @@
 //! | `#include "shared/grid"` | the text of `wgsl/shared/grid.wgsl`, the first time; nothing after that |
 //! | `#insert "shared/lines_step"` | the text of that file, each time: statements rather than declarations |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
-//! | `#if NAME == value` | the same, by the value of `NAME`, which must be defined |
+//! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
 //! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
 //!

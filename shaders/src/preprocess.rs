@@ -252,9 +252,10 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// Whether `NAME` or `NAME == value` holds. `None` if the text is neither.
+    /// Whether `NAME`, `NAME == value` or `NAME != value` holds. `None` if the text is none of these.
     fn condition(&mut self, text: &str, active: bool, at: &Location) -> Option<Result<bool, ExpandError>> {
-        let Some((name, wanted)) = text.split_once("==") else {
+        let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
+        let Some((name, wanted, equal)) = compared("==", true).or_else(|| compared("!=", false)) else {
             return is_name(text).then(|| Ok(self.defines.mention(text).is_some()));
         };
         let (name, wanted) = (name.trim(), wanted.trim());
@@ -262,7 +263,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
             return None;
         }
         match self.defines.mention(name) {
-            Some(value) => Some(Ok(*value == *wanted)),
+            Some(value) => Some(Ok((*value == *wanted) == equal)),
             None if active => Some(Err(undefined(at, name))),
             None => Some(Ok(false)),
         }

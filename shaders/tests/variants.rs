@@ -25,10 +25,14 @@ struct Variant {
 /// stored, as it is or through what was merged into the kernel.
 const STORES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
-     fn store(i: u32, value: f32) { store_y0[i] = value; }",
+     struct Epilogue { i: u32 }
+     fn epilogue(i: u32) -> Epilogue { return Epilogue(i); }
+     fn finish(e: Epilogue, value: f32) { store_y0[e.i] = value; }",
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
      fn store_gelu(x: f32) -> f32 { return m_gelu(x); }
-     fn store(i: u32, value: f32) { let t0 = store_gelu(value); store_y0[i] = t0 + store_y0[i]; }",
+     struct Epilogue { i: u32, a0: f32 }
+     fn epilogue(i: u32) -> Epilogue { return Epilogue(i, store_y0[i]); }
+     fn finish(e: Epilogue, value: f32) { let t0 = store_gelu(value); store_y0[e.i] = t0 + e.a0; }",
 ];
 
 /// The same for kernels that load through `shared/prologue`.

@@ -99,7 +99,3 @@ fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
     let plane = pixel / (P * Q) * O + group * GROUP_O + i;
     return part * RESULT + plane * P * Q + pixel % (P * Q);
 }
-
-fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
-    put_sum(result_at(group, part, i, pixel), sum);
-}

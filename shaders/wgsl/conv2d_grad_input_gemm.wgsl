@@ -112,7 +112,3 @@ fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
     let plane = pixel / (H * W) * CHANNELS + group * GROUP_C + i;
     return part * RESULT + plane * H * W + pixel % (H * W);
 }
-
-fn finish(group: u32, part: u32, i: u32, pixel: u32, sum: f32) {
-    put_sum(result_at(group, part, i, pixel), sum);
-}

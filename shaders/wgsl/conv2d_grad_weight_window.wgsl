@@ -53,9 +53,15 @@ fn load_b(group: u32, k: u32, c: u32) -> Line {
     );
 }
 
-fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
-    let c = j / (16u * TAPS) * 16u + j % 16u;
-    if c < GROUP_C {
-        put_sum(part * RESULT + ((group * GROUP_O + i) * GROUP_C + c) * TAPS + j / 16u % TAPS, sum);
-    }
+/// The input channel of a column.
+fn channel(j: u32) -> u32 {
+    return j / (16u * TAPS) * 16u + j % 16u;
+}
+
+fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
+    return part * RESULT + ((group * GROUP_O + i) * GROUP_C + channel(j)) * TAPS + j / 16u % TAPS;
+}
+
+fn has_result(j: u32) -> bool {
+    return channel(j) < GROUP_C;
 }

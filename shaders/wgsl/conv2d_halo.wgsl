@@ -101,9 +101,7 @@ fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
     return part * RESULT + ((at.x * O + group * GROUP_O + i) * P + at.y) * Q + at.z;
 }
 
-fn finish(group: u32, part: u32, i: u32, j: u32, sum: f32) {
+fn has_result(j: u32) -> bool {
     let at = pixel_at(j);
-    if WHOLE_TILES || (at.x < N && at.y < P && at.z < Q) {
-        put_sum(result_at(group, part, i, j), sum);
-    }
+    return WHOLE_TILES || (at.x < N && at.y < P && at.z < Q);
 }

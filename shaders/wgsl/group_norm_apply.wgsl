@@ -73,12 +73,14 @@ fn main(
         // Four at a time, so that loads need not wait for one another.
 #for K in 4
         let r_${K} = r + ${K}u * WG;
-        let x_${K} = x[begin + min(r_${K}, end - 1u)];
+        let at_${K} = min(r_${K}, end - 1u);
+        let c_${K} = first_c + at_${K} / S;
+        let y_${K} = (x[begin + at_${K}] - origin - rest) * scale * gamma[c_${K}] + beta[c_${K}];
+        let epilogue_${K} = epilogue(begin + at_${K});
 #endfor
 #for K in 4
         if r_${K} < end {
-            let c = first_c + r_${K} / S;
-            store(begin + r_${K}, (x_${K} - origin - rest) * scale * gamma[c] + beta[c]);
+            finish(epilogue_${K}, y_${K});
         }
 #endfor
     }

@@ -155,8 +155,11 @@ fn main(
         let mean_tz = group_sum.y / f32(LEN);
         if is_sample && own < UNITS {
 #for K in HOLD
+            let epilogue_${K} = epilogue(at_${K});
+#endfor
+#for K in HOLD
             if in_${K} {
-                store(at_${K}, scale * (d_${K} * weight - mean_t - z_${K} * mean_tz));
+                finish(epilogue_${K}, scale * (d_${K} * weight - mean_t - z_${K} * mean_tz));
             }
 #endfor
         }

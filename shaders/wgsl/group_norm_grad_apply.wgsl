@@ -62,10 +62,11 @@ fn main(
         let at_${K} = begin + min(r_${K}, end - 1u);
         let z_${K} = (x[at_${K}] - centre) * scale;
         let t_${K} = load(at_${K}) * gamma[first_c + min(r_${K}, end - 1u) / S];
+        let epilogue_${K} = epilogue(at_${K});
 #endfor
 #for K in 4
         if r_${K} < end {
-            store(at_${K}, scale * (t_${K} - means.x - z_${K} * means.y));
+            finish(epilogue_${K}, scale * (t_${K} - means.x - z_${K} * means.y));
         }
 #endfor
     }

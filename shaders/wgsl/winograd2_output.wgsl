@@ -53,13 +53,18 @@ fn main(
     );
 #endfor
 #for I in 2
-    if row + ${I}u < P {
-        let at = (plane * P + row + ${I}u) * Q + column;
-        let row_${I} = to_output(column_0[${I}], column_1[${I}], column_2[${I}], column_3[${I}]);
-        store(at, row_${I}.x);
-        if column + 1u < Q {
-            store(at + 1u, row_${I}.y);
-        }
+#for J in 2
+    let there_${I}_${J} = row + ${I}u < P && column + ${J}u < Q;
+    let at_${I}_${J} = (plane * P + row + ${I}u) * Q + column + ${J}u;
+    let epilogue_${I}_${J} = epilogue(select(0u, at_${I}_${J}, there_${I}_${J}));
+#endfor
+#endfor
+#for I in 2
+    let row_${I} = to_output(column_0[${I}], column_1[${I}], column_2[${I}], column_3[${I}]);
+#for J in 2
+    if there_${I}_${J} {
+        finish(epilogue_${I}_${J}, row_${I}[${J}]);
     }
+#endfor
 #endfor
 }

@@ -43,21 +43,25 @@ fn main(
     );
 #endfor
 #for I in 4
-    if row + ${I}u < P {
-        let at = (plane * P + row + ${I}u) * Q + column;
-        let row_${I} = to_output(
-            column_0[${I}],
-            column_1[${I}],
-            column_2[${I}],
-            column_3[${I}],
-            column_4[${I}],
-            column_5[${I}],
-        );
 #for J in 4
-        if column + ${J}u < Q {
-            store(at + ${J}u, row_${I}[${J}]);
-        }
+    let there_${I}_${J} = row + ${I}u < P && column + ${J}u < Q;
+    let at_${I}_${J} = (plane * P + row + ${I}u) * Q + column + ${J}u;
+    let epilogue_${I}_${J} = epilogue(select(0u, at_${I}_${J}, there_${I}_${J}));
 #endfor
+#endfor
+#for I in 4
+    let row_${I} = to_output(
+        column_0[${I}],
+        column_1[${I}],
+        column_2[${I}],
+        column_3[${I}],
+        column_4[${I}],
+        column_5[${I}],
+    );
+#for J in 4
+    if there_${I}_${J} {
+        finish(epilogue_${I}_${J}, row_${I}[${J}]);
     }
+#endfor
 #endfor
 }

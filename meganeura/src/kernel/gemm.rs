@@ -81,8 +81,10 @@ pub struct Product {
 /// How the operands of a product lie in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operands {
-    /// At least one with its neighbours along the reduction.
+    /// Both with their neighbours along the reduction.
     Along,
+    /// One so, one as below.
+    Mixed,
     /// Both with their neighbours across it.
     Across,
     /// The columns are gathered from images, which takes registers and time.
@@ -224,7 +226,8 @@ impl Choice {
             defines.extend(define![TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
         } else {
             let halves = if let Units::Matrix { halves } | Units::Halo { halves, .. } = units { halves } else { 1 };
-            defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves, SUBGROUP: self.subgroup]);
+            defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
+            defines.extend(define![SUBGROUP: self.subgroup, EACH: 256 / self.subgroup]);
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
             match sums {
                 Sums::Whole if whole => plain = true,

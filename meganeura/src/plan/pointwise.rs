@@ -46,12 +46,6 @@ struct Element {
     writes: String,
 }
 
-impl Element {
-    fn body(&self) -> String {
-        [&*self.reads, &self.work, &self.writes].concat()
-    }
-}
-
 /// Elements from which an invocation computes several: what then takes the time is to start workgroups, and reading is faster with
 /// more under way.
 const MANY: usize = 1 << 20;
@@ -75,12 +69,21 @@ impl Program {
         operands
     }
 
+    /// The words of the host's block that this reads, in order.
+    fn words(&self) -> Vec<usize> {
+        let word = |input| if let Input::Host(at) = input { Some(at) } else { None };
+        let mut words: Vec<_> = self.inputs().filter_map(word).collect();
+        words.sort_unstable();
+        words.dedup();
+        words
+    }
+
     /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
     /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there.
     fn wgsl(&self, step: &Step, results: &[usize], prefix: &str, bindings: &mut Vec<Binding>) -> Wgsl {
         let mut declarations = String::new();
         let mut declare = |binding, access, name: &str, dtype| {
-            let (at, ty) = (bindings.len(), if dtype == DType::U32 { "u32" } else { "f32" });
+            let (at, ty) = (bindings.len(), wgsl_type(dtype));
             let _ =
                 writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {prefix}{name}: array<{ty}>;");
             bindings.push(binding);
@@ -91,7 +94,7 @@ impl Program {
                 declare(Binding::Input(k), "read", &format!("x{k}"), operand.argument.ty.dtype);
             }
         }
-        if self.inputs().any(|input| matches!(input, Input::Host(_))) {
+        if !self.words().is_empty() {
             declare(Binding::Host, "read", "host", DType::F32);
         }
         for &result in results {
@@ -116,14 +119,35 @@ impl Program {
             let at = launch::offset(&step.inputs[k].argument.layout, &index);
             let _ = writeln!(element.reads, "    let a{k}{suffix} = {prefix}{source}[{at}];");
         }
+        for at in self.words() {
+            let _ = writeln!(element.reads, "    let h{at}{suffix} = {prefix}host[{at}u];");
+        }
         for (k, (op, inputs)) in self.instructions.iter().enumerate() {
-            let inputs: Vec<_> = inputs.iter().map(|input| spell(input, prefix, suffix)).collect();
+            let inputs: Vec<_> = inputs.iter().map(|input| spell(input, suffix)).collect();
             let _ = writeln!(element.work, "    let t{k}{suffix} = {prefix}{}({});", op.name(), inputs.join(", "));
         }
         for (result, input) in results.iter().zip(&self.results) {
-            let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, prefix, suffix));
+            let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, suffix));
         }
         element
+    }
+
+    /// The `Epilogue` of a kernel whose first result goes through this, and its functions; see `shared/epilogue.wgsl`.
+    fn epilogue(&self, step: &Step, results: &[usize], prefix: &str) -> String {
+        let Element { reads, work, writes } = self.element(step, results, prefix, "");
+        let (mut fields, mut held, mut values) = (String::new(), String::new(), String::new());
+        let operand = |k: usize| (format!("a{k}"), wgsl_type(step.inputs[k].argument.ty.dtype));
+        let word = |at| (format!("h{at}"), "f32");
+        for (name, ty) in self.operands().into_iter().map(operand).chain(self.words().into_iter().map(word)) {
+            let _ = writeln!(fields, "    {name}: {ty},");
+            let _ = write!(values, ", {name}");
+            let _ = writeln!(held, "    let {name} = e.{name};");
+        }
+        format!(
+            "struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
+             fn epilogue(i: u32) -> Epilogue {{\n{reads}    return Epilogue(i{values});\n}}\n\n\
+             fn finish(e: Epilogue, value: f32) {{\n    let i = e.i;\n{held}{work}{writes}}}"
+        )
     }
 
     /// The launch of a step that computes this and nothing else.
@@ -153,15 +177,20 @@ impl Program {
     }
 }
 
+/// An element of this type in a shader.
+fn wgsl_type(dtype: DType) -> &'static str {
+    if dtype == DType::U32 { "u32" } else { "f32" }
+}
+
 /// The result of the step in whose memory operand `k` is, if there is one.
 fn updated(step: &Step, results: &[usize], k: usize) -> Option<usize> {
     results.iter().copied().find(|&result| step.outputs[result].0 == step.inputs[k].storage)
 }
 
-fn spell(input: &Input, prefix: &str, suffix: &str) -> String {
+fn spell(input: &Input, suffix: &str) -> String {
     match *input {
         Input::Operand(k) => format!("a{k}{suffix}"),
-        Input::Host(at) => format!("{prefix}host[{at}u]"),
+        Input::Host(at) => format!("h{at}{suffix}"),
         Input::Const(Exact(value)) => launch::literal(value),
         Input::Result(k) => format!("t{k}{suffix}"),
         Input::Kernel => "value".to_owned(),
@@ -182,8 +211,8 @@ impl KernelWork {
             let (wgsl, body, result) = match &self.load {
                 Some(Load { program, .. }) => {
                     let wgsl = program.wgsl(step, &[], "load_", &mut launch.bindings);
-                    let body = program.element(step, &[], "load_", "").body();
-                    (wgsl, body, spell(&program.results[0], "load_", ""))
+                    let Element { reads, work, .. } = program.element(step, &[], "load_", "");
+                    (wgsl, reads + &work, spell(&program.results[0], ""))
                 }
                 None => {
                     let operand = self.operand(operand);
@@ -203,9 +232,8 @@ impl KernelWork {
             let program = self.store.as_ref().unwrap_or(&plain);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
             let Wgsl { declarations, functions } = program.wgsl(step, &results, "store_", &mut launch.bindings);
-            let body = program.element(step, &results, "store_", "").body();
-            let function = format!("fn store(i: u32, value: f32) {{\n{body}}}");
-            launch.defines.push(("STORE", [declarations, functions, function].join("\n")));
+            let epilogue = program.epilogue(step, &results, "store_");
+            launch.defines.push(("STORE", [declarations, functions, epilogue].join("\n")));
             if launch.plain {
                 let result = if self.store.is_none() { format!("store_y{}", results[0]) } else { "none".to_owned() };
                 launch.defines.push(("PLAIN", result));

@@ -43,6 +43,9 @@ fn conditions_select_by_value() {
     let text = "#if OP == max\nmax\n#else\nother\n#endif";
     assert_eq!(expand_text(text, &[("OP", "max")]).unwrap(), "max\n");
     assert_eq!(expand_text(text, &[("OP", "maximum")]).unwrap(), "other\n");
+    let text = "#if OP != max\nother\n#endif\nend";
+    assert_eq!(expand_text(text, &[("OP", "max")]).unwrap(), "end\n");
+    assert_eq!(expand_text(text, &[("OP", "sum")]).unwrap(), "other\nend\n");
 }
 
 #[test]

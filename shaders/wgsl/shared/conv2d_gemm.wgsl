@@ -3,7 +3,7 @@
 
 #include "shared/gemm"
 #include "shared/conv2d"
-#include "shared/put_sum"
+#include "shared/gemm_epilogue"
 
 /// Products: one for each group.
 const BATCH: u32 = ${G};

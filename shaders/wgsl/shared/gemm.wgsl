@@ -6,11 +6,13 @@
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>   column c of the result is row k + c of columns j.. of b
 //       both with zeros where `is_row`, `is_column` and `is_term` say no; i, j and k are multiples of 4. A load that depends on a
 //       condition waits for it, and the next for that: better to read element 0 and select
-//   fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32)         takes the element j < COLUMNS of row i < ROWS
+//   fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32         where shared/gemm_epilogue puts the sum of row i and column j
+//   fn has_result(j: u32) -> bool                                  whether there is such a place (with UNITS window and halo;
+//                                                                  else there is for each j < COLUMNS)
 //   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
 // It includes this first, since what it enables must come first.
 //
-// Where PARTS > 1 the reduction is cut into so many parts, each by a workgroup of its own; `finish` gets the sum of part `part`.
+// Where PARTS > 1 the reduction is cut into so many parts, each by a workgroup of its own.
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
@@ -60,6 +62,14 @@ fn is_row(i: u32) -> bool {
 fn is_column(j: u32) -> bool {
     return WHOLE_COLUMNS || j < COLUMNS;
 }
+
+#if UNITS != window
+#if UNITS != halo
+fn has_result(j: u32) -> bool {
+    return is_column(j);
+}
+#endif
+#endif
 
 fn is_term(k: u32, end: u32) -> bool {
     return WHOLE_DEPTH || k < end;

@@ -1,13 +1,9 @@
-// How a product's sums go to a contiguous result [b,i,j], or parts[part,b,i,j]; see shared/put_sum.
+// How a product's sums go to a contiguous result [b,i,j], or parts[part,b,i,j]; see shared/gemm_epilogue.
 
-#include "shared/put_sum"
+#include "shared/gemm_epilogue"
 
 const PITCH_RESULT: u32 = COLUMNS;
 
 fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32 {
     return ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
-}
-
-fn finish(b: u32, part: u32, i: u32, j: u32, sum: f32) {
-    put_sum(result_at(b, part, i, j), sum);
 }

@@ -58,9 +58,10 @@ fn main(
     let part = tile / (TILES_M * TILES_N) % PARTS;
     let row0 = tile / TILES_N % TILES_M * BM;
     let column0 = tile % TILES_N * BN;
-    // 32 invocations that run together make 4×8 of the tile: they read few lines of it.
-    let x = lane / 32u % (TN / 8u) * 8u + lane % 8u;
-    let y = lane / 32u / (TN / 8u) * 4u + lane / 8u % 4u;
+    // 32 invocations that run together make 4×8 of the tile: they read few lines of it. Of neighbours both read the same line of a, of
+    // those that are two apart both the same of b: hardware joins such reads.
+    let x = lane / 32u % (TN / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
+    let y = lane / 32u / (TN / 8u) * 4u + lane / 2u % 4u;
 
 #for I in FM
 #for J in FN
@@ -121,12 +122,19 @@ fn main(
 
 #for I in FM
 #for R in 4
-    let row_${I}_${R} = row0 + (${I}u * TM + y) * 4u + ${R}u;
-    if is_row(row_${I}_${R}) {
+    {
+        let row = row0 + (${I}u * TM + y) * 4u + ${R}u;
 #for J in FN
 #for C in 4
-        if is_column(column0 + (${J}u * TN + x) * 4u + ${C}u) {
-            finish(batch, part, row_${I}_${R}, column0 + (${J}u * TN + x) * 4u + ${C}u, sum_${I}_${J}_${R}[${C}]);
+        let column_${J}_${C} = column0 + (${J}u * TN + x) * 4u + ${C}u;
+        let there_${J}_${C} = is_row(row) && has_result(column_${J}_${C});
+        let epilogue_${J}_${C} = epilogue(select(0u, result_at(batch, part, row, column_${J}_${C}), there_${J}_${C}));
+#endfor
+#endfor
+#for J in FN
+#for C in 4
+        if there_${J}_${C} {
+            finish(epilogue_${J}_${C}, sum_${I}_${J}_${R}[${C}]);
         }
 #endfor
 #endfor

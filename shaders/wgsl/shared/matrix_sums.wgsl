@@ -10,13 +10,20 @@
     workgroupBarrier();
     coopStoreT(sum_${I}_${J}, &sums[begin_sums], PITCH);
     workgroupBarrier();
-    // Neighbours store neighbours.
-    for (var e = member; e < 256u; e += SUBGROUP) {
-        let row = row0 + (y + ${I}u) * 16u + e / 16u;
-        let column = column0 + (x + ${J}u) * 16u + e % 16u;
-        if is_row(row) && is_column(column) {
-            finish(batch, part, row, column, sums[begin_sums + e / 16u * PITCH + e % 16u] * back.x * back.y);
+    {
+        // Neighbours store neighbours.
+#for E in EACH
+        let place_${E} = ${E}u * SUBGROUP + member;
+        let row_${E} = row0 + (y + ${I}u) * 16u + place_${E} / 16u;
+        let column_${E} = column0 + (x + ${J}u) * 16u + place_${E} % 16u;
+        let there_${E} = is_row(row_${E}) && has_result(column_${E});
+        let epilogue_${E} = epilogue(select(0u, result_at(batch, part, row_${E}, column_${E}), there_${E}));
+#endfor
+#for E in EACH
+        if there_${E} {
+            finish(epilogue_${E}, sums[begin_sums + place_${E} / 16u * PITCH + place_${E} % 16u] * back.x * back.y);
         }
+#endfor
     }
 #endfor
 #endfor

@@ -6,10 +6,10 @@
 //          STEPS          BK/16
 //          HALVES         1 or 2: steps that workgroup memory holds; with 2 one is multiplied while the next is stored
 //          SUBGROUP       invocations of a subgroup
+//          EACH           elements of a fragment that each of them stores, 256/SUBGROUP
 //          PLAIN          the buffer of the result, where fragments of sums lie inside of it and nothing is done to them but to store them;
 //                         else `none`. It takes from the kernel
-//                           fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32   where the element of row i and column j is
-//                           const PITCH_RESULT                                   how much further on the next row's is
+//                           const PITCH_RESULT   how much further on than `result_at` of a row is that of the next
 
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};

@@ -33,8 +33,12 @@ fn product(pair: u32, f: u32) -> f32 {
 fn store_weights(first: u32, lane: u32) {
     workgroupBarrier();
 #for T in 9
-    if first * 9u + ${T}u * WG + lane < O * C * 9u {
-        store(first * 9u + ${T}u * WG + lane, weights[${T}u * WG + lane]);
+    let at_${T} = first * 9u + ${T}u * WG + lane;
+    let epilogue_${T} = epilogue(select(0u, at_${T}, at_${T} < O * C * 9u));
+#endfor
+#for T in 9
+    if at_${T} < O * C * 9u {
+        finish(epilogue_${T}, weights[${T}u * WG + lane]);
     }
 #endfor
 }
