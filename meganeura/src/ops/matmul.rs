@@ -91,6 +91,7 @@ impl Primitive for Matmul {
             Case::recorded("matmul", &[&[70, 64], &[64, 72]], |x| growing(x, [1e-9, 1e6, 0.0, 1.0])),
             Case::recorded("matmul", &[&[72, 64], &[64, 136]], |x| growing(x, [0.0, 1e-9, 1e6, 1.0])),
             Case::recorded("matmul", &[&[136, 64], &[72, 64]], |x| x[0].matmul(&x[1].t())),
+            Case::recorded("matmul", &[&[136, 72]], |x| x[0].matmul(&x[0].t())),
             Case::recorded("matmul", &[&[64, 136], &[64, 72]], |x| x[0].t().matmul(&x[1])),
             Case::recorded("matmul", &[&[132, 36], &[140, 36]], |x| x[0].matmul(&x[1].t())),
             Case::recorded("matmul", &[&[44, 132], &[44, 68]], |x| x[0].t().matmul(&x[1])),
@@ -166,8 +167,11 @@ impl Kernel for Matmul {
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let (a, b) = (&x[0].layout, &x[1].layout);
         let Geometry { batch, m, k, n } = Geometry::new(a.shape().dims(), b.shape().dims());
-        let across = gemm::lie_across([a, b]) == [true, true];
-        let operands = if across { Operands::Across } else { Operands::Along };
+        let operands = match gemm::lie_across([a, b]) {
+            [true, true] => Operands::Across,
+            [false, false] => Operands::Along,
+            _ => Operands::Mixed,
+        };
         let product = Product { batch, m, n, k, operands, beside: true };
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));

@@ -85,6 +85,7 @@ impl Product {
     ///
     /// | smaller extent | workgroups, parts counted | tiling |
     /// |---|---|---|
+    /// | above 64 | 225 to 256 of 64×64, each over up to 1280 terms, where an operand lies across the reduction | 64×64 |
     /// | above 64 | 96 or more of 128×128, each over 512 terms | 128×128, its reduction cut in two where that makes 160 |
     /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
     /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
@@ -100,7 +101,13 @@ impl Product {
         let of_large = parts(&large, busy * 5 / 4, 256);
         let of_medium = parts(&medium, busy * 9 / 2, 128);
         let few = of_large <= 2 && self.k / of_large >= 512;
-        let (best, of_best) = if small > 64 && few && large.tiles(self) * of_large >= busy * 3 / 4 {
+        // Two for each multiprocessor, once: nothing is to be added up. Deep steps, also where both operands lie across: as few
+        // workgroups hide little.
+        let once = caps.kind == Kind::Discrete && (busy * 7 / 4 + 1..=2 * busy).contains(&MEDIUM.tiles(self));
+        let across = matches!(self.operands, Operands::Mixed | Operands::Across);
+        let (best, of_best) = if small > 64 && once && across && self.k <= 1280 && MEDIUM.fits(caps) {
+            (MEDIUM, 1)
+        } else if small > 64 && few && large.tiles(self) * of_large >= busy * 3 / 4 {
             (large, of_large)
         } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
             (medium, of_medium)
@@ -142,7 +149,9 @@ impl Product {
             _ if small <= 64 => [MATRIX_MEDIUM, MATRIX_SMALL, MATRIX_FLAT, MATRIX_LARGE, MATRIX_EIGHT, first, second],
             Operands::Gathered => [MATRIX_LARGE, MATRIX_SMALL, MATRIX_EIGHT, MATRIX_MEDIUM, MATRIX_FLAT, first, second],
             Operands::Across => [MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, first, second, MATRIX_FLAT, MATRIX_EIGHT],
-            Operands::Along => [first, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, second, MATRIX_FLAT, MATRIX_EIGHT],
+            Operands::Along | Operands::Mixed => {
+                [first, MATRIX_LARGE, MATRIX_MEDIUM, MATRIX_SMALL, second, MATRIX_FLAT, MATRIX_EIGHT]
+            }
         }
         .to_vec();
         order.retain(|tiling| tiling.fits(caps));
@@ -256,5 +265,28 @@ impl Product {
         };
         let fits = |tiling: &Tiling| caps.matrix && channels.is_multiple_of(tiling.depth) && tiling.fits(caps);
         tilings.into_iter().filter(fits).map(choice).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn best(m: usize, n: usize, k: usize, operands: Operands, caps: &Caps) -> &'static str {
+        Product { batch: 1, m, n, k, operands, beside: true }.choices(caps, true)[0].name()
+    }
+
+    #[test]
+    fn small_tiles_that_fill_a_device_once_are_not_cut() {
+        let discrete = |m, n, k, operands| best(m, n, k, operands, &Caps::DISCRETE);
+        assert_eq!(discrete(1024, 1024, 1024, Operands::Mixed), "tile 64");
+        assert_eq!(discrete(512, 2048, 1280, Operands::Across), "tile 64");
+        // Where both lie along the reduction, sums are longer, or tiles are fewer or more.
+        assert_eq!(discrete(1024, 1024, 1024, Operands::Along), "tile 128, split");
+        assert_eq!(discrete(1024, 1024, 1281, Operands::Mixed), "tile 128, split");
+        assert_eq!(discrete(1024, 896, 1024, Operands::Mixed), "tile 128, split");
+        assert_eq!(discrete(1024, 1088, 1024, Operands::Mixed), "tile 128, split");
+        let integrated = Caps { kind: Kind::Integrated, ..Caps::DISCRETE };
+        assert_eq!(best(1024, 1024, 1024, Operands::Mixed, &integrated), "tile 128");
     }
 }
