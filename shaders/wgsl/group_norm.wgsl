@@ -3,9 +3,10 @@
 // E[x]² would cancel, and the mean of the centred squares needs the mean first. What the rounding of the mean left of it is found
 // with the squares, and taken off as well.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, mean[N,G], rstd[N,G] (TO result), or of the elements from
-// p·PART on, PART or as many as there are, parts[N,G,PARTS,2]: their mean, and the sum of their centred squares (TO scratch; see
-// group_norm_apply). ⌈N·G·PARTS·LANES/WG⌉ workgroups.
+// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, shift[N,G], rstd[N,G] (TO result), or of the elements from
+// p·PART on, PART or as many as there are, parts[N,G,PARTS,2]: their shift, and the sum of their centred squares (TO scratch; see
+// group_norm_apply). A shift is a mean less the group's first element: where the mean is far above the spread, it has no room for the
+// digits that matter, and the shift has. ⌈N·G·PARTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ PART
 //          TO      result or scratch
@@ -37,7 +38,7 @@ const UNITS: u32 = N * G * PARTS;
 #if TO == result
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> beta: array<f32>;
-@group(0) @binding(3) var<storage, read_write> mean: array<f32>;
+@group(0) @binding(3) var<storage, read_write> shift: array<f32>;
 @group(0) @binding(4) var<storage, read_write> rstd: array<f32>;
 #else
 @group(0) @binding(1) var<storage, read_write> parts: array<vec2<f32>>;
@@ -91,7 +92,7 @@ fn main(
 
 #if TO == scratch
     if member == 0u && own < UNITS {
-        parts[unit] = vec2(centre + rest, both.y);
+        parts[unit] = vec2((centre - x[group * LEN]) + rest, both.y);
     }
 #else
     let scale = 1.0 / sqrt(both.y / f32(count) + EPS);
@@ -111,7 +112,7 @@ fn main(
     }
 #endfor
     if member == 0u {
-        mean[group] = centre + rest;
+        shift[group] = (centre - x[group * LEN]) + rest;
         rstd[group] = scale;
     }
 #endif

@@ -1,7 +1,7 @@
-// Group normalisation of groups whose parts were looked at by group_norm: joins those, in a fixed order, to the group's mean and
+// Group normalisation of groups whose parts were looked at by group_norm: joins those, in a fixed order, to the group's shift and
 // rstd, and computes y = (x − mean)·rstd·gamma + beta.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,2] → y[N,C,S] by its epilogue, mean[N,G], rstd[N,G]. A workgroup joins
+// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,2] → y[N,C,S] by its epilogue, shift[N,G], rstd[N,G]. A workgroup joins
 // the parts for itself, and computes CHUNK elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
 //
 // Defines: WG = LANES, see shared/totals
@@ -30,7 +30,7 @@ const CHUNKS: u32 = (LEN + CHUNK - 1u) / CHUNK;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> beta: array<f32>;
 @group(0) @binding(3) var<storage, read> parts: array<vec2<f32>>;
-@group(0) @binding(4) var<storage, read_write> mean: array<f32>;
+@group(0) @binding(4) var<storage, read_write> shift: array<f32>;
 @group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
 
 /// The number of elements of part p.
@@ -51,17 +51,16 @@ fn main(
     let group = index / CHUNKS;
     let chunk = index % CHUNKS;
 
-    // Means are counted from that of the first part: where all are large, their differences have digits that they have not.
-    let origin = parts[group * PARTS].x;
+    let first = x[group * LEN];
     var sum = 0.0;
     for (var p = lane; p < PARTS; p += WG) {
-        sum += count(p) * (parts[group * PARTS + p].x - origin);
+        sum += count(p) * parts[group * PARTS + p].x;
     }
-    let rest = segment_total(lane, vec2(sum, 0.0)).x / f32(LEN);
+    let further = segment_total(lane, vec2(sum, 0.0)).x / f32(LEN);
     var squares = 0.0;
     for (var p = lane; p < PARTS; p += WG) {
         let part = parts[group * PARTS + p];
-        let d = part.x - origin - rest;
+        let d = part.x - further;
         squares += part.y + count(p) * d * d;
     }
     let scale = 1.0 / sqrt(segment_total(lane, vec2(squares, 0.0)).x / f32(LEN) + EPS);
@@ -75,7 +74,7 @@ fn main(
         let r_${K} = r + ${K}u * WG;
         let at_${K} = min(r_${K}, end - 1u);
         let c_${K} = first_c + at_${K} / S;
-        let y_${K} = (x[begin + at_${K}] - origin - rest) * scale * gamma[c_${K}] + beta[c_${K}];
+        let y_${K} = (x[begin + at_${K}] - first - further) * scale * gamma[c_${K}] + beta[c_${K}];
         let epilogue_${K} = epilogue(begin + at_${K});
 #endfor
 #for K in 4
@@ -85,7 +84,7 @@ fn main(
 #endfor
     }
     if chunk == 0u && lane == 0u {
-        mean[group] = origin + rest;
+        shift[group] = further;
         rstd[group] = scale;
     }
 }

@@ -2,7 +2,7 @@
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
-use meganeura::nn::{InstanceNorm2d, LayerNorm};
+use meganeura::nn::{GroupNorm, InstanceNorm2d, LayerNorm};
 use meganeura::{Device, Init, Layer, Precision, Result, Seed, Shape, Tape, Tensor, Var};
 
 use crate::Outcome;
@@ -34,7 +34,10 @@ struct Subject {
 }
 
 /// Batches of one, groups of two elements, groups of a whole image of odd extents.
-const SUBJECTS: [Subject; 7] = [
+const SUBJECTS: [Subject; 10] = [
+    subject("group_norm", [2, 6, 5, 7], 70, |device| boxed(GroupNorm::new(3, 6), device)),
+    subject("group_norm of two", [1, 4, 2, 1], 2, |device| boxed(GroupNorm::new(4, 4), device)),
+    subject("group_norm huge", [1, 4, 128, 65], 16_640, |device| boxed(GroupNorm::new(2, 4), device)),
     subject("layer_norm", [3, 2, 5, 64], 64, |device| boxed(LayerNorm::new([64]), device)),
     subject("layer_norm of images", [1, 3, 7, 5], 105, |device| boxed(LayerNorm::new([3, 7, 5]), device)),
     subject("layer_norm of two", [1, 3, 7, 2], 2, |device| boxed(LayerNorm::new([2]), device)),
@@ -58,15 +61,18 @@ fn numbers(subject: &Subject, mean: f64, spread: f64) -> Vec<f64> {
     normal(subject.name, count).into_iter().map(|x| f64::from((mean + spread * x) as f32)).collect()
 }
 
-/// The output of a layer with its first weights and biases, ones and zeros, and the input's gradient for a random cotangent.
-fn pass(subject: &Subject, device: &Device, x: &[f64]) -> Result<[Vec<f64>; 2]> {
+/// The output of a layer with its first weights and biases, ones and zeros, and the gradients of the input and of those for a random
+/// cotangent.
+fn pass(subject: &Subject, device: &Device, x: &[f64]) -> Result<Vec<(String, Vec<f64>)>> {
     let layer = (subject.build)(device)?;
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_f64(device, subject.shape, x)?);
     let y = layer.forward(&x);
     let grads = tape.backward_with(&y, &tape.input(&tensor(device, "cotangent", subject.shape)?))?;
-    let read = |value: &Var| value.to_tensor()?.to_f64_vec();
-    Ok([read(&y)?, read(&grads.of(&x).expect("depends"))?])
+    let dx = grads.of(&x).expect("depends");
+    let named = grads.named(&layer).into_iter().map(|(path, value)| (format!("d{path}"), value));
+    let values = [("y".to_owned(), y), ("dx".to_owned(), dx)].into_iter().chain(named);
+    values.map(|(what, value)| Ok((what, value.to_tensor()?.to_f64_vec()?))).collect()
 }
 
 /// The definition.
@@ -82,8 +88,8 @@ fn naive(subject: &Subject, x: &[f64]) -> Vec<f64> {
 
 fn agree(device: &Device, subject: &Subject, x: &[f64], tolerance: f64) -> Outcome {
     let reference = pass(subject, &Device::cpu_with(Precision::Double), x)?;
-    compare(subject.name, &Computed(reference[0].clone()), &Reference(naive(subject, x)), 1e-9)?;
-    for ((what, computed), reference) in ["y", "dx"].iter().zip(pass(subject, device, x)?).zip(reference) {
+    compare(subject.name, &Computed(reference[0].1.clone()), &Reference(naive(subject, x)), 1e-9)?;
+    for ((what, computed), (_, reference)) in pass(subject, device, x)?.into_iter().zip(reference) {
         compare(&format!("{what} of {}", subject.name), &Computed(computed), &Reference(reference), tolerance)?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
-use super::layer_norm::{near_zero, scale_or};
+use super::layer_norm::scale_or;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
@@ -59,8 +59,7 @@ impl Layer for InstanceNorm2d {
             [_, c, h, w] if c == channels && h * w > 1 => {
                 let weight = scale_or(self.weight.as_ref(), 1.0, x, channels);
                 let bias = scale_or(self.bias.as_ref(), 0.0, x, channels);
-                let centred = near_zero(x, &x.slice(2, 0..1).slice(3, 0..1));
-                return centred.group_norm(channels, self.eps, &weight, &bias);
+                return x.group_norm(channels, self.eps, &weight, &bias);
             }
             [_, c, 1, 1] if c == channels => {
                 "each channel is a single pixel, which normalised is 0 whatever it was".to_owned()
