@@ -56,6 +56,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "reduce"
     "resample"
     "shared/blocks"
+    "shared/blocks_step"
     "shared/conv2d"
     "shared/conv2d_gather"
     "shared/conv2d_gemm"

@@ -83,20 +83,7 @@ fn main(
             next_${H}_${L} = fetch(batch, row0, column0, k0 + ${H}u * BK + BK, end, lane + ${L}u * WG);
 #endfor
         }
-#for U in STEPS
-        // Named, because naga's SPIR-V writer does not take them inside of the calls.
-#for I in FM
-        let at_a_${H}_${U}_${I} = (${H}u * BK + ${U}u * 16u) * PITCH_A + 4u * (y + ${I}u);
-        let a_${H}_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${H}_${U}_${I}], PITCH_A);
-#endfor
-#for J in FN
-        let at_b_${H}_${U}_${J} = (${H}u * BK + ${U}u * 16u) * PITCH_B + 4u * (x + ${J}u);
-        let b_${H}_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${H}_${U}_${J}], PITCH_B);
-#for I in FM
-        sum_${I}_${J} = coopMultiplyAdd(a_${H}_${U}_${I}, b_${H}_${U}_${J}, sum_${I}_${J});
-#endfor
-#endfor
-#endfor
+#insert "shared/blocks_step"
 #if HALVES == 1
         workgroupBarrier();
 #endif
@@ -141,18 +128,8 @@ fn main(
             put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, k, end, lane + ${L}u * WG), lower);
 #endfor
             workgroupBarrier();
-#for U in STEPS
-#for I in FM
-            let at_a_${U}_${I} = ${U}u * 16u * PITCH_A + 4u * (y + ${I}u);
-            let a_${U}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_a[at_a_${U}_${I}], PITCH_A);
-#endfor
-#for J in FN
-            let at_b_${U}_${J} = ${U}u * 16u * PITCH_B + 4u * (x + ${J}u);
-            let b_${U}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_b[at_b_${U}_${J}], PITCH_B);
-#for I in FM
-            sum_${I}_${J} = coopMultiplyAdd(a_${U}_${I}, b_${U}_${J}, sum_${I}_${J});
-#endfor
-#endfor
+#for H in 1
+#insert "shared/blocks_step"
 #endfor
         }
     }
