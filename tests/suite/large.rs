@@ -7,6 +7,7 @@ use meganeura::optim::{Optimizer, Sgd};
 use meganeura::{Device, Param, Precision, Result, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
+use crate::nets::tensor;
 use crate::numbers::{Computed, Reference, compare, operands};
 use crate::ops::{each_variant, offered};
 
@@ -18,6 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("large::updated", updated));
     trials.push(gpu_trial("large::joined", joined));
     trials.push(gpu_trial("large::convolution", convolution));
+    trials.push(gpu_trial("large::shared_operands", shared_operands));
 }
 
 fn elementwise(device: &Device) -> Result<(), Failed> {
@@ -91,4 +93,24 @@ fn convolution(device: &Device) -> Result<(), Failed> {
         }
         Ok(offered)
     })
+}
+
+/// Two images and two weights, each with each, in one run: what brings weights into another form is done once for both images, and
+/// what comes of it is told apart. Large GPUs cut these reductions.
+fn shared_operands(device: &Device) -> Result<(), Failed> {
+    let run = |device: &Device| -> Result<Vec<f64>> {
+        let tape = Tape::new(device);
+        let input = |name, shape: [usize; 4]| Ok::<_, meganeura::Error>(tape.input(&tensor(device, name, shape)?));
+        let images = [input("x", [8, 64, 16, 16])?, input("other x", [8, 64, 16, 16])?];
+        let weights = [input("w", [64, 64, 3, 3])?, input("other w", [64, 64, 3, 3])?];
+        let options = Conv2dOptions { stride: [2, 2], ..Conv2dOptions::default() };
+        let results = images.each_ref().map(|x| weights.each_ref().map(|w| x.conv2d(w, options)));
+        Var::concat(&results.as_flattened().iter().collect::<Vec<_>>(), 0).to_tensor()?.to_f64_vec()
+    };
+    let reference = run(&Device::cpu_with(Precision::Double))?;
+    let fast = device.with_precision(Precision::Fast).ok().map(|device| (device, 2e-3));
+    for (device, tolerance) in [(device.clone(), 1e-5)].into_iter().chain(fast) {
+        compare("y", &Computed(run(&device)?), &Reference(reference.clone()), tolerance)?;
+    }
+    Ok(())
 }
