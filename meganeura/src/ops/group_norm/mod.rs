@@ -179,11 +179,11 @@ impl Primitive for GroupNorm {
             case(&[2049, 16, 3], 8),
             // Longer than a workgroup holds, and channels longer than a block.
             case(&[1, 2, 129, 130], 1),
-            // A mean far above the spread: E[x²] − E[x]² would keep no digit.
+            // A mean far above the spread: E[x²] − E[x]² would keep no digit. What it errs by is that f32 rounds the input, by 3e-5 of 0.1.
             Case::recorded("group_norm", &[&[2, 4, 4, 4], &[4], &[4]], |x| {
                 (x[0].scale(0.1) + x[0].constant(1000.0)).group_norm(2, 1e-5, &x[1], &x[2])
             })
-            .tolerance(2e-2),
+            .tolerance(1e-3),
         ]
     }
 }
