@@ -1,12 +1,12 @@
 // Group normalisation: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over a sample's group of C/G
 // channels and S positions. LANES invocations hold a group in registers, HOLD elements each, so that it is read once: E[x²] −
 // E[x]² would cancel, and the mean of the centred squares needs the mean first. What the rounding of the mean left of it is found
-// with the squares, and taken off as well.
+// with the squares, and taken off as well. All is counted from the group's first element: a mean far above the spread has no room for
+// the digits that matter, its distance from that element has.
 //
 // Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, shift[N,G], rstd[N,G] (TO result), or of the elements from
 // p·PART on, PART or as many as there are, parts[N,G,PARTS,2]: their shift, and the sum of their centred squares (TO scratch; see
-// group_norm_apply). A shift is a mean less the group's first element: where the mean is far above the spread, it has no room for the
-// digits that matter, and the shift has. ⌈N·G·PARTS·LANES/WG⌉ workgroups.
+// group_norm_apply). A shift is a mean less the group's first element. ⌈N·G·PARTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ PART
 //          TO      result or scratch
@@ -71,10 +71,11 @@ fn main(
     let begin = group * LEN + unit % PARTS * PART;
     let count = min(PART, LEN - unit % PARTS * PART);
 
+    let first_x = x[group * LEN];
 #for K in HOLD
     let r_${K} = member + ${K}u * LANES;
     let in_${K} = (${K}u < FULL) | (r_${K} < count);
-    let x_${K} = x[begin + select(0u, r_${K}, in_${K})];
+    let x_${K} = x[begin + select(0u, r_${K}, in_${K})] - first_x;
 #endfor
     var sum = 0.0;
 #for K in HOLD
@@ -92,7 +93,7 @@ fn main(
 
 #if TO == scratch
     if member == 0u && own < UNITS {
-        parts[unit] = vec2((centre - x[group * LEN]) + rest, both.y);
+        parts[unit] = vec2(centre + rest, both.y);
     }
 #else
     let scale = 1.0 / sqrt(both.y / f32(count) + EPS);
@@ -112,7 +113,7 @@ fn main(
     }
 #endfor
     if member == 0u {
-        shift[group] = (centre - x[group * LEN]) + rest;
+        shift[group] = centre + rest;
         rstd[group] = scale;
     }
 #endif

@@ -17,6 +17,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     };
     both("keep_digits_where_the_mean_is_large", large_mean);
     both("of_groups_of_all_sizes", sizes);
+    both("of_equal_numbers", constant);
     trials.push(gpu_trial("norms::gpu::nan_and_infinity_stay_in_their_group", |device| {
         (0..2).try_for_each(|variant| poisoned(&device.for_testing(variant)?))
     }));
@@ -34,9 +35,10 @@ struct Subject {
 }
 
 /// Batches of one, groups of two elements, groups of a whole image of odd extents.
-const SUBJECTS: [Subject; 10] = [
+const SUBJECTS: [Subject; 11] = [
     subject("group_norm", [2, 6, 5, 7], 70, |device| boxed(GroupNorm::new(3, 6), device)),
     subject("group_norm of two", [1, 4, 2, 1], 2, |device| boxed(GroupNorm::new(4, 4), device)),
+    subject("group_norm without pixels", [64, 70, 1, 1], 35, |device| boxed(GroupNorm::new(2, 70), device)),
     subject("group_norm huge", [1, 4, 128, 65], 16_640, |device| boxed(GroupNorm::new(2, 4), device)),
     subject("layer_norm", [3, 2, 5, 64], 64, |device| boxed(LayerNorm::new([64]), device)),
     subject("layer_norm of images", [1, 3, 7, 5], 105, |device| boxed(LayerNorm::new([3, 7, 5]), device)),
@@ -110,6 +112,14 @@ fn sizes(device: &Device) -> Outcome {
     Ok(())
 }
 
+/// A group of equal numbers has no variance, whatever their size: what the rounding of their mean leaves is none.
+fn constant(device: &Device) -> Outcome {
+    for subject in &SUBJECTS {
+        agree(device, subject, &numbers(subject, 100_000.1, 0.0), 1e-5)?;
+    }
+    Ok(())
+}
+
 /// What is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
 fn poisoned(device: &Device) -> Outcome {
     for (shape, groups) in [([3, 4, 3, 5], 2), ([4, 2, 40, 60], 1), ([2, 6, 1, 1], 1), ([2, 2, 129, 33], 2)] {
@@ -127,8 +137,10 @@ fn poisoned(device: &Device) -> Outcome {
         };
         let (x, dy) = (normal("x", count), normal("dy", count));
         let clean = run(&x, &dy)?;
-        let at = count - group / 2 - 1;
-        for (value, in_x) in [(f64::NAN, true), (f64::INFINITY, true), (f64::NAN, false)] {
+        // In the middle of the last group, and its first element, from which all are counted.
+        let poisons = [(f64::NAN, true), (f64::INFINITY, true), (f64::NAN, false)];
+        let places = [count - group / 2 - 1, count - group];
+        for ((value, in_x), at) in poisons.into_iter().flat_map(|poison| places.map(|at| (poison, at))) {
             let (mut x, mut dy) = (x.clone(), dy.clone());
             *(if in_x { &mut x[at] } else { &mut dy[at] }) = value;
             let found = run(&x, &dy)?;

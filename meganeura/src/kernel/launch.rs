@@ -145,7 +145,7 @@ pub enum Binding {
     Input(usize),
     /// Result of the operation, written.
     Output(usize),
-    /// Scratch memory of the variant.
+    /// Scratch memory of the variant. One launch writes it, those after that read it.
     Scratch(usize),
     /// The block of small numbers that the host sends.
     Host,

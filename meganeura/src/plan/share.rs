@@ -44,7 +44,7 @@ pub(super) fn share(plan: &mut Plan) {
 }
 
 /// What a launch computes that reads operands alone, and the scratch buffers that it writes: it is the first of its step to bind
-/// them.
+/// them. Launches after it only read them: a scratch buffer has one writer.
 fn transform(step: &Step, launch: &Launch, bound: &[bool]) -> Option<(Transform, Vec<usize>)> {
     if launch.loads.is_some() || launch.stores {
         return None;

@@ -16,8 +16,9 @@
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Defines: UNITS    scalar, matrix, lines, window or halo; the further defines are those of shared/gemm_scalar, shared/gemm_matrix, or
-//                   shared/gemm_lines, shared/gemm_window and shared/gemm_halo, which read their operands in another way
+// Defines: UNITS    scalar, matrix, lines, packed, window or halo; the further defines are those of shared/gemm_scalar,
+//                   shared/gemm_matrix, or shared/gemm_lines, shared/gemm_packed, shared/gemm_window and shared/gemm_halo, which read
+//                   their operands in another way
 //          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column (not with UNITS window or halo)
 //          PARTS    parts of the reduction
 

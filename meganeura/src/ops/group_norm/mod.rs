@@ -20,7 +20,8 @@ use crate::{Result, Shape, TensorType};
 ///
 /// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `δ [N,G]`, `r [N,G]`; the statistics are kept for the gradient. `δ = μ − x₀`
 /// says how far the mean is from the group's first element: as an `f32` a mean of 1000 would be off by 3e-5, the fourth digit of a spread
-/// of 0.1, while `x − x₀` is exact.
+/// of 0.1, while `x − x₀` is exact where the two are within a factor of 2. A first element far from all others costs digits, no more
+/// than the spread that it makes allows: `√K` units in the last place of that.
 /// Gradient: with `g = dy·γ` and `x̂ = (x − x₀ − δ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
 /// statistics, over `K` elements each: `dδ/dx = 1/K`, of the first element less 1; `dr/dx = −r³·(x − μ)/K`.
 /// Source: [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
