@@ -102,14 +102,9 @@ fn main(
     }
     let first_c = group % G * GROUP_C;
 #for K in HOLD
-    let c_${K} = first_c + select(0u, channel(${K}u, r_${K}), in_${K});
-    let gamma_${K} = gamma[c_${K}];
-    let beta_${K} = beta[c_${K}];
-    let epilogue_${K} = epilogue(begin + select(0u, r_${K}, in_${K}));
-#endfor
-#for K in HOLD
     if in_${K} {
-        finish(epilogue_${K}, (d_${K} - rest) * scale * gamma_${K} + beta_${K});
+        let c = first_c + channel(${K}u, r_${K});
+        store(begin + r_${K}, (d_${K} - rest) * scale * gamma[c] + beta[c]);
     }
 #endfor
     if member == 0u {

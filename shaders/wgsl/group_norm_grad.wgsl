@@ -156,11 +156,8 @@ fn main(
         let mean_tz = group_sum.y / f32(LEN);
         if is_sample && own < UNITS {
 #for K in HOLD
-            let epilogue_${K} = epilogue(at_${K});
-#endfor
-#for K in HOLD
             if in_${K} {
-                finish(epilogue_${K}, scale * (d_${K} * weight - mean_t - z_${K} * mean_tz));
+                store(at_${K}, scale * (d_${K} * weight - mean_t - z_${K} * mean_tz));
             }
 #endfor
         }

@@ -71,11 +71,8 @@ fn main(
         let means = segment_total(lane, own_sum) / f32(LEN);
         if is_sample && own < UNITS {
 #for K in HOLD
-            let epilogue_${K} = epilogue(sample * C + c_${K});
-#endfor
-#for K in HOLD
             if in_${K} {
-                finish(epilogue_${K}, scale * (t_${K} - means.x - z_${K} * means.y));
+                store(sample * C + c_${K}, scale * (t_${K} - means.x - z_${K} * means.y));
             }
 #endfor
         }
