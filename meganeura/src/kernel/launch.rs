@@ -99,7 +99,7 @@ pub struct Launch {
     pub workgroups: usize,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
-    /// Whether the kernel stores result 0 through `store`, which the plan writes.
+    /// Whether the kernel stores result 0 through `store`, whose inside the plan writes.
     pub stores: bool,
     /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define `PLAIN`: the
     /// result's name in the shader, or `none`.
@@ -120,7 +120,8 @@ impl Launch {
     }
 
     /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its number
-    /// in the contiguous result. The plan declares the binding, after those of the kernel, and writes `store`.
+    /// in the contiguous result. The plan declares the binding, after those of the kernel, and writes what
+    /// `store` does.
     #[must_use]
     pub fn stores_through_epilogue(mut self) -> Self {
         self.bindings.retain(|binding| *binding != Binding::Output(0));

@@ -62,20 +62,20 @@ impl Program {
 
     /// The operands of the step that this reads, in order.
     fn operands(&self) -> Vec<usize> {
-        let operand = |input| if let Input::Operand(k) = input { Some(k) } else { None };
-        let mut operands: Vec<_> = self.inputs().filter_map(operand).collect();
-        operands.sort_unstable();
-        operands.dedup();
-        operands
+        self.read(|input| if let Input::Operand(k) = input { Some(k) } else { None })
     }
 
     /// The words of the host's block that this reads, in order.
     fn words(&self) -> Vec<usize> {
-        let word = |input| if let Input::Host(at) = input { Some(at) } else { None };
-        let mut words: Vec<_> = self.inputs().filter_map(word).collect();
-        words.sort_unstable();
-        words.dedup();
-        words
+        self.read(|input| if let Input::Host(at) = input { Some(at) } else { None })
+    }
+
+    /// What this reads of one kind, each once.
+    fn read(&self, kind: impl Fn(Input) -> Option<usize>) -> Vec<usize> {
+        let mut read: Vec<_> = self.inputs().filter_map(kind).collect();
+        read.sort_unstable();
+        read.dedup();
+        read
     }
 
     /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
@@ -205,7 +205,7 @@ impl KernelWork {
         launch.bindings.len()
     }
 
-    /// Writes the `load` and `store` of a kernel's launch, whose bindings are those of the step already.
+    /// Writes the `load` of a kernel's launch and the inside of its `store`, whose bindings are those of the step already.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
         if let Some(operand) = launch.loads {
             let (wgsl, body, result) = match &self.load {
