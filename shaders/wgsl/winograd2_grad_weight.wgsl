@@ -2,8 +2,6 @@
 //
 // Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of channels.
 
-const FREQUENCIES: u32 = 16u;
-
 #include "shared/winograd2"
 #include "shared/winograd_weights"
 
@@ -15,9 +13,9 @@ fn main(
 ) {
     let first = workgroup_index(workgroup, workgroups) * WG;
     let index = min(first + lane, O * C - 1u);
+    let sums = products(index);
 #for J in 4
-    let column_${J} =
-        to_weight(product(index, ${J}u), product(index, 4u + ${J}u), product(index, 8u + ${J}u), product(index, 12u + ${J}u));
+    let column_${J} = to_weight(sums[${J}], sums[4 + ${J}], sums[8 + ${J}], sums[12 + ${J}]);
 #endfor
 #for I in 3
     let row_${I} = to_weight(column_0[${I}], column_1[${I}], column_2[${I}], column_3[${I}]);

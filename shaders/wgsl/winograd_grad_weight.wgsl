@@ -2,8 +2,6 @@
 //
 // Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of channels.
 
-const FREQUENCIES: u32 = 36u;
-
 #include "shared/winograd"
 #include "shared/winograd_weights"
 
@@ -15,15 +13,9 @@ fn main(
 ) {
     let first = workgroup_index(workgroup, workgroups) * WG;
     let index = min(first + lane, O * C - 1u);
+    let sums = products(index);
 #for J in 6
-    let column_${J} = to_weight(
-        product(index, ${J}u),
-        product(index, 6u + ${J}u),
-        product(index, 12u + ${J}u),
-        product(index, 18u + ${J}u),
-        product(index, 24u + ${J}u),
-        product(index, 30u + ${J}u),
-    );
+    let column_${J} = to_weight(sums[${J}], sums[6 + ${J}], sums[12 + ${J}], sums[18 + ${J}], sums[24 + ${J}], sums[30 + ${J}]);
 #endfor
 #for I in 3
     let row_${I} = to_weight(

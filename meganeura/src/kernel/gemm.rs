@@ -25,26 +25,19 @@ pub struct Tiling {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Units {
-    Scalar,
-    /// With so many halves of workgroup memory.
-    Matrix {
-        halves: usize,
-    },
+    /// In f32, with so many halves of workgroup memory.
+    Scalar { halves: usize },
+    /// On matrix units, with so many halves.
+    Matrix { halves: usize },
     /// The same, of operands that are read in lines of eight.
     Lines,
     /// The same, of operands that are in f16 already.
     Packed,
     /// The same, where a block across is one of as many columns of 16 channels, each some rows further on, at most so many.
-    Window {
-        span: usize,
-    },
+    Window { span: usize },
     /// The same, where columns are pixels, which are in workgroup memory with those around them; and as many steps of the rows as
     /// there are halves, each of so many taps.
-    Halo {
-        halo: Halo,
-        halves: usize,
-        run: usize,
-    },
+    Halo { halo: Halo, halves: usize, run: usize },
 }
 
 /// What a tile of pixels reads of images.
@@ -106,7 +99,7 @@ pub struct Choice {
 impl Tiling {
     /// Rows and columns of a tile.
     fn extent(&self) -> [usize; 2] {
-        let side = if self.units == Units::Scalar { 4 } else { 16 };
+        let side = if let Units::Scalar { .. } = self.units { 4 } else { 16 };
         [0, 1].map(|axis| side * self.blocks[axis] * self.workers[axis])
     }
 
@@ -123,7 +116,7 @@ impl Tiling {
         let [rows, columns] = self.extent();
         let others = self.workers[0] * self.workers[1] * 16 * 20 * 4;
         match self.units {
-            Units::Scalar => 2 * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
+            Units::Scalar { halves } => halves * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
             Units::Matrix { halves } => halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + others,
             Units::Lines | Units::Packed => {
                 // A tile lies along the reduction or across it.
@@ -141,13 +134,13 @@ impl Tiling {
     }
 
     fn invocations(&self, caps: &Caps) -> usize {
-        let each = if self.units == Units::Scalar { 1 } else { caps.subgroup.1 };
+        let each = if let Units::Scalar { .. } = self.units { 1 } else { caps.subgroup.1 };
         self.workers[0] * self.workers[1] * each
     }
 
     /// Elements that an invocation loads at a time: a block, or a line.
     fn load(&self) -> usize {
-        if let Units::Scalar | Units::Matrix { .. } = self.units { 16 } else { 8 }
+        if let Units::Scalar { .. } | Units::Matrix { .. } = self.units { 16 } else { 8 }
     }
 
     fn fits(&self, caps: &Caps) -> bool {
@@ -213,7 +206,7 @@ impl Choice {
         let ([down, over], load) = (workers, self.tiling.load());
         let (mut bindings, mut plain) = (operands.to_vec(), false);
         let (name, each) = match units {
-            Units::Scalar => ("scalar", 1),
+            Units::Scalar { .. } => ("scalar", 1),
             Units::Matrix { .. } => ("matrix", self.subgroup),
             Units::Lines => ("lines", self.subgroup),
             Units::Packed => ("packed", self.subgroup),
@@ -222,8 +215,8 @@ impl Choice {
         };
         let invocations = down * over * each;
         defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
-        if units == Units::Scalar {
-            defines.extend(define![TM: down, TN: over, BK: depth, UNROLL: self.unroll]);
+        if let Units::Scalar { halves } = units {
+            defines.extend(define![TM: down, TN: over, BK: depth, HALVES: halves, UNROLL: self.unroll]);
         } else {
             let halves = if let Units::Matrix { halves } | Units::Halo { halves, .. } = units { halves } else { 1 };
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);

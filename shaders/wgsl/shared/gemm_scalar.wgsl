@@ -1,11 +1,13 @@
 // The product of shared/gemm in f32: each invocation computes FM×FN blocks of 4×4 elements, which stay in registers. Workgroup
-// memory holds two steps: one is multiplied while the next is stored.
+// memory holds one step, or two: then one is multiplied while the next is stored.
 //
 // BM = 4·FM·TM, BN = 4·FN·TN; TM·TN invocations.
 //
 // Defines: TM, TN         invocations down and across a tile; TN a multiple of 8, TM of 4
 //          FM, FN         blocks of each, down and across
 //          BK             a multiple of 4
+//          HALVES         1 or 2, the steps that workgroup memory holds: one takes another barrier, and leaves memory for more
+//                         workgroups, which work while others wait for theirs
 //          UNROLL         terms that the loop adds in a row, a divisor of BK
 //          LOADS          blocks that an invocation loads, (BM + BN)·BK/(16·TM·TN)
 
@@ -17,6 +19,7 @@ const TN: u32 = ${TN};
 const FM: u32 = ${FM};
 const FN: u32 = ${FN};
 const BK: u32 = ${BK};
+const HALVES: u32 = ${HALVES};
 const ROUND: u32 = BK;
 const WG: u32 = TM * TN;
 const BM: u32 = 4u * FM * TM;
@@ -25,8 +28,8 @@ const BN: u32 = 4u * FN * TN;
 const PITCH_A: u32 = LINES_A + 1u;
 const PITCH_B: u32 = LINES_B + 1u;
 
-var<workgroup> tile_a: array<vec4<f32>, 2u * BK * PITCH_A>;
-var<workgroup> tile_b: array<vec4<f32>, 2u * BK * PITCH_B>;
+var<workgroup> tile_a: array<vec4<f32>, HALVES * BK * PITCH_A>;
+var<workgroup> tile_b: array<vec4<f32>, HALVES * BK * PITCH_B>;
 
 fn put(half: u32, at: u32, block: mat4x4<f32>) {
     if at < BLOCKS_A {
@@ -111,7 +114,11 @@ fn main(
 #endfor
 #endfor
         }
+#if HALVES == 2
         half = 1u - half;
+#else
+        workgroupBarrier();
+#endif
         if more {
 #for L in LOADS
             put(half, lane + ${L}u * WG, next_${L});

@@ -1,11 +1,9 @@
 // How products of frequencies become weights again: their parts are added up, and the weights of a workgroup's pairs of channels, nine
 // each, are stored through the epilogue.
 //
-// A kernel says before it includes this:
-//   const FREQUENCIES: u32
-//
 // Defines: WG, O, C
-//          PARTS, added up in their order
+//          FREQUENCIES
+//          PARTS        added up in their order
 // Bindings: du[PARTS,FREQUENCIES,O,C] → dw[O,C,3,3] by its epilogue. ⌈O·C/WG⌉ workgroups.
 
 #include "shared/epilogue"
@@ -15,18 +13,25 @@ const WG: u32 = ${WG};
 const O: u32 = ${O};
 const C: u32 = ${C};
 const PARTS: u32 = ${PARTS};
+const FREQUENCIES: u32 = ${FREQUENCIES};
 
 @group(0) @binding(0) var<storage, read> du: array<f32>;
 
 var<workgroup> weights: array<f32, 9u * WG>;
 
-/// A product of a pair of channels.
-fn product(pair: u32, f: u32) -> f32 {
-    var sum = du[f * O * C + pair];
+/// The products of a pair of channels. Those of a part are read together, since one alone waits as long for memory.
+fn products(pair: u32) -> array<f32, FREQUENCIES> {
+    var sums: array<f32, FREQUENCIES>;
+#for F in FREQUENCIES
+    sums[${F}] = du[${F}u * O * C + pair];
+#endfor
     for (var part = 1u; part < PARTS; part++) {
-        sum += du[(part * FREQUENCIES + f) * O * C + pair];
+        let first = part * FREQUENCIES * O * C + pair;
+#for F in FREQUENCIES
+        sums[${F}] += du[first + ${F}u * O * C];
+#endfor
     }
-    return sum;
+    return sums;
 }
 
 /// Stores what is in `weights`, the pairs from `first` on, so that neighbours store neighbours. All invocations call this together.

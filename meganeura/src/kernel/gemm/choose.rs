@@ -18,14 +18,14 @@ macro_rules! tiling {
 }
 
 /// 128×128: the most products for each element that is read.
-const LARGE: Tiling = tiling!("tile 128", Units::Scalar, [16, 8], [2, 4], 16);
-/// The same in half the workgroup memory, and the better one where neighbours of both operands lie across the reduction.
-const LARGE_SHALLOW: Tiling = tiling!("tile 128 shallow", Units::Scalar, [16, 8], [2, 4], 8);
+const LARGE: Tiling = tiling!("tile 128", Units::Scalar { halves: 1 }, [16, 8], [2, 4], 16);
+/// The same with a barrier less, for one workgroup on a multiprocessor, which has no other to work while it waits.
+const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { halves: 2 }, [16, 8], [2, 4], 16);
 /// 64×64: four times as many workgroups.
-const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar, [8, 8], [2, 2], 16);
-const MEDIUM_SHALLOW: Tiling = tiling!("tile 64 shallow", Units::Scalar, [8, 8], [2, 2], 8);
+const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { halves: 1 }, [8, 8], [2, 2], 16);
+const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { halves: 2 }, [8, 8], [2, 2], 16);
 /// 32×32, for small matrices.
-const SMALL: Tiling = tiling!("tile 32", Units::Scalar, [8, 8], [1, 1], 16);
+const SMALL: Tiling = tiling!("tile 32", Units::Scalar { halves: 1 }, [8, 8], [1, 1], 16);
 
 /// 128×256 on matrix units.
 const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1 }, [2, 4], [4, 4], 32);
@@ -61,12 +61,12 @@ const PACKED_EIGHT: Tiling = tiling!("packed 128 by 8", Units::Packed, [2, 4], [
 /// 64×64.
 const PACKED_SMALL: Tiling = tiling!("packed 64", Units::Packed, [2, 2], [2, 2], 32);
 
-/// Workgroups that keep a device busy.
+/// Workgroups that keep a device busy: about its multiprocessors, or cores.
 fn busy(caps: &Caps) -> usize {
     match caps.kind {
         Kind::Discrete => 128,
         Kind::Integrated => 16,
-        Kind::Software => 1,
+        Kind::Software => 4,
     }
 }
 
@@ -81,55 +81,70 @@ impl Product {
         choices
     }
 
-    /// Tilings in f32. The table, for a device of its own (others are kept busy by fewer workgroups):
-    ///
-    /// | smaller extent | workgroups, parts counted | tiling |
-    /// |---|---|---|
-    /// | above 64 | 225 to 256 of 64×64, each over up to 1280 terms, where an operand lies across the reduction | 64×64 |
-    /// | above 64 | 96 or more of 128×128, each over 512 terms | 128×128, its reduction cut in two where that makes 160 |
-    /// | above 16 | 64 or more of 64×64 | 64×64, cut into parts of 128 terms or more to reach 576 |
-    /// | any | any | 32×32, cut into parts of 64 terms or more to reach 512 |
+    /// Tilings in f32, the one first, with its reduction cut as it suits, that [`Product::estimate`] finds quickest.
     fn scalar_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
-        let (small, busy) = (self.m.min(self.n), busy(caps));
-        let mut larger = [[LARGE, LARGE_SHALLOW], [MEDIUM, MEDIUM_SHALLOW]];
-        if self.operands == Operands::Across {
-            larger.iter_mut().for_each(|depths| depths.reverse());
-        }
-        // What fits stands in for what does not.
-        let [large, medium] = larger.map(|[first, second]| if first.fits(caps) { first } else { second });
-        let parts = |tiling: &Tiling, wanted, least| if cut { tiling.parts(self, wanted, least) } else { 1 };
-        let of_large = parts(&large, busy * 5 / 4, 256);
-        let of_medium = parts(&medium, busy * 9 / 2, 128);
-        let few = of_large <= 2 && self.k / of_large >= 512;
-        // Two for each multiprocessor, once: nothing is to be added up. Deep steps, also where both operands lie across: 1024³ took
-        // 67 µs on an H200, with shallow ones 81.
-        let once = caps.kind == Kind::Discrete && (busy * 7 / 4 + 1..=2 * busy).contains(&MEDIUM.tiles(self));
-        let across = matches!(self.operands, Operands::Mixed | Operands::Across);
-        let (best, of_best) = if small > 64 && once && across && self.k <= 1280 && MEDIUM.fits(caps) {
-            (MEDIUM, 1)
-        } else if small > 64 && few && large.tiles(self) * of_large >= busy * 3 / 4 {
-            (large, of_large)
-        } else if small > 16 && medium.tiles(self) * of_medium >= busy / 2 {
-            (medium, of_medium)
-        } else {
-            (SMALL, parts(&SMALL, busy * 4, 64))
-        };
+        let tilings = [(LARGE, 256), (LARGE_TWICE, 256), (MEDIUM, 128), (SMALL, 64)];
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
         let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
-        let mut choices = vec![choice(best, of_best)];
-        if of_best > 1 {
-            choices.push(choice(best, 1));
+        let cuts = |&(tiling, least): &(Tiling, usize)| {
+            let enough = (16 * busy(caps) / tiling.tiles(self)).max(1);
+            let most = if cut { (self.k / least).clamp(1, enough.min(256)) } else { 1 };
+            (1..=most).map(move |parts| choice(tiling, parts))
+        };
+        let fits = |choice: &Choice| choice.tiling.fits(caps);
+        let quicker = |a: &Choice, b: &Choice| self.estimate(a, caps).total_cmp(&self.estimate(b, caps));
+        let best = tilings.iter().flat_map(cuts).filter(fits).min_by(quicker);
+        let Some(best) = best else { return vec![choice(SMALL, 1)] };
+        let mut choices = vec![best];
+        if best.parts > 1 {
+            choices.push(choice(best.tiling, 1));
         }
-        let rest = [MEDIUM, MEDIUM_SHALLOW, LARGE, LARGE_SHALLOW, SMALL];
-        choices.extend(rest.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
-        choices.retain(|choice| choice.tiling.fits(caps));
+        let rest = [MEDIUM, LARGE, MEDIUM_TWICE, LARGE_TWICE, SMALL].map(|tiling| choice(tiling, 1));
+        choices.extend(rest.into_iter().filter(|choice| choice.tiling != best.tiling && fits(choice)));
         if caps.kind == Kind::Software {
-            // Nor would more than one other choice be worth it: a tile of another size, whose steps are of another depth.
-            let other = if best == medium { LARGE_SHALLOW } else { medium };
-            choices.retain(|choice| choice.tiling == best || choice.tiling == other);
+            // Nor would more than one other choice be worth it: a tile of another size, with another number of halves.
+            let other = if best.tiling == MEDIUM { LARGE } else { MEDIUM_TWICE };
+            choices.retain(|choice| choice.tiling == best.tiling || choice.tiling == other);
         }
         choices
+    }
+
+    /// About how long a choice takes, in nanoseconds of an H200: multiprocessors share the workgroups, and those of one take turns.
+    /// The figures are fitted to products of 512³ to 4096³ and to convolutions, Winograd's and others (2026-11-22). Devices of
+    /// other kinds have fewer multiprocessors, which are taken to be alike.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn estimate(self, &Choice { tiling, parts, .. }: &Choice, caps: &Caps) -> f64 {
+        let each = (parts * tiling.tiles(self)).div_ceil(busy(caps));
+        let many = each as f64;
+        let one_by_one = match tiling {
+            LARGE => 94.0 * each.next_multiple_of(2) as f64,
+            LARGE_TWICE => 100.0 * many,
+            MEDIUM => 22.7 * (many + 1.5),
+            _ => 9.0 * (many + 3.0),
+        };
+        // For a term of all of them. Lines along the reduction are turned on their way, which takes time where nothing else is to be
+        // done meanwhile, and what is gathered takes longer to come.
+        let term = match (tiling, each, self.operands) {
+            (LARGE | LARGE_TWICE, 1, Operands::Gathered) => 160.0,
+            (LARGE, 1, _) => 117.0,
+            (LARGE_TWICE, 1, _) => 110.0,
+            (MEDIUM, 1 | 2, Operands::Gathered) => 125.0,
+            (MEDIUM, 1 | 2, Operands::Along) => 68.0,
+            (MEDIUM, 1 | 2, _) => 62.0,
+            (SMALL, 1 | 2, Operands::Gathered) => 70.0,
+            (SMALL, 1 | 2, Operands::Along) => 55.0,
+            (SMALL, 1 | 2, _) => 40.0,
+            (_, _, Operands::Gathered) => 1.3 * one_by_one,
+            _ => one_by_one,
+        };
+        // Beginning and end are worth 56 terms. Where parts are not whole steps, each read asks whether there is a term.
+        let terms = (self.k.div_ceil(parts) + 56) as f64;
+        let asked = if self.k.is_multiple_of(parts * tiling.depth) { 1.0 } else { 1.3 };
+        // Parts are stored and read, eight bytes an element, and added up one after the other by one more launch.
+        let stored = (8 * (parts - 1) * self.batch * self.m * self.n).div_ceil(busy(caps));
+        let sums = if parts > 1 { 2500.0 + 40.0 * parts as f64 + stored as f64 / 23.0 } else { 0.0 };
+        term * terms * asked + sums
     }
 
     /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or else the
@@ -277,16 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn small_tiles_that_fill_a_device_once_are_not_cut() {
+    fn tilings_suit_how_many_workgroups_a_multiprocessor_gets() {
         let discrete = |m, n, k, operands| best(m, n, k, operands, &Caps::DISCRETE);
+        assert_eq!(discrete(4096, 4096, 4096, Operands::Along), "tile 128");
+        assert_eq!(discrete(2048, 2048, 2048, Operands::Across), "tile 128");
+        // One of the large ones and a few more would take the time of two; of small ones nine take that of nine.
+        assert_eq!(discrete(1536, 1536, 1536, Operands::Along), "tile 64, split");
+        assert_eq!(discrete(3072, 3072, 3072, Operands::Along), "tile 64");
+        // One for each: nothing else works while it waits.
+        assert_eq!(discrete(1024, 1024, 1024, Operands::Along), "tile 128 twice, split");
         assert_eq!(discrete(1024, 1024, 1024, Operands::Mixed), "tile 64");
-        assert_eq!(discrete(512, 2048, 1280, Operands::Across), "tile 64");
-        // Where both lie along the reduction, sums are longer, or tiles are fewer or more.
-        assert_eq!(discrete(1024, 1024, 1024, Operands::Along), "tile 128, split");
-        assert_eq!(discrete(1024, 1024, 1281, Operands::Mixed), "tile 128, split");
-        assert_eq!(discrete(1024, 896, 1024, Operands::Mixed), "tile 128, split");
-        assert_eq!(discrete(1024, 1088, 1024, Operands::Mixed), "tile 128, split");
-        let integrated = Caps { kind: Kind::Integrated, ..Caps::DISCRETE };
-        assert_eq!(best(1024, 1024, 1024, Operands::Mixed, &integrated), "tile 128");
+        assert_eq!(discrete(512, 512, 512, Operands::Across), "tile 64, split");
+        assert_eq!(discrete(16, 1024, 64, Operands::Along), "tile 32");
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
             let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
             let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
+            let sums = define![O: g.o, C: g.c, FREQUENCIES: FREQUENCIES, PARTS: choice.parts];
             let launches = vec![
                 images.transform(Binding::Input(0), Binding::Scratch(0)),
                 Launch {
@@ -90,7 +91,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
                 choice.strided(product, [(Binding::Scratch(1), &z), (Binding::Scratch(0), &v)], Sums::Scratch(2)),
                 Launch {
                     bindings: vec![Binding::Scratch(2), Binding::Output(0)],
-                    ..transform("winograd_grad_weight", define![O: g.o, C: g.c, PARTS: choice.parts], g.o * g.c)
+                    ..transform("winograd_grad_weight", sums, g.o * g.c)
                 }
                 .stores_through_epilogue(),
             ];

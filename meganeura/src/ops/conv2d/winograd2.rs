@@ -151,7 +151,8 @@ fn grad_weight(g: &Geometry, caps: &Caps) -> Option<Variant> {
     let choice = product.packed_choices(caps, true).into_iter().next()?;
     let [z, v, of_z, of_v, _] = BUFFERS;
     let pack = [cotangents.pack([Binding::Input(1), z, of_z]), images.pack([Binding::Input(0), v, of_v])];
-    let result = transform("winograd2_grad_weight", define![O: g.o, C: g.c, PARTS: choice.parts], g.o * g.c);
+    let defines = define![O: g.o, C: g.c, FREQUENCIES: FREQUENCIES, PARTS: choice.parts];
+    let result = transform("winograd2_grad_weight", defines, g.o * g.c);
     let sums = choice.parts * FREQUENCIES * g.o * g.c;
     Some(variant_of(choice, product, (pack, [cotangents.packed(), images.packed()]), [false; 2], (result, sums)))
 }
