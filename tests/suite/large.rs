@@ -1,4 +1,4 @@
-//! What is larger than the cases of operations: more workgroups than one dimension of a grid has, and a layer's convolution.
+//! What is larger than the cases of operations: more workgroups than one dimension of a grid has, and operations of the size of a layer.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::ops::Conv2dOptions;
@@ -19,6 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("large::updated", updated));
     trials.push(gpu_trial("large::joined", joined));
     trials.push(gpu_trial("large::convolution", convolution));
+    trials.push(gpu_trial("large::product", product));
     trials.push(gpu_trial("large::shared_operands", shared_operands));
 }
 
@@ -66,16 +67,30 @@ fn joined(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A layer's convolution, 3×3 from 64 to 128 channels on four images of 32×32, in every variant: its result and both gradients
-/// against double precision. The gradient of the weight is a product of 128×576 sums over 4096 pixels.
+/// A layer's convolution, 3×3 from 64 to 128 channels on four images of 32×32. The gradient of the weight is a product of 128×576 sums
+/// over 4096 pixels.
 fn convolution(device: &Device) -> Result<(), Failed> {
-    let case = Case::recorded("conv2d", &[&[4, 64, 32, 32], &[128, 64, 3, 3], &[4, 128, 32, 32]], |x| x[0].clone());
-    let operands = operands(&case);
+    let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+    in_every_variant(device, [&[4, 64, 32, 32], &[128, 64, 3, 3], &[4, 128, 32, 32]], |x, w| x.conv2d(w, options))
+}
+
+/// A product that large GPUs cut into parts of which each multiprocessor gets one.
+fn product(device: &Device) -> Result<(), Failed> {
+    in_every_variant(device, [&[768, 768]; 3], Var::matmul)
+}
+
+/// An operation on two operands, with its result's cotangents as the third: result and both gradients, in every variant, against
+/// double precision.
+fn in_every_variant(
+    device: &Device,
+    shapes: [&[usize]; 3],
+    operation: impl Fn(&Var, &Var) -> Var,
+) -> Result<(), Failed> {
+    let operands = operands(&Case::recorded("large", &shapes, |x| x[0].clone()));
     let run = |device: &Device| -> Result<(Vec<Vec<f64>>, usize)> {
         let tape = Tape::new(device);
         let x = operands.iter().map(|x| Ok(tape.input(&x.tensor(device)?))).collect::<Result<Vec<_>>>()?;
-        let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
-        let y = x[0].conv2d(&x[1], options);
+        let y = operation(&x[0], &x[1]);
         let loss = (&y * &x[2]).sum();
         let grads = tape.backward(&loss)?;
         let mut results = vec![y.to_tensor()?.to_f64_vec()?];

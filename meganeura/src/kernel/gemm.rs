@@ -84,6 +84,17 @@ pub enum Operands {
     Gathered,
 }
 
+/// Whether a reduction may be cut into parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// No.
+    Never,
+    /// A launch more adds them up; see [`Choice::variant`].
+    Added,
+    /// The launch that reads the result adds them up on the way.
+    Taken,
+}
+
 /// A tiling, and the number of parts that the reduction is cut into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
@@ -153,6 +164,11 @@ impl Tiling {
         taps && self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
             && loads.is_multiple_of(self.load() * invocations)
+    }
+
+    /// Terms of each part but perhaps the last, in whole steps.
+    fn part(&self, product: Product, parts: usize) -> usize {
+        product.k.div_ceil(parts).next_multiple_of(self.depth)
     }
 
     /// Into how many parts the reduction is cut, so that about `wanted` workgroups run, each over `least` terms at least.

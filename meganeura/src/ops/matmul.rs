@@ -1,7 +1,7 @@
 //! Matrix multiplication, batched.
 
 use super::{Kernel, Primitive};
-use crate::kernel::gemm::{self, Choice, Operands, Packable, Product, Sums, strides};
+use crate::kernel::gemm::{self, Choice, Cut, Operands, Packable, Product, Sums, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
@@ -79,7 +79,8 @@ impl Primitive for Matmul {
             // beyond one tile of every size, with and without fours
             case(&[131, 40], &[40, 133]),
             case(&[132, 68], &[68, 136]),
-            case(&[2, 36, 300], &[2, 300, 40]),
+            // and a reduction that is cut into parts, the last of them shorter
+            case(&[2, 36, 1000], &[2, 1000, 40]),
             // eights, whole tiles
             case(&[136, 72], &[72, 152]),
             case(&[128, 40], &[40, 256]),
@@ -175,7 +176,7 @@ impl Kernel for Matmul {
         let product = Product { batch, m, n, k, operands, beside: true };
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
-        let mut variants: Vec<_> = product.choices(caps, true).into_iter().map(tiled).collect();
+        let mut variants: Vec<_> = product.choices(caps, Cut::Added).into_iter().map(tiled).collect();
         let at = if packing_pays(&product) { 0 } else { variants.len() };
         variants.splice(at..at, packed(product, [a, b], caps));
         let mut defines = gemm::operands([a, b]);
@@ -205,7 +206,7 @@ fn packed(product: Product, layouts: [&Layout; 2], caps: &Caps) -> Vec<Variant> 
         Variant { name: choice.name(), launches, scratch: vec![a_floats, b_floats, a_blocks, b_blocks] }.bounded()
     };
     // Parts would take one launch more to add up.
-    product.packed_choices(caps, false).into_iter().filter_map(variant).collect()
+    product.packed_choices(caps, Cut::Never).into_iter().filter_map(variant).collect()
 }
 
 impl Var {

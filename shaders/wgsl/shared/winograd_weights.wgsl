@@ -2,7 +2,7 @@
 // each, are stored through the epilogue.
 //
 // Defines: WG, O, C
-//          FREQUENCIES
+//          FREQUENCIES  16 or 36, as the kernel's transform has
 //          PARTS        added up in their order
 // Bindings: du[PARTS,FREQUENCIES,O,C] → dw[O,C,3,3] by its epilogue. ⌈O·C/WG⌉ workgroups.
 
@@ -19,7 +19,7 @@ const FREQUENCIES: u32 = ${FREQUENCIES};
 
 var<workgroup> weights: array<f32, 9u * WG>;
 
-/// The products of a pair of channels. Those of a part are read together, since one alone waits as long for memory.
+/// The products of a pair of channels. All of a part are read together: to read one alone waits just as long for memory.
 fn products(pair: u32) -> array<f32, FREQUENCIES> {
     var sums: array<f32, FREQUENCIES>;
 #for F in FREQUENCIES

@@ -1,6 +1,6 @@
-//! The tables: which tilings suit which product on which device.
+//! Which tilings suit which product on which device: by tables on matrix units, by an estimate of the time in f32.
 
-use super::{Choice, Halo, Operands, Product, Tiling, Units};
+use super::{Choice, Cut, Halo, Operands, Product, Tiling, Units};
 use crate::kernel::launch::{Caps, Kind};
 
 /// A tiling, and its name with a cut reduction.
@@ -21,8 +21,9 @@ macro_rules! tiling {
 const LARGE: Tiling = tiling!("tile 128", Units::Scalar { halves: 1 }, [16, 8], [2, 4], 16);
 /// The same with a barrier less, for one workgroup on a multiprocessor, which has no other to work while it waits.
 const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { halves: 2 }, [16, 8], [2, 4], 16);
-/// 64×64: four times as many workgroups.
+/// 64×64: four times as many workgroups, of which a multiprocessor runs five.
 const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { halves: 1 }, [8, 8], [2, 2], 16);
+/// The same as [`LARGE_TWICE`] is: never the quickest, but small enough for drivers that compute on the CPU, where tests run it.
 const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { halves: 2 }, [8, 8], [2, 2], 16);
 /// 32×32, for small matrices.
 const SMALL: Tiling = tiling!("tile 32", Units::Scalar { halves: 1 }, [8, 8], [1, 1], 16);
@@ -71,31 +72,34 @@ fn busy(caps: &Caps) -> usize {
 }
 
 impl Product {
-    /// Ways to tile this, best first; never empty. `cut` says whether the reduction may be cut.
+    /// Ways to tile this, best first; never empty.
     #[must_use]
-    pub fn choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
-        let mut choices = if caps.matrix { self.matrix_choices(caps, cut) } else { Vec::new() };
+    pub fn choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
+        let mut choices = if caps.matrix { self.matrix_choices(caps, cut != Cut::Never) } else { Vec::new() };
         if choices.is_empty() {
             choices = self.scalar_choices(caps, cut);
         }
         choices
     }
 
-    /// Tilings in f32, the one first, with its reduction cut as it suits, that [`Product::estimate`] finds quickest.
-    fn scalar_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
+    /// Tilings in f32. First the one that [`Product::estimate`] finds quickest, its reduction cut as suits it.
+    fn scalar_choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
+        // And the terms that a part has at least.
         let tilings = [(LARGE, 256), (LARGE_TWICE, 256), (MEDIUM, 128), (SMALL, 64)];
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
         let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
         let cuts = |&(tiling, least): &(Tiling, usize)| {
-            let enough = (16 * busy(caps) / tiling.tiles(self)).max(1);
-            let most = if cut { (self.k / least).clamp(1, enough.min(256)) } else { 1 };
-            (1..=most).map(move |parts| choice(tiling, parts))
+            // More than sixteen workgroups for each multiprocessor do not make it busier, but take memory.
+            let enough = (16 * busy(caps) / tiling.tiles(self)).clamp(1, 256);
+            let most = if cut == Cut::Never { 1 } else { (self.k / least).clamp(1, enough) };
+            let filled = move |&parts: &usize| (parts - 1) * tiling.part(self, parts) < self.k;
+            (1..=most).filter(filled).map(move |parts| choice(tiling, parts))
         };
         let fits = |choice: &Choice| choice.tiling.fits(caps);
-        let quicker = |a: &Choice, b: &Choice| self.estimate(a, caps).total_cmp(&self.estimate(b, caps));
-        let best = tilings.iter().flat_map(cuts).filter(fits).min_by(quicker);
-        let Some(best) = best else { return vec![choice(SMALL, 1)] };
+        let timed = |choice: Choice| (self.estimate(&choice, cut, caps), choice);
+        let best = tilings.iter().flat_map(cuts).filter(fits).map(timed).min_by(|a, b| a.0.total_cmp(&b.0));
+        let (_, best) = best.expect("64 invocations and 5 KB fit every device");
         let mut choices = vec![best];
         if best.parts > 1 {
             choices.push(choice(best.tiling, 1));
@@ -103,9 +107,9 @@ impl Product {
         let rest = [MEDIUM, LARGE, MEDIUM_TWICE, LARGE_TWICE, SMALL].map(|tiling| choice(tiling, 1));
         choices.extend(rest.into_iter().filter(|choice| choice.tiling != best.tiling && fits(choice)));
         if caps.kind == Kind::Software {
-            // Nor would more than one other choice be worth it: a tile of another size, with another number of halves.
-            let other = if best.tiling == MEDIUM { LARGE } else { MEDIUM_TWICE };
-            choices.retain(|choice| choice.tiling == best.tiling || choice.tiling == other);
+            // Nor would more be worth it than another size, and two halves of workgroup memory.
+            let worth = |tiling| tiling == MEDIUM_TWICE || tiling == LARGE && best.tiling == MEDIUM;
+            choices.retain(|choice| choice.tiling == best.tiling || worth(choice.tiling));
         }
         choices
     }
@@ -114,14 +118,15 @@ impl Product {
     /// The figures are fitted to products of 512³ to 4096³ and to convolutions, Winograd's and others (2026-11-22). Devices of
     /// other kinds have fewer multiprocessors, which are taken to be alike.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    fn estimate(self, &Choice { tiling, parts, .. }: &Choice, caps: &Caps) -> f64 {
+    fn estimate(self, &Choice { tiling, parts, .. }: &Choice, cut: Cut, caps: &Caps) -> f64 {
         let each = (parts * tiling.tiles(self)).div_ceil(busy(caps));
         let many = each as f64;
         let one_by_one = match tiling {
             LARGE => 94.0 * each.next_multiple_of(2) as f64,
             LARGE_TWICE => 100.0 * many,
             MEDIUM => 22.7 * (many + 1.5),
-            _ => 9.0 * (many + 3.0),
+            SMALL => 9.0 * (many + 3.0),
+            _ => unreachable!("there are figures for these"),
         };
         // For a term of all of them. Lines along the reduction are turned on their way, which takes time where nothing else is to be
         // done meanwhile, and what is gathered takes longer to come.
@@ -139,12 +144,17 @@ impl Product {
             _ => one_by_one,
         };
         // Beginning and end are worth 56 terms. Where parts are not whole steps, each read asks whether there is a term.
-        let terms = (self.k.div_ceil(parts) + 56) as f64;
-        let asked = if self.k.is_multiple_of(parts * tiling.depth) { 1.0 } else { 1.3 };
-        // Parts are stored and read, eight bytes an element, and added up one after the other by one more launch.
-        let stored = (8 * (parts - 1) * self.batch * self.m * self.n).div_ceil(busy(caps));
-        let sums = if parts > 1 { 2500.0 + 40.0 * parts as f64 + stored as f64 / 23.0 } else { 0.0 };
-        term * terms * asked + sums
+        let part = tiling.part(self, parts);
+        let asked = if parts * part == self.k { 1.0 } else { 1.3 };
+        let product = term * asked * (part + 56) as f64;
+        // Each part is stored and read. Memory is worth a gain, too.
+        let elements = (self.batch * self.m * self.n).div_ceil(busy(caps));
+        let sums = |parts: usize| (8 * parts * elements) as f64 / 23.0 + 40.0 * parts as f64;
+        match cut {
+            _ if parts == 1 => product,
+            Cut::Never | Cut::Taken => 1.03 * (product + sums(parts - 1)),
+            Cut::Added => 1.03 * (product + sums(parts) + 2500.0),
+        }
     }
 
     /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or else the
@@ -220,11 +230,10 @@ impl Product {
     }
 
     /// Ways to tile this on matrix units where both operands are in f16 already, best first; none where the device has no such units.
-    /// `cut` says whether the reduction may be cut: into parts of 256 terms or more, to make two workgroups for each
-    /// multiprocessor.
+    /// The reduction is cut, if it may be, into parts of 256 terms or more, to make two workgroups for each multiprocessor.
     #[must_use]
-    pub fn packed_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
-        let parts = |tiling: &Tiling| if cut { tiling.parts(self, 2 * busy(caps), 256) } else { 1 };
+    pub fn packed_choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
+        let parts = |tiling: &Tiling| if cut == Cut::Never { 1 } else { tiling.parts(self, 2 * busy(caps), 256) };
         let few = parts(&PACKED_LARGE) * PACKED_LARGE.tiles(self) < busy(caps);
         let mut order = match self.k / parts(&PACKED_LARGE) {
             _ if few || self.m.min(self.n) <= 64 => [PACKED_SMALL, PACKED_LARGE, PACKED_EIGHT],
@@ -287,22 +296,51 @@ impl Product {
 mod tests {
     use super::*;
 
-    fn best(m: usize, n: usize, k: usize, operands: Operands, caps: &Caps) -> &'static str {
-        Product { batch: 1, m, n, k, operands, beside: true }.choices(caps, true)[0].name()
+    fn choices(m: usize, n: usize, k: usize, operands: Operands, cut: Cut, caps: &Caps) -> Vec<Choice> {
+        Product { batch: 1, m, n, k, operands, beside: true }.choices(caps, cut)
     }
 
     #[test]
     fn tilings_suit_how_many_workgroups_a_multiprocessor_gets() {
-        let discrete = |m, n, k, operands| best(m, n, k, operands, &Caps::DISCRETE);
-        assert_eq!(discrete(4096, 4096, 4096, Operands::Along), "tile 128");
-        assert_eq!(discrete(2048, 2048, 2048, Operands::Across), "tile 128");
-        // One of the large ones and a few more would take the time of two; of small ones nine take that of nine.
-        assert_eq!(discrete(1536, 1536, 1536, Operands::Along), "tile 64, split");
-        assert_eq!(discrete(3072, 3072, 3072, Operands::Along), "tile 64");
+        let best = |m, n, k, operands| choices(m, n, k, operands, Cut::Added, &Caps::DISCRETE)[0].name();
+        assert_eq!(best(4096, 4096, 4096, Operands::Along), "tile 128");
+        assert_eq!(best(2048, 2048, 2048, Operands::Across), "tile 128");
+        // 144 tiles of 128×128 would be two for some multiprocessors and one for most; twice 576 of 64×64 are nine for each.
+        assert_eq!(best(1536, 1536, 1536, Operands::Along), "tile 64, split");
+        assert_eq!(best(3072, 3072, 3072, Operands::Along), "tile 64");
         // One for each: nothing else works while it waits.
-        assert_eq!(discrete(1024, 1024, 1024, Operands::Along), "tile 128 twice, split");
-        assert_eq!(discrete(1024, 1024, 1024, Operands::Mixed), "tile 64");
-        assert_eq!(discrete(512, 512, 512, Operands::Across), "tile 64, split");
-        assert_eq!(discrete(16, 1024, 64, Operands::Along), "tile 32");
+        assert_eq!(best(1024, 1024, 1024, Operands::Along), "tile 128 twice, split");
+        assert_eq!(best(1024, 1024, 1024, Operands::Mixed), "tile 64");
+        assert_eq!(best(512, 512, 512, Operands::Across), "tile 64, split");
+        assert_eq!(best(16, 1024, 64, Operands::Along), "tile 32");
+    }
+
+    #[test]
+    fn every_part_has_terms() {
+        for (m, n, k) in [(8, 8, 1000), (40, 1000, 1000), (64, 147, 50_177), (64, 27, 131_072), (300, 500, 16_385)] {
+            for operands in [Operands::Mixed, Operands::Gathered] {
+                for choice in choices(m, n, k, operands, Cut::Added, &Caps::DISCRETE) {
+                    let terms = k.div_ceil(choice.parts).next_multiple_of(choice.tiling.depth);
+                    assert!((choice.parts - 1) * terms < k, "{} parts of {k} terms", choice.parts);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_fits_small_devices() {
+        for workgroup_memory in [16 << 10, 32 << 10] {
+            let caps = Caps { kind: Kind::Software, workgroup_memory, ..Caps::DISCRETE };
+            for (m, n, k) in [(4, 4, 4), (70, 70, 2000), (500, 500, 500)] {
+                for cut in [Cut::Never, Cut::Added] {
+                    let choices = choices(m, n, k, Operands::Along, cut, &caps);
+                    assert!(
+                        !choices.is_empty() && choices.iter().all(|choice| choice.tiling.fits(&caps)),
+                        "{choices:?}"
+                    );
+                    assert!(cut == Cut::Added || choices.iter().all(|choice| choice.parts == 1));
+                }
+            }
+        }
     }
 }

@@ -13,13 +13,13 @@
 use super::pass::Pass;
 use super::winograd::transform;
 use super::{Geometry, halo, winograd, winograd2};
-use crate::kernel::gemm::{Choice, Operands, Product};
+use crate::kernel::gemm::{Choice, Cut, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
 
 /// Ways to compute a pass, best first.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
-    let mut choices = product.choices(caps, true);
+    let mut choices = product.choices(caps, Cut::Added);
     if caps.kind == Kind::Software {
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
         choices.truncate(1);

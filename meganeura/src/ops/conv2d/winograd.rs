@@ -2,7 +2,7 @@
 
 use super::Geometry;
 use super::pass::Pass;
-use crate::kernel::gemm::{Operands, Product, Sums};
+use crate::kernel::gemm::{Cut, Operands, Product, Sums};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
 use crate::{Layout, Shape};
 
@@ -77,7 +77,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             let tiles = images.tiles();
             let operands = Operands::Along;
             let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k: tiles, operands, beside: true };
-            let choice = product.choices(&scalar(caps), true).swap_remove(0);
+            let choice = product.choices(&scalar(caps), Cut::Taken).swap_remove(0);
             let z = Layout::contiguous(Shape::from([FREQUENCIES, g.o, tiles]));
             let v = Layout::contiguous(Shape::from([FREQUENCIES, g.c, tiles])).permute(&[0, 2, 1]);
             let cotangents = define![N: g.n, O: g.o, P: p, Q: q];
@@ -115,7 +115,7 @@ fn winograd_product(
     let operands = Operands::Across;
     let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, operands, beside: true };
     // The way back adds no parts up.
-    let choice = product.choices(&scalar(caps), false).swap_remove(0);
+    let choice = product.choices(&scalar(caps), Cut::Never).swap_remove(0);
     let u = Layout::contiguous(Shape::from([FREQUENCIES, depth, rows])).permute(&[0, 2, 1]);
     let v = Layout::contiguous(Shape::from([FREQUENCIES, depth, tiles]));
     let [p, q] = images.outputs;

@@ -5,7 +5,7 @@
 use super::Geometry;
 use super::pass::Pass;
 use super::winograd::transform;
-use crate::kernel::gemm::{Choice, Operands, Packed, Product, Sums};
+use crate::kernel::gemm::{Choice, Cut, Operands, Packed, Product, Sums};
 use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 
 const FREQUENCIES: usize = 16;
@@ -129,7 +129,7 @@ fn convolution(
 ) -> Option<Variant> {
     let (depth, tiles) = (images.channels, images.tiles());
     let product = Product { batch: FREQUENCIES, m: rows, n: tiles, k: depth, operands: Operands::Across, beside: true };
-    let choice = product.packed_choices(caps, false).into_iter().next()?;
+    let choice = product.packed_choices(caps, Cut::Never).into_iter().next()?;
     let [u, v, of_u, of_v, _] = BUFFERS;
     let weights = Packed { batch: FREQUENCIES, x: g.c, y: g.o };
     let defines = define![O: g.o, C: g.c, FORM: form];
@@ -148,7 +148,7 @@ fn grad_weight(g: &Geometry, caps: &Caps) -> Option<Variant> {
     let cotangents = images.cotangents(g.o, [g.p, g.q]);
     let (k, operands) = (images.tiles(), Operands::Along);
     let product = Product { batch: FREQUENCIES, m: g.o, n: g.c, k, operands, beside: true };
-    let choice = product.packed_choices(caps, true).into_iter().next()?;
+    let choice = product.packed_choices(caps, Cut::Taken).into_iter().next()?;
     let [z, v, of_z, of_v, _] = BUFFERS;
     let pack = [cotangents.pack([Binding::Input(1), z, of_z]), images.pack([Binding::Input(0), v, of_v])];
     let defines = define![O: g.o, C: g.c, FREQUENCIES: FREQUENCIES, PARTS: choice.parts];
