@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use meganeura::init::Initializer;
-use meganeura::{Device, LaunchTime, Precision, Profiling, Result, Seed, Shape, Tape, Tensor};
+use meganeura::{Device, Error, ErrorKind, LaunchTime, Precision, Profiling, Result, Seed, Shape, Tape, Tensor};
 
 use super::spec::{Kernel, Pass, Work};
 use crate::{Failure, Options, median, milliseconds};
@@ -85,7 +85,7 @@ impl Bench {
     pub fn new(kernel: Kernel, device: &Device, options: &Options) -> Result<Self> {
         let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
         let numbers = normal.sample(&Device::cpu(), [NUMBERS], Seed::new(42))?.to_vec()?;
-        let bytes: usize = kernel.operands().iter().map(|(shape, _)| 4 * shape.elements()).sum();
+        let elements = kernel.operands().into_iter().map(|(shape, _)| shape.elements()).fold(0, usize::saturating_add);
         let mut bench = Self {
             kernel,
             device: device.clone(),
@@ -96,7 +96,7 @@ impl Bench {
             sets: Vec::new(),
             known: Vec::new(),
         };
-        for set in 0..BYTES.div_ceil(bytes).clamp(1, SETS) {
+        for set in 0..BYTES.div_ceil(elements.saturating_mul(4)).clamp(1, SETS) {
             bench.sets.push(bench.data(&bench.device, set)?);
         }
         Ok(bench)
@@ -109,7 +109,11 @@ impl Bench {
             let from = first % NUMBERS;
             first += 104_729;
             let numbers = self.numbers[from..].iter().chain(self.numbers.iter().cycle());
-            let data: Vec<_> = numbers.take(shape.elements()).map(|x| x * std).collect();
+            let (mut data, elements) = (Vec::new(), shape.elements());
+            data.try_reserve_exact(elements).map_err(|_| {
+                Error::new(ErrorKind::OutOfMemory, format!("no room for {shape}, {} bytes", elements.saturating_mul(4)))
+            })?;
+            data.extend(numbers.take(elements).map(|x| x * std));
             Tensor::from_slice(device, shape, &data)
         };
         self.kernel.operands().into_iter().chain([(self.kernel.result(), 1.0)]).map(&mut tensor).collect()

@@ -102,6 +102,14 @@ fn bench_says_what_is_not_there() {
 }
 
 #[test]
+fn bench_says_what_does_not_fit() {
+    for kernel in ["matmul:4000000000", "conv2d:1000000,1000,1000,1000,3,1"] {
+        let output = run("bench", &["--kernel", kernel, "--device", "cpu"]);
+        assert!(!output.status.success() && stderr(&output).starts_with("error: no room for ["), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn bench_compares_recorded_with_compiled() {
     for workload in ["tiny", "mlp"] {
         let args = ["--serve", "--workload", workload, "--batch", "2", "--steps", "3", "--warmup", "0", "--json"];
