@@ -1,20 +1,16 @@
-//! What builds a struct whose every field has an `init`: `impl FromSeed`, or `impl FromConfig` and the config; and the `init`
-//! that users call.
+//! What builds a struct whose every field has an `init`: `impl FromSeed`, and the `init` that users call.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::{Names, config, impl_trait};
+use super::{Names, impl_trait};
 use crate::ast::{Field, Input};
 use crate::attr::Init;
 use crate::bound;
 
 pub fn expand(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
-    if let Some(given) = &input.options.config {
-        return config::expand(input, given, fields, names);
-    }
     let mut impls = impl_from_seed(input, fields, names);
     // A struct without fields is its own constructor.
     if !fields.is_empty() && input.options.no_init.is_none() {

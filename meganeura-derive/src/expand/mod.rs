@@ -31,7 +31,10 @@ pub fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
             impls.extend(layer::impl_layer(&input, fields, &names));
         }
         if fields.iter().all(|field| field.options.init.is_some()) {
-            impls.extend(init::expand(&input, fields, &names));
+            impls.extend(match &input.options.config {
+                Some(given) => config::expand(&input, given, fields, &names),
+                None => init::expand(&input, fields, &names),
+            });
         }
     }
     Ok(impls)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::state::Kept;
-use super::step::{Trained, expect_gradients};
+use super::trained::{Trained, expect_gradients};
 use crate::error::bail;
 use crate::module::{Module, ModuleExt};
 use crate::{Grads, Result, Var};

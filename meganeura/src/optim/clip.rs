@@ -1,6 +1,6 @@
 //! Clipping: by the norm of all gradients, or number by number.
 
-use super::step::{Trained, trained};
+use super::trained::{Trained, trained};
 use crate::error::bail;
 use crate::module::{Module, ModuleExt};
 use crate::{Grads, Result, Var};

@@ -1,6 +1,6 @@
 //! Steps that are not taken where a gradient, or the loss, is not finite.
 
-use super::step::{Trained, listed};
+use super::trained::{Trained, listed};
 use crate::error::bail;
 use crate::{DType, Result, Tape, Var};
 

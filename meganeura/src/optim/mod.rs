@@ -30,6 +30,7 @@ pub mod schedule;
 mod sgd;
 mod state;
 mod step;
+mod trained;
 
 pub use accumulate::Accumulate;
 pub use adam::{Adam, AdamW};

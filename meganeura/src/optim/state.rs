@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::step::listed;
+use super::trained::listed;
 use super::{Optimizer, Rule};
 use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt};

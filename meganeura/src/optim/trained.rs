@@ -1,0 +1,88 @@
+//! The parameters of a module that a step updates, each with its gradient.
+
+use std::sync::Arc;
+
+use crate::error::bail;
+use crate::module::{Leaf, Role};
+use crate::param::Cell;
+use crate::{Error, ErrorKind, Grads, Result, Var};
+
+/// A parameter to be updated.
+pub(super) struct Trained {
+    pub(super) cell: Arc<Cell>,
+    pub(super) path: String,
+    pub(super) dw: Var,
+    /// Its place among the module's leaves.
+    pub(super) leaf: usize,
+}
+
+/// The parameters that are to be trained, each with its gradient.
+pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
+    let (trained, missing) = trained(leaves, grads);
+    if !missing.is_empty() {
+        return Err(no_gradient(&missing, grads));
+    }
+    if trained.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
+        bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
+    }
+    Ok(trained)
+}
+
+/// The parameters that are not frozen: those with a gradient, and those without. Tells all that have no path theirs.
+pub(super) fn trained<'a>(leaves: &'a [Leaf<'a>], grads: &Grads) -> (Vec<Trained>, Vec<&'a Leaf<'a>>) {
+    let (mut trained, mut missing) = (Vec::new(), Vec::new());
+    for (index, leaf) in leaves.iter().enumerate() {
+        // A part that is stepped by itself keeps the names that it has in the whole.
+        if leaf.cell().path().is_none() {
+            leaf.name();
+        }
+        let Some(param) = leaf.param().filter(|_| leaf.role == Role::Trained) else { continue };
+        match grads.get(param) {
+            Some(dw) => {
+                trained.push(Trained { cell: Arc::clone(leaf.cell()), path: leaf.path.clone(), dw, leaf: index });
+            }
+            None => missing.push(leaf),
+        }
+    }
+    (trained, missing)
+}
+
+fn no_gradient(missing: &[&Leaf<'_>], grads: &Grads) -> Error {
+    let paths = |leaves: &[&Leaf<'_>]| listed(&leaves.iter().map(|leaf| &leaf.path).collect::<Vec<_>>());
+    let (frozen, unused): (Vec<&Leaf<'_>>, Vec<_>) = missing.iter().partition(|leaf| grads.was_frozen(leaf.cell()));
+    let message = match &unused[..] {
+        [] => format!(
+            "the backward pass found {} frozen; record the step again (a model made of parts of another that has them frozen \
+             needs `name_parameters` before)",
+            paths(&frozen)
+        ),
+        unused => format!(
+            "the loss does not depend on {}, so nothing would train there; use what `forward` left out, or freeze it: \
+             `#[module(frozen)]` on the field, or `freeze`",
+            paths(unused)
+        ),
+    };
+    Error::new(ErrorKind::NoGradient, message)
+}
+
+/// Paths for a message, the first few if there are many.
+pub(super) fn listed<P: AsRef<str>>(paths: &[P]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<_> = paths.iter().take(SHOWN).map(|path| format!("`{}`", path.as_ref())).collect();
+    match paths.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut() {
+        let paths: Vec<_> = (0..10).map(|i| i.to_string()).collect();
+        assert_eq!(listed(&paths[..2]), "`0`, `1`");
+        assert_eq!(listed(&paths), "`0`, `1`, `2`, `3`, `4`, `5`, `6`, `7` and 2 more");
+    }
+}
