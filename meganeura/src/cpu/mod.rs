@@ -56,7 +56,9 @@ impl Cpu {
         let before = bytes(&slots);
         let prepared = prepare_slots(plan, &mut slots);
         self.bytes.fetch_add(bytes(&slots).saturating_sub(before), Ordering::Relaxed);
-        let done = prepared.and_then(|()| self.run_in(&mut slots, plan, dtype, bindings, poison, timed));
+        // Among rayon's threads from the beginning: from outside, each loop of each step would be handed to them and waited for.
+        let done =
+            prepared.and_then(|()| rayon::scope(|_| self.run_in(&mut slots, plan, dtype, bindings, poison, timed)));
         self.idle().push(slots);
         done
     }
