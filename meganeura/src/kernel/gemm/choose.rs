@@ -21,7 +21,7 @@ macro_rules! tiling {
 const LARGE: Tiling = tiling!("tile 128", Units::Scalar { halves: 1 }, [16, 8], [2, 4], 16);
 /// The same with a barrier less, for one workgroup on a multiprocessor, which has no other to work while it waits.
 const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { halves: 2 }, [16, 8], [2, 4], 16);
-/// 64×64: four times as many workgroups, of which a multiprocessor runs five.
+/// 64×64: four times as many workgroups, of which a multiprocessor has memory for five.
 const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { halves: 1 }, [8, 8], [2, 2], 16);
 /// The same as [`LARGE_TWICE`] is: never the quickest, but small enough for drivers that compute on the CPU, where tests run it.
 const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { halves: 2 }, [8, 8], [2, 2], 16);
