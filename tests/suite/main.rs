@@ -22,6 +22,7 @@ mod gradients;
 mod guide;
 mod large;
 mod layers;
+mod lost;
 mod merge;
 mod models;
 mod nets;
@@ -76,6 +77,7 @@ fn main() {
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     devices::collect(&mut trials);
+    lost::collect(&mut trials);
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);

@@ -331,6 +331,17 @@ impl Device {
         }
     }
 
+    /// For tests of a GPU that goes away: its driver loses it, and tells at once or when it is asked next. The CPU stays.
+    #[cfg(feature = "testing")]
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU cannot be lost"))]
+    pub fn lose(&self, at_once: bool) {
+        match &self.0.engine {
+            Engine::Cpu(_) => {}
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.lose(at_once),
+        }
+    }
+
     /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the last
     /// where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked, also those of
     /// kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run unchecked, as they do on

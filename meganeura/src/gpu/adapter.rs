@@ -116,12 +116,7 @@ impl Gpu {
         let report = Arc::clone(&faults);
         device.on_uncaptured_error(Arc::new(move |error| lock(&report).note(error)));
         let report = Arc::clone(&faults);
-        device.set_device_lost_callback(move |reason, message| {
-            // Dropping the device reports it lost, too.
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                lock(&report).lost = Some(message);
-            }
-        });
+        device.set_device_lost_callback(move |_, message| lock(&report).lost = Some(message));
         Ok(Self(Arc::new(Inner {
             name,
             pipelines: Pipelines::new(Store::open(&device, &info)),

@@ -13,6 +13,7 @@ mod timer;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 
@@ -84,24 +85,39 @@ fn fault(error: wgpu::Error) -> Error {
 }
 
 impl Inner {
-    /// What the device met since the last call, if anything.
+    /// Returns the fault that the driver reported since the last call, if any. A lost device stays lost.
     fn check(&self) -> Result<()> {
-        let mut faults = lock(&self.faults);
-        if let Some(why) = &faults.lost {
-            bail!(DeviceLost, "{} went away: {why}", self.name);
+        let error = lock(&self.faults).error.take();
+        if error.is_some() {
+            // A command is refused because the device is lost, too, and only polling tells that.
+            drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
         }
-        match faults.error.take() {
-            Some(error) => Err(error),
-            None => Ok(()),
+        if let Some(why) = &lock(&self.faults).lost {
+            let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+            bail!(
+                DeviceLost,
+                "{} was lost{why}. Its tensors are gone; open the device anew and load the last checkpoint there",
+                self.name
+            );
         }
+        error.map_or(Ok(()), Err)
     }
 
     fn poll(&self, until: wgpu::PollType) -> Result<()> {
-        let polled = self.device.poll(until);
+        let polled = self.poll_device(until);
         self.check()?;
-        match polled {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error)),
+        polled.map_err(|error| Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error))
+    }
+
+    /// Polls, and notes a loss of the device on the way: wgpu panics where the driver loses it while it is waited for.
+    fn poll_device(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
+        match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
+            Ok(polled) => polled.map(drop),
+            Err(_) => {
+                let why = || "the driver failed while it was waited for".to_owned();
+                lock(&self.faults).lost.get_or_insert_with(why);
+                Ok(())
+            }
         }
     }
 
@@ -116,8 +132,7 @@ impl Inner {
         };
         if let Some(oldest) = oldest {
             let wait = wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None };
-            if let Err(error) = self.device.poll(wait) {
-                let error = Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error);
+            if let Err(error) = self.poll(wait) {
                 lock(&self.faults).error.get_or_insert(error);
             }
         }
@@ -143,6 +158,15 @@ impl Gpu {
     #[cfg(feature = "testing")]
     pub(crate) fn limit_memory(&self, bytes: u64) {
         self.0.memory.limit.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// For tests: the driver loses the adapter, and tells at once or when it is polled next.
+    #[cfg(feature = "testing")]
+    pub(crate) fn lose(&self, at_once: bool) {
+        self.0.device.destroy();
+        if at_once {
+            drop(self.wait());
+        }
     }
 
     pub(crate) fn peak_bytes(&self) -> u64 {
@@ -207,6 +231,7 @@ impl Gpu {
     }
 
     pub(crate) fn copy(&self, from: &Buffer, ty: TensorType) -> Result<Arc<Buffer>> {
+        self.0.check()?;
         let to = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a copy of a tensor {ty}")))?;
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, ty.bytes() as u64);

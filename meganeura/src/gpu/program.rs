@@ -64,6 +64,7 @@ fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
 impl Gpu {
     /// Compiles the launches of a plan; `checked` asks for checks also where kernels need none.
     pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
+        self.0.check()?;
         // Shaders could not even spell the extents of what does not fit.
         for (storage, info) in plan.storages.iter().enumerate() {
             self.expect_fits(info.bytes()).map_err(|error| plan.blame(storage, error))?;
