@@ -55,6 +55,15 @@ impl FromStr for Schedule {
     }
 }
 
+/// The beginning of a text for a message, as much of it as somebody reads.
+fn shown(text: &str) -> String {
+    const SHOWN: usize = 80;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 struct Reader<'t> {
     rest: &'t str,
 }
@@ -93,7 +102,7 @@ impl<'t> Reader<'t> {
             },
             "warmup" => Form::Warmup(self.number()?, self.inner(depth)?),
             "then" => Form::Then(self.number()?, self.inner(depth)?, self.inner(depth)?),
-            _ => bail!(Argument, "no schedule is called `{name}`"),
+            _ => bail!(Argument, "no schedule is called `{}`", shown(name)),
         };
         self.expect(')')?;
         Ok(form)
@@ -114,7 +123,8 @@ impl<'t> Reader<'t> {
         let word = self.word();
         // As Rust writes long ones.
         let Ok(number) = word.replace('_', "").parse() else {
-            bail!(Argument, "`{word}` stands in a schedule where a number should, before `{}`", self.rest);
+            let (word, rest) = (shown(word), shown(self.rest));
+            bail!(Argument, "`{word}` stands in a schedule where a number should, before `{rest}`");
         };
         Ok(number)
     }
@@ -129,7 +139,7 @@ impl<'t> Reader<'t> {
 
     fn expect(&mut self, mark: char) -> Result<()> {
         let Some(rest) = self.rest.trim_start().strip_prefix(mark) else {
-            bail!(Argument, "a schedule has `{}` where `{mark}` should be", self.rest);
+            bail!(Argument, "a schedule has `{}` where `{mark}` should be", shown(self.rest));
         };
         self.rest = rest;
         Ok(())
@@ -137,7 +147,7 @@ impl<'t> Reader<'t> {
 
     fn expect_end(&self) -> Result<()> {
         if !self.rest.trim().is_empty() {
-            bail!(Argument, "`{}` follows the schedule", self.rest);
+            bail!(Argument, "`{}` follows the schedule", shown(self.rest));
         }
         Ok(())
     }
@@ -147,6 +157,15 @@ impl<'t> Reader<'t> {
 mod tests {
     use super::*;
     use crate::ErrorKind;
+
+    #[test]
+    fn messages_are_short_whatever_the_text() {
+        let long = "é".repeat(10_000);
+        for text in [&long, &format!("{long}("), &format!("constant({long})"), &format!("constant(1){long}")] {
+            let error = text.parse::<Schedule>().unwrap_err().to_string();
+            assert!(error.len() < 600, "{} bytes", error.len());
+        }
+    }
 
     #[test]
     fn what_is_written_is_read() {
