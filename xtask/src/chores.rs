@@ -5,10 +5,10 @@ use std::process::Command;
 use std::{env, fs};
 
 use crate::process::{self, cargo};
-use crate::{Done, msrv, tidy};
+use crate::{Done, deny, msrv, tidy};
 
 /// The checks, cheapest first.
-pub const LINTS: [fn() -> Done; 6] = [fmt, tidy::run, clippy, doc, msrv::run, package];
+pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, package, deny::run];
 
 /// Features of the framework that are checked without the others; `testing` and `gpu` the tests have on.
 const ALONE: [&str; 3] = ["", "gzip", "images"];

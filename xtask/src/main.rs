@@ -4,9 +4,12 @@
 //! be built before it can say anything.
 
 mod chores;
+mod deny;
 mod derive_time;
+mod fuzz;
 mod msrv;
 mod process;
+mod sanitize;
 mod test;
 mod tidy;
 mod vulkan;
@@ -35,9 +38,15 @@ enum Chore {
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
     Msrv,
+    /// Fuzz every reader and parser
+    Fuzz(fuzz::Options),
+    /// Check licences, sources and known faults of all dependencies, with cargo-deny
+    Deny,
+    /// Run the native kernels' tests under AddressSanitizer (needs a nightly toolchain)
+    Sanitize,
     /// Measure what `#[derive(Module)]` adds to a debug build of 200 structs
     DeriveTime,
-    /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package
+    /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
     Lint,
     /// Everything that CI checks: lint, then test
     Ci,
@@ -50,6 +59,9 @@ fn main() -> ExitCode {
         Chore::Agreement(options) => test::agreement(&options),
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
+        Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Deny => deny::run(),
+        Chore::Sanitize => sanitize::run(),
         Chore::DeriveTime => derive_time::run(),
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {

@@ -1,0 +1,116 @@
+//! Limits of what reading one input may take. More is a fault, whatever comes of it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{LazyLock, Once};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most time: a thousand times what the longest of inputs needs, so that a busy machine makes no fault.
+pub const TIME: Duration = Duration::from_secs(4);
+
+/// The most memory besides what was there before: a few copies of the largest thing that a reader may unpack.
+pub const MEMORY: usize = 128 << 20;
+
+/// The system's allocator, which counts.
+pub struct Counting;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts an allocation that was granted; one that was refused takes nothing.
+fn granted(memory: *mut u8, bytes: usize) -> *mut u8 {
+    if !memory.is_null() {
+        PEAK.fetch_max(BYTES.fetch_add(bytes, Relaxed).wrapping_add(bytes), Relaxed);
+    }
+    memory
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are passed on.
+        granted(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above. Memory that comes zeroed counts though it may never be touched.
+        granted(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        let moved = granted(unsafe { System.realloc(memory, layout, size) }, size);
+        if !moved.is_null() {
+            BYTES.fetch_sub(layout.size(), Relaxed);
+        }
+        moved
+    }
+}
+
+/// What reading an input took.
+pub struct Used {
+    time: Duration,
+    memory: usize,
+}
+
+impl Used {
+    pub fn check(&self) -> Result<(), String> {
+        if self.time > TIME {
+            return Err(format!("took {:.1} seconds", self.time.as_secs_f64()));
+        }
+        if self.memory > MEMORY {
+            return Err(format!("took {} bytes of memory", self.memory));
+        }
+        Ok(())
+    }
+}
+
+/// When this process began to measure.
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// When the reading that goes on must be over, in milliseconds since then.
+static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn now() -> u64 {
+    u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Ends the process if a reading goes on for several times as long as it may, as one that never ends does.
+fn watch() {
+    static WATCHES: Once = Once::new();
+    WATCHES.call_once(|| {
+        drop(thread::spawn(|| {
+            while now() < DEADLINE.load(Relaxed) {
+                thread::sleep(Duration::from_millis(100));
+            }
+            eprintln!("fuzz: the reader does not come to an end");
+            std::process::abort();
+        }));
+    });
+}
+
+/// Runs `f` and measures it.
+pub fn within<R>(f: impl FnOnce() -> R) -> (R, Used) {
+    watch();
+    DEADLINE.store(now() + 4 * u64::try_from(TIME.as_millis()).unwrap_or(u64::MAX), Relaxed);
+    let before = BYTES.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let start = Instant::now();
+    let result = f();
+    DEADLINE.store(u64::MAX, Relaxed);
+    (result, Used { time: start.elapsed(), memory: PEAK.load(Relaxed).saturating_sub(before) })
+}
+
+/// Keeps the input that is read next, for the case that the process does not survive it.
+pub fn remember(path: &Path, input: &[u8]) {
+    fs::write(path, input).expect("the folder of faults can be written");
+}

@@ -1,0 +1,94 @@
+//! The readers that are fuzzed.
+
+mod checkpoint;
+mod data;
+mod images;
+mod run;
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+use meganeura::{Error, ErrorKind};
+use tempfile::TempDir;
+
+/// Something that reads what others wrote.
+pub trait Target {
+    /// As in `--target`, and the name of its corpus.
+    fn name(&self) -> &'static str;
+
+    /// Well-formed inputs to start from.
+    fn seeds(&self) -> Vec<Vec<u8>>;
+
+    /// Pieces that the format is made of.
+    fn words(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Changes an input in a way that keeps its frame whole; nothing where there is no frame.
+    fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
+        let _ = (input, rng);
+    }
+
+    /// Reads a well-formed input without an error.
+    fn accepts(&self, input: &[u8]) -> Result<(), String>;
+
+    /// Reads an input; the promise that was broken, if one was.
+    fn read(&self, input: &[u8]) -> Result<(), String>;
+}
+
+/// Every target.
+pub fn all() -> Vec<Box<dyn Target>> {
+    let mut all: Vec<Box<dyn Target>> = vec![
+        Box::new(checkpoint::Model),
+        Box::new(checkpoint::Renamed),
+        Box::new(checkpoint::State),
+        Box::new(data::Idx),
+        Box::new(data::Cifar),
+        Box::new(data::Csv),
+        Box::new(images::Folder),
+        Box::new(text::Schedules),
+        Box::new(text::Patterns),
+    ];
+    all.extend(run::all());
+    all
+}
+
+/// What reading came to, where an error of these kinds is as good as a value.
+fn documented<T>(result: Result<T, Error>, kinds: &[ErrorKind]) -> Result<Option<T>, String> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if kinds.contains(&error.kind()) => {
+            // Messages are bounded, too, whatever the names in the file.
+            let length = error.to_string().len();
+            if length > 1 << 16 { Err(format!("an error of {length} bytes")) } else { Ok(None) }
+        }
+        Err(error) => Err(format!("an error of a kind that is not documented: {error:?}")),
+    }
+}
+
+/// A folder for files that readers take by their path only; in memory where the system has such a place.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+    made.expect("there is a place for temporary files")
+}
+
+/// Writes a file and says where.
+fn file(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).expect("temporary files can be written");
+    path
+}
+
+/// Two files as one input: the length of the first in two bytes, then both.
+fn join(first: &[u8], second: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(first.len()).expect("seeds are short");
+    [&length.to_le_bytes(), first, second].concat()
+}
+
+fn split(input: &[u8]) -> (&[u8], &[u8]) {
+    let Some((length, rest)) = input.split_first_chunk() else { return (&[], input) };
+    rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()))
+}

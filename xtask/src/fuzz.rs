@@ -1,0 +1,30 @@
+//! `cargo xtask fuzz`: fuzzers of every reader and parser, for some time and from a seed.
+
+use clap::Args;
+
+use crate::Done;
+use crate::process::{self, cargo};
+
+/// A minute from a fixed seed, as CI has it, unless told otherwise.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// How long, all readers together
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+
+    /// The seed of the inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Passed on, for example `-- --target idx --replay target/fuzz/idx`
+    #[arg(last = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+pub fn run(options: &Options) -> Done {
+    let mut cargo = cargo();
+    cargo.args(["run", "--package", "meganeura-fuzz", "--"]);
+    cargo.args(["--seconds", &options.seconds.to_string(), "--seed", &options.seed.to_string()]);
+    let done = process::run(cargo.args(&options.args));
+    done.map_err(|failed| format!("{failed}; the last input of the target is in target/fuzz/, under its name"))
+}
