@@ -28,8 +28,8 @@ use profile::{Timed, Times};
 /// Why there is no fast precision on the CPU.
 const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
 
-/// Plans kept at most; the one that was not used for longest goes first.
-const PLANS_KEPT: usize = 64;
+/// Plans kept at most, and the nodes that their graphs may have together; the one that was not used for longest goes first.
+const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
 
 /// What computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
 ///
@@ -76,11 +76,20 @@ impl Plans {
     }
 
     fn keep(&mut self, hash: u64, key: Key, program: Arc<Program>) {
-        if self.0.len() == PLANS_KEPT {
-            self.0.remove(0);
-        }
         self.0.push((hash, key, program));
+        self.0.drain(..surplus(&self.0.iter().map(|(_, key, _)| key.nodes()).collect::<Vec<_>>()));
     }
+}
+
+/// How many of the first plans, whose graphs have so many nodes, are too many. The last one always stays.
+fn surplus(nodes: &[usize]) -> usize {
+    let mut kept = 0;
+    let fits = |&&nodes: &&usize| {
+        kept += nodes;
+        kept <= PLANS_KEPT.1
+    };
+    let last = nodes.iter().rev().take(PLANS_KEPT.0).take_while(fits).count();
+    nodes.len() - last.max(1)
 }
 
 /// A plan, ready to run on its device.
@@ -402,5 +411,18 @@ impl fmt::Display for Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_plans_go_where_there_are_too_many_or_too_large_ones() {
+        assert_eq!(surplus(&[10; 64]), 0);
+        assert_eq!(surplus(&[10; 65]), 1);
+        assert_eq!(surplus(&[1 << 21, 1, 1 << 20, (1 << 20) - 1]), 1);
+        assert_eq!(surplus(&[1, 1, 1 << 22]), 2);
     }
 }

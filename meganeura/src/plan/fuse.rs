@@ -10,7 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use super::uses::Uses;
+use super::uses::{Bindings, Uses};
+
+/// The most operations of a group. A forward pass that is fused with its backward pass has about half of its group's values alive in
+/// between, so as many fit into the registers of a GPU's thread (255 on NVIDIA's), and what a thread of the native executor keeps of
+/// them, a kilobyte each, into its second cache. The time to plan and to compile a group is bounded as well.
+const MOST_OPERATIONS: usize = 256;
 
 /// What runs as one step: nodes by index, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,8 +32,8 @@ impl Item {
     }
 }
 
-/// The steps that compute what is wanted, in order. No group binds more than `bindings` buffers: operands, results and the
-/// host's words.
+/// The steps that compute what is wanted, in order. No group has more than [`MOST_OPERATIONS`], or binds more than `bindings`
+/// buffers: operands, results and the host's words.
 pub(super) fn fuse(uses: &Uses<'_>, bindings: usize) -> Vec<Item> {
     let nodes = uses.graph.nodes().len();
     let stages = stages(uses);
@@ -81,20 +86,23 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
     stage
 }
 
-/// Splits a group, in order, where it would bind too many buffers.
+/// Splits a group, in order, where it would be too long or bind too many buffers.
 fn cut(uses: &Uses<'_>, nodes: Vec<usize>, most: usize) -> Vec<Vec<usize>> {
     // A part of a group may bind more than the whole, whose later nodes read what would have to be stored.
-    if uses.bindings(&nodes, None) <= most {
+    if nodes.len() <= MOST_OPERATIONS && uses.bindings(&nodes, None) <= most {
         return vec![nodes];
     }
     let mut parts = Vec::new();
     let mut part: Vec<usize> = Vec::new();
+    let mut bindings = Bindings::new(uses, None);
     for node in nodes {
-        part.push(node);
-        if uses.bindings(&part, None) > most && part.len() > 1 {
-            part.pop();
-            parts.push(std::mem::replace(&mut part, vec![node]));
+        bindings.add(node);
+        if (bindings.count() > most && !part.is_empty()) || part.len() == MOST_OPERATIONS {
+            parts.push(std::mem::take(&mut part));
+            bindings = Bindings::new(uses, None);
+            bindings.add(node);
         }
+        part.push(node);
     }
     parts.push(part);
     parts
@@ -108,11 +116,13 @@ impl Groups {
         Self((0..nodes).collect())
     }
 
-    fn find(&mut self, node: usize) -> usize {
-        if self.0[node] != node {
-            self.0[node] = self.find(self.0[node]);
+    fn find(&mut self, mut node: usize) -> usize {
+        while self.0[node] != node {
+            // Halves the way for the next call.
+            self.0[node] = self.0[self.0[node]];
+            node = self.0[node];
         }
-        self.0[node]
+        node
     }
 
     /// The earlier node stands for the group.
@@ -196,5 +206,41 @@ mod tests {
             let Item::Group(part) = item else { panic!("only groups here") };
             assert!(Uses::new(&g, &[sum]).bindings(&part, None) <= 8);
         }
+    }
+    #[test]
+    fn bindings_are_counted_as_groups_grow() {
+        // Two chains side by side, one of which is read again at the end, and a value that is wanted.
+        let mut g = Graph::default();
+        let (x, y) = (leaf(&mut g, 0, &[4]), leaf(&mut g, 1, &[4]));
+        let a = op(&mut g, Pointwise::Exp, &[x], &[4]);
+        let b = op(&mut g, Pointwise::Mul, &[y, y], &[4]);
+        let c = op(&mut g, Pointwise::Add, &[a, a], &[4]);
+        let d = op(&mut g, Pointwise::Mul, &[c, b], &[4]);
+        let e = op(&mut g, Pointwise::Add, &[d, a], &[4]);
+        let uses = Uses::new(&g, &[c, e]);
+        let counts: Vec<_> = (1..=5).map(|count| uses.bindings(&[2, 3, 4, 5, 6][..count], None)).collect();
+        // x → a; x, y → a, b; x, y → a, b, c; x, y → a, c, d; x, y → c, e.
+        assert_eq!(counts, [2, 4, 5, 5, 4]);
+        assert_eq!(uses.bindings(&[4, 5], Some(a)), 3);
+    }
+
+    #[test]
+    fn long_groups_are_cut_where_nothing_else_would() {
+        let mut g = Graph::default();
+        let x = leaf(&mut g, 0, &[4]);
+        let y = (0..MOST_OPERATIONS).fold(x, |x, _| op(&mut g, Pointwise::Exp, &[x], &[4]));
+        let whole = || Item::Group((1..=MOST_OPERATIONS).collect());
+        assert_eq!(fuse(&Uses::new(&g, &[y]), 8), [whole()]);
+        let z = op(&mut g, Pointwise::Exp, &[y], &[4]);
+        assert_eq!(fuse(&Uses::new(&g, &[z]), 8), [whole(), Item::Group(vec![MOST_OPERATIONS + 1])]);
+    }
+
+    #[test]
+    fn groups_are_found_without_recursion_however_they_were_joined() {
+        // Each join has the group before it join an earlier one.
+        const LENGTH: usize = 1_000_000;
+        let mut groups = Groups::new(LENGTH);
+        (1..LENGTH).rev().for_each(|node| groups.join(node, node - 1));
+        assert_eq!(groups.find(LENGTH - 1), 0);
     }
 }

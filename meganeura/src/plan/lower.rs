@@ -1,5 +1,5 @@
 //! Third pass: turns a schedule into steps on storages. Views become layouts here; what a kernel cannot read as it lies is
-//! copied first; updates are written in place where nobody reads the old value later.
+//! copied first. `assign.rs` has the last of it: what leaves become.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::Argument;
-use crate::ops::Op;
+use crate::ops::{Op, View};
 use crate::{DType, Layout, Shape, TensorType};
 
 /// Marks a storage that the placing pass has yet to put somewhere.
-const UNPLACED: Place = Place::Slot(usize::MAX);
+pub(super) const UNPLACED: Place = Place::Slot(usize::MAX);
 
 /// Where `programs` says that kernels load through programs, they load numbers so.
 pub(super) fn lower(
@@ -28,6 +28,7 @@ pub(super) fn lower(
         programs,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
         storage: HashMap::new(),
+        views: HashMap::new(),
         copies: HashMap::new(),
         constants: HashMap::new(),
         leaves: HashMap::new(),
@@ -46,13 +47,15 @@ pub(super) fn lower(
     lowering.plan
 }
 
-struct Lowering<'a> {
-    graph: &'a Graph,
+pub(super) struct Lowering<'a> {
+    pub(super) graph: &'a Graph,
     uses: &'a Uses<'a>,
     programs: bool,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// The storage of each computed value.
     storage: HashMap<ValueId, StorageId>,
+    /// Views resolved so far.
+    views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
     /// Constants written out so far, for kernels that read memory only.
@@ -71,12 +74,12 @@ enum Resolved {
 }
 
 impl Lowering<'_> {
-    fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
+    pub(super) fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
         self.plan.storages.push(StorageInfo { dtype: ty.dtype, elements: ty.shape.elements(), place });
         self.plan.storages.len() - 1
     }
 
-    fn leaf(&mut self, leaf: usize, ty: TensorType) -> StorageId {
+    pub(super) fn leaf(&mut self, leaf: usize, ty: TensorType) -> StorageId {
         if let Some(&storage) = self.leaves.get(&leaf) {
             return storage;
         }
@@ -86,11 +89,31 @@ impl Lowering<'_> {
     }
 
     fn resolve(&mut self, value: ValueId) -> Resolved {
+        let mut views = Vec::new();
+        let mut behind = value;
+        let mut resolved = loop {
+            if let Some(operand) = self.views.get(&behind) {
+                break Resolved::Stored(*operand);
+            }
+            let node = self.graph.maker(behind);
+            let Source::Op(Op::View(view)) = &node.source else { break self.source(behind) };
+            views.push((behind, view));
+            behind = node.inputs[0];
+        };
+        while let (Some((value, view)), Resolved::Stored(operand)) = (views.pop(), &resolved) {
+            let operand = self.view(view, *operand, self.graph.ty(value));
+            self.views.insert(value, operand);
+            resolved = Resolved::Stored(operand);
+        }
+        resolved
+    }
+
+    /// A value that is no view.
+    fn source(&mut self, value: ValueId) -> Resolved {
         let ty = self.graph.ty(value);
-        let node = self.graph.maker(value);
-        let storage = match &node.source {
-            Source::Const(number) => return Resolved::Const(*number),
-            Source::Host(at) if ty.dtype.is_float() => return Resolved::Host(*at),
+        let storage = match self.graph.maker(value).source {
+            Source::Const(number) => return Resolved::Const(number),
+            Source::Host(at) if ty.dtype.is_float() => return Resolved::Host(at),
             Source::Host(at) => {
                 let words = TensorType::new(DType::U32, Shape::from([at + ty.shape.elements()]));
                 let storage = match self.host {
@@ -100,31 +123,23 @@ impl Lowering<'_> {
                 self.host = Some(storage);
                 let info = &mut self.plan.storages[storage];
                 info.elements = info.elements.max(words.shape.elements());
-                let layout = Layout::contiguous(words.shape).slice(0, *at, ty.shape.elements());
+                let layout = Layout::contiguous(words.shape).slice(0, at, ty.shape.elements());
                 return Resolved::Stored(Operand { storage, argument: Argument { ty, layout } });
             }
-            Source::Leaf(leaf) => self.leaf(*leaf, ty),
-            Source::Op(Op::View(view)) => {
-                let (view, inner) = (view.clone(), node.inputs[0]);
-                return match self.resolve(inner) {
-                    Resolved::Stored(operand) => {
-                        let argument = |layout| Argument { ty, layout };
-                        Resolved::Stored(match view.layout(&operand.argument.layout) {
-                            Some(layout) => Operand { storage: operand.storage, argument: argument(layout) },
-                            None => {
-                                let copy = self.contiguous(operand);
-                                let layout =
-                                    view.layout(&copy.argument.layout).expect("contiguous values have all views");
-                                Operand { storage: copy.storage, argument: argument(layout) }
-                            }
-                        })
-                    }
-                    constant => constant,
-                };
-            }
+            Source::Leaf(leaf) => self.leaf(leaf, ty),
             Source::Op(_) => self.storage[&value],
         };
         Resolved::Stored(Operand { storage, argument: Argument { ty, layout: Layout::contiguous(ty.shape) } })
+    }
+
+    /// A view of an operand: of a contiguous copy where layouts cannot express it.
+    fn view(&mut self, view: &View, operand: Operand, ty: TensorType) -> Operand {
+        if let Some(layout) = view.layout(&operand.argument.layout) {
+            return Operand { storage: operand.storage, argument: Argument { ty, layout } };
+        }
+        let copy = self.contiguous(operand);
+        let layout = view.layout(&copy.argument.layout).expect("contiguous values have all views");
+        Operand { storage: copy.storage, argument: Argument { ty, layout } }
     }
 
     /// The operand as rows without gaps, copied unless it is so already.
@@ -144,7 +159,7 @@ impl Lowering<'_> {
         Operand { storage, argument }
     }
 
-    fn copy(&mut self, from: Operand, to: StorageId) {
+    pub(super) fn copy(&mut self, from: Operand, to: StorageId) {
         let work = Work::Pointwise(Program::copy(from.argument.ty.shape, Input::Operand(0)));
         self.step(work, vec![from], vec![(to, from.argument.ty)]);
     }
@@ -164,7 +179,7 @@ impl Lowering<'_> {
     }
 
     /// The operand in memory, whatever it is.
-    fn stored(&mut self, value: ValueId) -> Operand {
+    pub(super) fn stored(&mut self, value: ValueId) -> Operand {
         let ty = self.graph.ty(value);
         let operand = |storage| Operand { storage, argument: Argument { ty, layout: Layout::contiguous(ty.shape) } };
         let number = match self.resolve(value) {
@@ -255,11 +270,10 @@ impl Lowering<'_> {
             let Source::Op(Op::Pointwise(op)) = node.source else { unreachable!("the schedule says pointwise") };
             let inputs = node.inputs.iter().map(|&input| {
                 let Origin { value, in_order } = self.uses.origin(input);
-                let made_by = |member: &usize| in_order && self.graph.nodes()[*member].first == value;
                 if Some(value) == kernel {
                     return Input::Kernel;
                 }
-                if let Some(k) = nodes.iter().position(made_by) {
+                if let (true, Ok(k)) = (in_order, nodes.binary_search(&self.graph.maker_index(value))) {
                     return Input::Result(k);
                 }
                 match self.resolve(input) {
@@ -300,56 +314,5 @@ impl Lowering<'_> {
             storage
         };
         self.plan.outputs.push(storage);
-    }
-
-    /// Makes values the new contents of leaves.
-    fn assign(&mut self, assigns: &[(usize, ValueId)]) {
-        // All values first: those that are another leaf's old contents are copied before anything is overwritten.
-        let mut operands: Vec<_> = assigns.iter().map(|&(_, value)| self.stored(value)).collect();
-        for operand in &mut operands {
-            if let Place::Leaf(_) = self.plan.storages[operand.storage].place {
-                let storage = self.new_storage(operand.argument.ty, UNPLACED);
-                self.copy(*operand, storage);
-                let argument = Argument { layout: Layout::contiguous(operand.argument.ty.shape), ..operand.argument };
-                *operand = Operand { storage, argument };
-            }
-        }
-        for (k, &(leaf, value)) in assigns.iter().enumerate() {
-            let target = self.leaf(leaf, self.graph.ty(value));
-            let operand = operands[k];
-            if !self.can_write_in_place(operand, target) {
-                self.copy(operand, target);
-                continue;
-            }
-            let replaced = operand.storage;
-            for step in &mut self.plan.steps {
-                step.inputs.iter_mut().filter(|i| i.storage == replaced).for_each(|input| input.storage = target);
-                step.outputs.iter_mut().filter(|(s, _)| *s == replaced).for_each(|output| output.0 = target);
-            }
-            operands.iter_mut().filter(|o| o.storage == replaced).for_each(|operand| operand.storage = target);
-            self.plan.storages[replaced].elements = 0;
-        }
-    }
-
-    /// Whether the step that computes `value` may write it into `target` straight away: nobody reads the old contents
-    /// later, and the step itself reads of them only the element that it writes.
-    fn can_write_in_place(&self, value: Operand, target: StorageId) -> bool {
-        let steps = &self.plan.steps;
-        let maker = steps.iter().position(|step| step.outputs.iter().any(|(storage, _)| *storage == value.storage));
-        let Some(maker) = maker else { return false };
-        let output = steps[maker].outputs.iter().position(|(storage, _)| *storage == value.storage);
-        let Some(elementwise) = output.and_then(|output| steps[maker].elementwise(output)) else { return false };
-        let elements = value.argument.ty.shape.elements();
-        let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
-        let harmless = |(k, input): (usize, &Operand)| {
-            input.storage != target || (elementwise.contains(&k) && whole(&input.argument))
-        };
-        self.plan.storages[value.storage].place == UNPLACED
-            && self.plan.storages[value.storage].elements == elements
-            && whole(&value.argument)
-            && steps[maker].inputs.iter().enumerate().all(harmless)
-            && steps[maker + 1..].iter().all(|step| step.reads().all(|storage| storage != target))
-            && !self.plan.outputs.contains(&target)
-            && steps.iter().all(|step| step.outputs.iter().all(|(storage, _)| *storage != target))
     }
 }

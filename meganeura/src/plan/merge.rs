@@ -21,10 +21,10 @@
 //! Both keep to the buffers that a launch may bind, scratch memory included.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use super::fuse::Item;
-use super::uses::Uses;
+use super::uses::{Origin, Uses};
 use crate::DType;
 use crate::graph::{Source, ValueId};
 use crate::ops::{KernelOp, Op};
@@ -85,7 +85,8 @@ impl Merging<'_> {
         }
         let from = self.owner[maker];
         let Item::Group(group) = &self.items[from] else { return };
-        let mut others = self.uses.readers(origin.value).iter().filter(|read| !group.contains(&read.node));
+        let is_outside = |node: usize| group.binary_search(&node).is_err();
+        let mut others = self.uses.readers(origin.value).iter().filter(|read| is_outside(read.node));
         let only_reader = others.all(|read| (read.node, read.operand) == (node, operand));
         let alone = self.uses.results(group) == [maker];
         // Neither the operand nor the group's result are in memory.
@@ -129,25 +130,25 @@ impl Merging<'_> {
         if !self.op(*node).is_some_and(KernelOp::stores) || !store.is_empty() || kernel.types[0].dtype != DType::F32 {
             return false;
         }
-        let in_group = |node: &usize| group.contains(node);
-        let elementwise = |value: ValueId| {
-            let mut reads = self.uses.readers(value).iter().filter(|read| in_group(&read.node));
-            reads.all(|read| value == kernel.first && read.in_order)
+        let elementwise = |&input: &ValueId| {
+            let Origin { value, in_order } = self.uses.origin(input);
+            self.uses.graph.maker_index(value) != *node || (value == kernel.first && in_order)
         };
+        let mut reads = group.iter().flat_map(|&member| &self.uses.graph.nodes()[member].inputs);
         let kept = usize::from(self.uses.is_read_outside(kernel.first, group));
         // Neither what the kernel loads through a group is in memory, nor, unless others read it, what it computes.
         let (loaded, absent) = if load.is_empty() { (0, 1) } else { (self.uses.bindings(load, None), 3) };
         let bound = self.own_bindings(*node) + loaded + kept + self.uses.bindings(group, Some(kernel.first));
-        kernel.outputs().all(elementwise) && bound <= self.most + absent && !self.leads_around(host, at)
+        reads.all(elementwise) && bound <= self.most + absent && !self.leads_around(host, at)
     }
 
-    /// Whether a way leads from one item to another through a third.
+    /// Whether a way leads from one item to another through a third. Kernels have moved to places up to `to` so far, so what comes
+    /// after that leads on, and not back.
     fn leads_around(&self, from: usize, to: usize) -> bool {
-        let mut seen = vec![false; self.items.len()];
-        (seen[from], seen[to]) = (true, true);
+        let mut seen = HashSet::new();
         let mut open = Vec::new();
         self.readers_of(from, |reader| {
-            if !std::mem::replace(&mut seen[reader], true) {
+            if reader < to && reader != from && seen.insert(reader) {
                 open.push(reader);
             }
         });
@@ -155,7 +156,7 @@ impl Merging<'_> {
             let mut arrived = false;
             self.readers_of(item, |reader| {
                 arrived |= reader == to;
-                if !std::mem::replace(&mut seen[reader], true) {
+                if reader < to && reader != from && seen.insert(reader) {
                     open.push(reader);
                 }
             });

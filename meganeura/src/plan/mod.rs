@@ -7,6 +7,7 @@
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! vanish into layouts, and kernels are asked for the ways to launch them.
 
+mod assign;
 mod blame;
 mod choose;
 mod dump;
@@ -59,6 +60,11 @@ impl From<&Request<'_>> for Key {
 }
 
 impl Key {
+    /// How many nodes its graph has.
+    pub(crate) fn nodes(&self) -> usize {
+        self.graph.nodes().len()
+    }
+
     pub(crate) fn matches(&self, request: &Request<'_>) -> bool {
         self.outputs == request.outputs && self.assigns == request.assigns && self.graph == *request.graph
     }

@@ -3,6 +3,9 @@
 //! Slots are separate buffers, not one arena: graphics APIs track hazards per buffer, and one arena would serialise
 //! everything and may not be bound for reading and writing at once.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+
 use super::{Place, Plan};
 use crate::DType;
 
@@ -31,40 +34,65 @@ pub(super) fn place(plan: &mut Plan) {
 
     // Largest first, so that plans of one device share big buffers with big buffers.
     let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by_key(|&slot| std::cmp::Reverse(sizes[slot]));
+    order.sort_by_key(|&slot| Reverse(sizes[slot]));
     plan.slots = order.iter().map(|&slot| sizes[slot]).collect();
+    let mut ranks = vec![0; sizes.len()];
+    order.iter().enumerate().for_each(|(rank, &slot)| ranks[slot] = rank);
     for (&storage, slot) in wanted.iter().zip(slots) {
-        let rank = order.iter().position(|&o| o == slot).expect("every slot is in the order");
-        plan.storages[storage].place = Place::Slot(rank);
+        plan.storages[storage].place = Place::Slot(ranks[slot]);
     }
 }
 
 /// A slot for each interval, and the bytes of each slot. In order of first use: the free slot of the same element type that
-/// fits closest, else the largest free one grown, else a new one.
+/// fits closest, else the largest free one grown, else a new one; of several the first.
 fn assign(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
     let mut order: Vec<usize> = (0..intervals.len()).collect();
-    order.sort_by_key(|&i| (intervals[i].first, std::cmp::Reverse(intervals[i].bytes)));
+    order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));
     let mut slots = vec![0; intervals.len()];
     let mut sizes: Vec<usize> = Vec::new();
-    let mut last_users: Vec<Interval> = Vec::new();
+    let mut free = Free::default();
+    // The next to become free first.
+    let mut taken: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     for i in order {
-        let Interval { first, bytes, dtype, .. } = intervals[i];
-        let free = (0..sizes.len()).filter(|&s| last_users[s].last < first && last_users[s].dtype == dtype);
-        let best = free.min_by_key(|&s| if sizes[s] >= bytes { (0, sizes[s]) } else { (1, usize::MAX - sizes[s]) });
-        let slot = best.unwrap_or_else(|| {
+        let Interval { first, last, bytes, dtype } = intervals[i];
+        while let Some(&Reverse((_, user))) = taken.peek().filter(|Reverse((last, _))| *last < first) {
+            taken.pop();
+            free.give(intervals[user].dtype, sizes[slots[user]], slots[user]);
+        }
+        let slot = free.take(dtype, bytes).unwrap_or_else(|| {
             sizes.push(0);
-            last_users.push(intervals[i]);
             sizes.len() - 1
         });
         sizes[slot] = sizes[slot].max(bytes);
-        last_users[slot] = intervals[i];
         slots[i] = slot;
+        taken.push(Reverse((last, i)));
     }
     (slots, sizes)
 }
 
+/// Slots that nobody uses at the moment: size and number, by element type.
+#[derive(Default)]
+struct Free(HashMap<DType, BTreeSet<(usize, usize)>>);
+
+impl Free {
+    fn give(&mut self, dtype: DType, size: usize, slot: usize) {
+        self.0.entry(dtype).or_default().insert((size, slot));
+    }
+
+    /// The smallest that has room, else the largest.
+    fn take(&mut self, dtype: DType, bytes: usize) -> Option<usize> {
+        let slots = self.0.get_mut(&dtype)?;
+        let &(largest, _) = slots.last()?;
+        let found = *slots.range((bytes.min(largest), 0)..).next()?;
+        slots.remove(&found);
+        Some(found.1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use rand_pcg::rand_core::Rng;
+
     use super::*;
 
     fn interval(first: usize, last: usize, bytes: usize) -> Interval {
@@ -91,5 +119,53 @@ mod tests {
                 assert!(!overlap || slots[i] != slots[j], "{a:?} and {b:?} share slot {}", slots[i]);
             }
         }
+    }
+
+    /// The same by looking at every slot for every interval.
+    fn assign_by_search(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
+        let mut order: Vec<usize> = (0..intervals.len()).collect();
+        order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));
+        let mut slots = vec![0; intervals.len()];
+        let (mut sizes, mut users): (Vec<usize>, Vec<Interval>) = (Vec::new(), Vec::new());
+        for i in order {
+            let Interval { first, bytes, dtype, .. } = intervals[i];
+            let free = (0..sizes.len()).filter(|&s| users[s].last < first && users[s].dtype == dtype);
+            let best = free.min_by_key(|&s| if sizes[s] >= bytes { (0, sizes[s]) } else { (1, usize::MAX - sizes[s]) });
+            let slot = best.unwrap_or_else(|| {
+                sizes.push(0);
+                users.push(intervals[i]);
+                sizes.len() - 1
+            });
+            sizes[slot] = sizes[slot].max(bytes);
+            users[slot] = intervals[i];
+            slots[i] = slot;
+        }
+        (slots, sizes)
+    }
+
+    #[test]
+    fn the_slot_is_the_one_that_a_search_finds() {
+        let mut rng = crate::Seed::new(7).rng();
+        let mut below = |n: u32| rng.next_u32() as usize % n as usize;
+        for _ in 0..500 {
+            let interval = |_| {
+                let first = below(20);
+                let (last, bytes) = (first + below(8), 8 * below(6));
+                Interval { first, last, bytes, dtype: [DType::F32, DType::F64, DType::U32][below(3)] }
+            };
+            let intervals: Vec<_> = (0..40).map(interval).collect();
+            assert_eq!(assign(&intervals), assign_by_search(&intervals), "{intervals:?}");
+        }
+    }
+
+    #[test]
+    fn many_that_live_together_are_placed_at_once() {
+        // As gradients wait for the optimizer: each has a slot, and another use of it later.
+        const COUNT: usize = 200_000;
+        let together = (0..COUNT).map(|i| interval(i, COUNT + i, 100 + i));
+        let after = (0..COUNT).map(|i| interval(3 * COUNT, 4 * COUNT, 100 + i));
+        let (slots, sizes) = assign(&together.chain(after).collect::<Vec<_>>());
+        assert_eq!(sizes.len(), COUNT);
+        assert_eq!(slots[..COUNT], slots[COUNT..]);
     }
 }

@@ -15,8 +15,11 @@ const MOST: usize = 1 << 21;
 type Transform = (&'static str, Vec<(&'static str, String)>, Vec<StorageId>);
 
 pub(super) fn share(plan: &mut Plan) {
-    let mut known: HashMap<Transform, Vec<StorageId>> = HashMap::new();
-    for step in &mut plan.steps {
+    // With the step that left it there.
+    let mut known: HashMap<Transform, (usize, Vec<StorageId>)> = HashMap::new();
+    // The last step that wrote a storage.
+    let mut written: HashMap<StorageId, usize> = HashMap::new();
+    for (at, step) in plan.steps.iter_mut().enumerate() {
         let mut kept: Vec<Launch> = Vec::with_capacity(step.launches.len());
         let mut bound = vec![false; step.scratch.len()];
         for launch in std::mem::take(&mut step.launches) {
@@ -28,18 +31,18 @@ pub(super) fn share(plan: &mut Plan) {
                 }
             }
             if let Some((transform, made)) = found {
-                if let Some(storages) = known.get(&transform) {
+                let is_unchanged =
+                    |since| transform.2.iter().all(|read| written.get(read).is_none_or(|&at| at < since));
+                if let Some((_, storages)) = known.get(&transform).filter(|(since, _)| is_unchanged(*since)) {
                     made.iter().zip(storages).for_each(|(&k, &storage)| step.scratch[k] = storage);
                     continue;
                 }
-                known.insert(transform, made.iter().map(|&k| step.scratch[k]).collect());
+                known.insert(transform, (at, made.iter().map(|&k| step.scratch[k]).collect()));
             }
             kept.push(launch);
         }
         step.launches = kept;
-        for (written, _) in &step.outputs {
-            known.retain(|(_, _, reads), _| !reads.contains(written));
-        }
+        written.extend(step.outputs.iter().map(|&(storage, _)| (storage, at)));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who reads what behind views, gathered once for a graph, so that the passes after need not search.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::Layout;
 use crate::graph::{Graph, Source, ValueId};
 use crate::ops::Op;
@@ -76,9 +78,9 @@ impl<'a> Uses<'a> {
         self.wanted[value.index()]
     }
 
-    /// Whether a value is needed by others than the nodes in `part`.
+    /// `true` if others than the nodes in `part`, which are in order, need a value.
     pub(super) fn is_read_outside(&self, value: ValueId, part: &[usize]) -> bool {
-        self.is_wanted(value) || self.readers(value).iter().any(|read| !part.contains(&read.node))
+        self.is_wanted(value) || self.readers(value).iter().any(|read| part.binary_search(&read.node).is_err())
     }
 
     pub(super) fn is_pointwise(&self, node: usize) -> bool {
@@ -100,29 +102,64 @@ impl<'a> Uses<'a> {
         })
     }
 
-    /// The buffers that nodes bind when they run together: operands that others make, apart from `except`, the host's words,
-    /// and results that others need.
+    /// The number of buffers that nodes, in order, bind when they run together, not counting what `except` is in.
     pub(super) fn bindings(&self, part: &[usize], except: Option<ValueId>) -> usize {
-        let mut outside: Vec<ValueId> = Vec::new();
-        let mut host = false;
-        for &input in part.iter().flat_map(|&node| &self.graph.nodes()[node].inputs) {
-            let value = self.origin(input).value;
-            match self.graph.maker(value).source {
-                Source::Const(_) => {}
-                Source::Host(_) => host = true,
-                _ if Some(value) == except || part.contains(&self.graph.maker_index(value)) => {}
-                _ => outside.push(input),
-            }
-        }
-        outside.sort_unstable();
-        outside.dedup();
-        outside.len() + usize::from(host) + self.results(part).len()
+        let mut bindings = Bindings::new(self, except);
+        part.iter().for_each(|&node| bindings.add(node));
+        bindings.count()
     }
 
-    /// The nodes of a group whose values others need.
+    /// The nodes of a group, which are in order, whose values others need.
     pub(super) fn results(&self, part: &[usize]) -> Vec<usize> {
         let first = |node: usize| self.graph.nodes()[node].first;
         part.iter().copied().filter(|&node| self.is_read_outside(first(node), part)).collect()
+    }
+}
+
+/// The buffers that pointwise nodes bind when they run together, as one after the other joins them: operands that others make, the
+/// host's words, and results that others need.
+pub(super) struct Bindings<'a> {
+    uses: &'a Uses<'a>,
+    /// A value that the nodes read and that is in no buffer.
+    except: Option<ValueId>,
+    operands: HashSet<ValueId>,
+    host: bool,
+    /// How often others need the result of a node, those who join later among them; no entry where nobody does.
+    needed: HashMap<usize, usize>,
+}
+
+impl<'a> Bindings<'a> {
+    pub(super) fn new(uses: &'a Uses<'a>, except: Option<ValueId>) -> Self {
+        Self { uses, except, operands: HashSet::new(), host: false, needed: HashMap::new() }
+    }
+
+    /// Adds a node that comes after those before.
+    pub(super) fn add(&mut self, node: usize) {
+        let Uses { graph, .. } = self.uses;
+        for &input in &graph.nodes()[node].inputs {
+            let value = self.uses.origin(input).value;
+            let maker = graph.maker_index(value);
+            match graph.nodes()[maker].source {
+                Source::Const(_) => {}
+                Source::Host(_) => self.host = true,
+                _ if Some(value) == self.except => {}
+                _ => match self.needed.get_mut(&maker) {
+                    // By this node, for one.
+                    Some(1) => _ = self.needed.remove(&maker),
+                    Some(count) => *count -= 1,
+                    None => _ = self.operands.insert(input),
+                },
+            }
+        }
+        let value = graph.nodes()[node].first;
+        let count = self.uses.readers(value).len() + usize::from(self.uses.is_wanted(value));
+        if count > 0 {
+            self.needed.insert(node, count);
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.operands.len() + usize::from(self.host) + self.needed.len()
     }
 }
 

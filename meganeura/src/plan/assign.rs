@@ -1,0 +1,98 @@
+//! The end of lowering: values become the new contents of leaves, in place where nobody reads the old contents later.
+
+use std::collections::HashMap;
+
+use super::lower::{Lowering, UNPLACED};
+use super::{Operand, Place, Plan, StorageId};
+use crate::Layout;
+use crate::graph::ValueId;
+use crate::kernel::launch::Argument;
+
+/// The steps that touch each storage.
+struct Steps {
+    /// The one that writes it. Only a leaf that is assigned twice has several: the first of them.
+    writer: Vec<Option<usize>>,
+    readers: Vec<Vec<usize>>,
+}
+
+impl Steps {
+    fn new(plan: &Plan) -> Self {
+        let count = plan.storages.len();
+        let mut steps = Self { writer: vec![None; count], readers: vec![Vec::new(); count] };
+        (0..plan.steps.len()).for_each(|at| steps.note(plan, at));
+        steps
+    }
+
+    fn note(&mut self, plan: &Plan, at: usize) {
+        let step = &plan.steps[at];
+        step.reads().for_each(|storage| self.readers[storage].push(at));
+        step.outputs.iter().for_each(|&(storage, _)| _ = self.writer[storage].get_or_insert(at));
+    }
+
+    /// Puts one storage in the place of another in every step.
+    fn replace(&mut self, plan: &mut Plan, old: StorageId, new: StorageId) {
+        let (readers, writer) = (std::mem::take(&mut self.readers[old]), self.writer[old].take());
+        for &at in &readers {
+            let inputs = plan.steps[at].inputs.iter_mut();
+            inputs.filter(|input| input.storage == old).for_each(|input| input.storage = new);
+        }
+        if let Some(at) = writer {
+            let outputs = plan.steps[at].outputs.iter_mut();
+            outputs.filter(|(storage, _)| *storage == old).for_each(|output| output.0 = new);
+        }
+        self.readers[new].extend(readers);
+        self.writer[new] = self.writer[new].or(writer);
+    }
+}
+
+impl Lowering<'_> {
+    /// Makes values the new contents of leaves.
+    pub(super) fn assign(&mut self, assigns: &[(usize, ValueId)]) {
+        // All values first: those that are another leaf's old contents are copied before anything is overwritten.
+        let mut operands: Vec<_> = assigns.iter().map(|&(_, value)| self.stored(value)).collect();
+        for operand in &mut operands {
+            if let Place::Leaf(_) = self.plan.storages[operand.storage].place {
+                let storage = self.new_storage(operand.argument.ty, UNPLACED);
+                self.copy(*operand, storage);
+                let argument = Argument { layout: Layout::contiguous(operand.argument.ty.shape), ..operand.argument };
+                *operand = Operand { storage, argument };
+            }
+        }
+        let targets: Vec<_> = assigns.iter().map(|&(leaf, value)| self.leaf(leaf, self.graph.ty(value))).collect();
+        let mut steps = Steps::new(&self.plan);
+        // Where values are that are written in place.
+        let mut moved: HashMap<StorageId, StorageId> = HashMap::new();
+        for (operand, target) in operands.into_iter().zip(targets) {
+            let storage = moved.get(&operand.storage).copied().unwrap_or(operand.storage);
+            let operand = Operand { storage, ..operand };
+            if self.can_write_in_place(&steps, operand, target) {
+                steps.replace(&mut self.plan, storage, target);
+                moved.insert(storage, target);
+                self.plan.storages[storage].elements = 0;
+            } else {
+                self.copy(operand, target);
+                steps.note(&self.plan, self.plan.steps.len() - 1);
+            }
+        }
+    }
+
+    /// Whether the step that computes `value` may write it into `target` straight away: nobody reads the old contents
+    /// later, and the step itself reads of them only the element that it writes.
+    fn can_write_in_place(&self, steps: &Steps, value: Operand, target: StorageId) -> bool {
+        let Some(maker) = steps.writer[value.storage] else { return false };
+        let step = &self.plan.steps[maker];
+        let output = step.outputs.iter().position(|(storage, _)| *storage == value.storage);
+        let Some(elementwise) = output.and_then(|output| step.elementwise(output)) else { return false };
+        let elements = value.argument.ty.shape.elements();
+        let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
+        let harmless = |(k, input): (usize, &Operand)| {
+            input.storage != target || (elementwise.contains(&k) && whole(&input.argument))
+        };
+        self.plan.storages[value.storage].place == UNPLACED
+            && self.plan.storages[value.storage].elements == elements
+            && whole(&value.argument)
+            && step.inputs.iter().enumerate().all(harmless)
+            && steps.readers[target].iter().all(|&reader| reader <= maker)
+            && steps.writer[target].is_none()
+    }
+}
