@@ -6,7 +6,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
 use super::names::{Names, Part};
-use super::report::Lone;
+use super::report::{LISTED, Lone, and_more};
 use super::{LoadReport, format};
 use crate::error::bail;
 use crate::module::{Leaf, Module, ModuleExt, Role, tie};
@@ -175,11 +175,12 @@ impl<'a> Found<'a> {
                 _ => unexpected.push(Lone { path, name: Some(name), shape: view.shape().to_vec() }),
             }
         }
-        let mismatched: Vec<_> = self.mismatched.iter().map(|mismatch| mismatch.describe(&unexpected)).collect();
+        let describe = |mismatch: &Mismatch| format!("  {}", mismatch.describe(&unexpected));
+        let mut mismatched: Vec<_> = self.mismatched.iter().take(LISTED).map(describe).collect();
+        mismatched.extend(and_more(self.mismatched.len()));
         let report = LoadReport::new(self.loaded, self.missing, unexpected, self.ignored);
         if !mismatched.is_empty() {
-            let mut message =
-                format!("the file is of another model; nothing was loaded:\n  {}", mismatched.join("\n  "));
+            let mut message = format!("the file is of another model; nothing was loaded:\n{}", mismatched.join("\n"));
             if report.strict().is_err() {
                 message = format!("{message}\n{}", report.difference());
             }
@@ -196,8 +197,8 @@ impl<'a> Found<'a> {
 impl Mismatch {
     /// With what in the file would fit and nothing else asks for.
     fn describe(&self, unexpected: &[Lone]) -> String {
-        let fitting: Vec<_> = unexpected.iter().filter(|lone| lone.shape == self.leaf.shape).cloned().collect();
-        match self.leaf.nearest(&fitting) {
+        let fitting = || unexpected.iter().filter(|lone| lone.shape == self.leaf.shape);
+        match self.leaf.nearest(fitting(), fitting().nth(1).is_none()) {
             Some(Lone { name: Some(name), .. }) => format!("{}; did you mean `{name}`?", self.message),
             _ => self.message.clone(),
         }

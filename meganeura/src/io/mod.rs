@@ -9,6 +9,7 @@
 mod format;
 mod load;
 mod names;
+mod prefix;
 mod report;
 mod save;
 mod state;
@@ -107,8 +108,8 @@ pub trait Checkpoint: Module {
     ///
     /// Nothing has changed when any of these is returned: [`Io`](ErrorKind::Io) if the file cannot be read;
     /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model,
-    /// if shapes or element types differ, or if it has several values for what is tied in the model: all of which are listed, each
-    /// with the nearest name of the other side; and what the device meets.
+    /// if shapes or element types differ, or if it has several values for what is tied in the model, with the first of them and what
+    /// may have been meant; and what the device meets.
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         self.load_with(path, &Names::new())
     }

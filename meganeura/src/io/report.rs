@@ -1,7 +1,13 @@
 //! What loading did, and what it could not find.
 
-use crate::module::pattern::distance;
+use std::collections::HashMap;
+
+use super::prefix::Prefix;
+use crate::module::near::{nearest, shortened};
 use crate::{Error, ErrorKind, Result};
+
+/// Names of each side that a message lists.
+pub(super) const LISTED: usize = 8;
 
 /// Which names were loaded, and which only one side had.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,8 +47,9 @@ impl LoadReport {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint), with all those names, and for each what the other side has instead that is most like
-    /// it. What both sides had is loaded by then.
+    /// [`Checkpoint`](ErrorKind::Checkpoint), with the first of those names on either side, the number of others, and what may have been
+    /// meant: where the names of one side have a beginning that the other's lack, the rule of [`Names`](super::Names) that maps them;
+    /// else for each name what the other side has instead, where that is very like it. What both sides had is loaded by then.
     pub fn strict(&self) -> Result<()> {
         if self.missing.is_empty() && self.unexpected.is_empty() { Ok(()) } else { Err(self.difference()) }
     }
@@ -50,16 +57,46 @@ impl LoadReport {
     /// The names that only one side had, as an error.
     pub(super) fn difference(&self) -> Error {
         let [missing, unexpected] = &self.sides;
+        let prefix = Prefix::between(&self.loaded, missing, unexpected);
         let mut lines = Vec::new();
         for (what, own, others) in
             [("missing from the file:", missing, unexpected), ("only in the file:", unexpected, missing)]
         {
-            if !own.is_empty() {
-                lines.push(what.to_owned());
-                lines.extend(own.iter().map(|lone| format!("  {}", lone.describe(others))));
+            if own.is_empty() {
+                continue;
             }
+            lines.push(what.to_owned());
+            // A prefix says what was meant by all of them.
+            let (own_shapes, other_shapes) = (Shapes::of(own), Shapes::of(others));
+            let meant = |lone: &Lone| match prefix {
+                Some(_) => None,
+                None => lone.nearest(others, own_shapes.has_one(lone) && other_shapes.has_one(lone)),
+            };
+            lines.extend(own.iter().take(LISTED).map(|lone| format!("  {}", lone.describe(meant(lone)))));
+            lines.extend(and_more(own.len()));
         }
+        lines.extend(prefix.map(|prefix| prefix.to_string()));
         Error::new(ErrorKind::Checkpoint, lines.join("\n"))
+    }
+}
+
+/// The last line of a list that is cut.
+pub(super) fn and_more(count: usize) -> Option<String> {
+    count.checked_sub(LISTED).filter(|&more| more > 0).map(|more| format!("  and {more} more"))
+}
+
+/// How many names have each shape.
+struct Shapes<'a>(HashMap<&'a [usize], usize>);
+
+impl<'a> Shapes<'a> {
+    fn of(side: &'a [Lone]) -> Self {
+        let mut counts = HashMap::new();
+        side.iter().for_each(|lone| *counts.entry(&lone.shape[..]).or_default() += 1);
+        Self(counts)
+    }
+
+    fn has_one(&self, lone: &Lone) -> bool {
+        self.0.get(&lone.shape[..]) == Some(&1)
     }
 }
 
@@ -68,45 +105,27 @@ impl Lone {
         self.name.as_ref().unwrap_or(&self.path)
     }
 
-    fn describe(&self, others: &[Self]) -> String {
+    fn describe(&self, meant: Option<&Self>) -> String {
         let renamed = match &self.name {
-            Some(name) if *name != self.path => format!(", by the rules `{}`", self.path),
+            Some(name) if *name != self.path => format!(", by the rules `{}`", shortened(&self.path)),
             _ => String::new(),
         };
-        let hint = match self.nearest(others) {
+        let hint = match meant {
             Some(other) => format!("; did you mean `{}` {:?}?", other.own_name(), other.shape),
             None => String::new(),
         };
-        format!("`{}` {:?}{renamed}{hint}", self.own_name(), self.shape)
+        format!("`{}` {:?}{renamed}{hint}", shortened(self.own_name()), self.shape)
     }
 
-    /// What is most like this one, if anything is: half of the letters may differ, a shape counts as three.
-    pub(super) fn nearest<'o>(&self, others: &'o [Self]) -> Option<&'o Self> {
-        /// Longer ones are nobody's, and dear to compare.
-        const LONGEST: usize = 256;
-        /// So many are compared letter by letter: models have thousands of names.
-        const COMPARED: usize = 16;
-        let longest = |other: &Self| other.path.len().max(self.path.len());
+    /// The other one that is most like this, if that is not a wild guess: a quarter of the letters may differ, half of them where
+    /// both are the `only` ones of their shape. Another shape counts as three letters.
+    pub(super) fn nearest<'o>(&self, others: impl IntoIterator<Item = &'o Self>, only: bool) -> Option<&'o Self> {
         let misfit = |other: &Self| if other.shape == self.shape { 0 } else { 3 };
-        let unlike = |other: &Self| misfit(other) + longest(other) - shared_ends(&self.path, &other.path);
-        let likely = others.iter().filter(|other| longest(other) <= LONGEST);
-        let mut likely: Vec<_> = likely.enumerate().map(|(index, other)| ((unlike(other), index), other)).collect();
-        if likely.len() > COMPARED {
-            likely.select_nth_unstable_by_key(COMPARED, |(unlike, _)| *unlike);
-            likely.truncate(COMPARED);
-        }
-        let score = |(_, other): ((usize, usize), &'o Self)| (misfit(other) + distance(&other.path, &self.path), other);
-        let scored = likely.into_iter().map(score);
-        let (score, nearest) = scored.min_by_key(|(score, _)| *score)?;
-        (2 * score <= longest(nearest)).then_some(nearest)
+        let names = others.into_iter().map(|other| (&*other.path, misfit(other), other));
+        let (score, other) = nearest(&self.path, names).into_iter().next()?;
+        let share = if only && other.shape == self.shape { 2 } else { 4 };
+        (share * score <= self.path.len().max(other.path.len())).then_some(other)
     }
-}
-
-/// How many letters two names have in common at their beginnings and at their ends.
-fn shared_ends(a: &str, b: &str) -> usize {
-    let same = |(a, b): &(u8, u8)| a == b;
-    let (front, back) = (a.bytes().zip(b.bytes()), a.bytes().rev().zip(b.bytes().rev()));
-    (front.take_while(same).count() + back.take_while(same).count()).min(a.len().min(b.len()))
 }
 
 #[cfg(test)]
@@ -143,18 +162,40 @@ mod tests {
     #[test]
     fn a_shape_that_fits_decides_between_names_that_are_as_near() {
         let others = [lone("a1.weight", None, &[3]), lone("a2.weight", None, &[4]), lone("b.bias", None, &[4])];
-        assert_eq!(lone("a.weight", None, &[4]).nearest(&others), Some(&others[1]));
-        assert_eq!(lone("a1.weight", None, &[4]).nearest(&others[..1]), Some(&others[0]));
-        assert_eq!(lone("zz", None, &[4]).nearest(&others), None);
-        assert_eq!(lone(&"a".repeat(300), None, &[4]).nearest(&others), None);
+        assert_eq!(lone("a.weight", None, &[4]).nearest(&others, false), Some(&others[1]));
+        assert_eq!(lone("zz", None, &[4]).nearest(&others, false), None);
+        assert_eq!(lone(&"a".repeat(300), None, &[4]).nearest(&others, false), None);
     }
 
     #[test]
-    fn many_names_are_compared_at_once() {
+    fn guesses_are_not_wild() {
+        let fc = [lone("fc.weight", None, &[10, 32])];
+        let head = lone("head.weight", None, &[10, 32]);
+        // Four of eleven letters: only where nothing else can be meant.
+        assert_eq!((head.nearest(&fc, false), head.nearest(&fc, true)), (None, Some(&fc[0])));
+        assert_eq!(lone("decoder.weight", None, &[10, 32]).nearest(&fc, true), Some(&fc[0]));
+        assert_eq!(lone("classifier.bias", None, &[10, 32]).nearest(&fc, true), None);
+    }
+
+    #[test]
+    fn many_names_are_compared_at_once_and_few_are_listed() {
         let side =
-            |prefix: &str| (0..1000).map(|i| lone(&format!("{prefix}.{i}.weight"), None, &[i])).collect::<Vec<_>>();
+            |prefix: &str| (0..10_000).map(|i| lone(&format!("{prefix}.{i}.weight"), None, &[i])).collect::<Vec<_>>();
         let report = LoadReport::new(vec![], side("blocks"), side("layers"), vec![]);
+        assert_eq!((report.missing.len(), report.unexpected.len()), (10_000, 10_000));
         let message = report.strict().unwrap_err().to_string();
-        assert!(message.contains("`blocks.123.weight` [123]; did you mean `layers.123.weight` [123]?"), "{message}");
+        assert!(
+            message.contains("`blocks.7.weight` [7]; did you mean `layers.7.weight` [7]?\n  and 9992 more\n"),
+            "{message}"
+        );
+        assert_eq!(message.lines().count(), 2 * (1 + LISTED + 1));
+    }
+
+    #[test]
+    fn names_of_a_megabyte_make_a_short_message() {
+        let names: Vec<_> = (0..3).map(|i| lone(&"a.".repeat(500_000 + i), Some("a"), &[1])).collect();
+        let report = LoadReport::new(vec![], vec![lone("weight", None, &[1])], names, vec![]);
+        let message = report.strict().unwrap_err().to_string();
+        assert!(message.len() < 2_000 && message.contains("… (1000004 bytes)"), "{message}");
     }
 }

@@ -25,6 +25,7 @@ mod ext;
 mod init;
 mod layer;
 mod leaves;
+pub(crate) mod near;
 pub(crate) mod pattern;
 mod seed;
 mod select;

@@ -1,87 +1,61 @@
 //! Patterns of paths: segments between dots, where `**` stands for any number of them and `*` in one for any characters.
+//!
+//! Matching takes time in proportion to the length of the pattern times that of the path at most, whatever is in them. What stands
+//! between two wildcards is taken where it is found first: anything later would leave less for the rest. So nothing is tried twice.
 
-/// How many characters must change until the pattern matches: 0 if it does.
-pub(crate) fn distance(pattern: &str, path: &str) -> usize {
-    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), path.split('.').collect());
-    let length = |segment: &&str| segment.chars().count().max(1);
-    edits(
-        &pattern,
-        &path,
-        |segment| *segment == "**",
-        length,
-        |wanted, found| {
-            let (wanted, found): (Vec<char>, Vec<char>) = (wanted.chars().collect(), found.chars().collect());
-            edits(&wanted, &found, |c| *c == '*', |_| 1, |a, b| usize::from(a != b))
-        },
-    )
-}
-
-/// Levenshtein's distance, where some parts of the pattern stand for anything.
-fn edits<T>(
-    pattern: &[T],
-    found: &[T],
-    is_anything: impl Fn(&T) -> bool,
-    cost: impl Fn(&T) -> usize,
-    exchange: impl Fn(&T, &T) -> usize,
-) -> usize {
-    // From no pattern to the first parts of what was found.
-    let mut row: Vec<usize> = vec![0];
-    row.extend(found.iter().scan(0, |sum, part| {
-        *sum += cost(part);
-        Some(*sum)
-    }));
-    for wanted in pattern {
-        let above = row.clone();
-        let anything = is_anything(wanted);
-        row[0] += if anything { 0 } else { cost(wanted) };
-        for (j, part) in found.iter().enumerate() {
-            row[j + 1] = match anything {
-                true => above[j + 1].min(row[j]),
-                false => {
-                    let (removed, added) = (above[j + 1] + cost(wanted), row[j] + cost(part));
-                    removed.min(added).min(above[j] + exchange(wanted, part))
-                }
-            };
-        }
-    }
-    row[found.len()]
+/// `true` if the pattern matches the whole path.
+pub(crate) fn matches(pattern: &str, path: &str) -> bool {
+    match_segments(pattern, path, &mut |_| ())
 }
 
 /// What the wildcards of a pattern stand for in a path that it matches, in their order; each takes as little as it can.
 pub(crate) fn captures<'p>(pattern: &str, path: &'p str) -> Option<Vec<Vec<&'p str>>> {
-    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), path.split('.').collect());
     let mut found = Vec::new();
-    capture_segments(&pattern, &path, &mut found).then_some(found)
+    match_segments(pattern, path, &mut |capture| found.push(capture.to_vec())).then_some(found)
 }
 
-fn capture_segments<'p>(pattern: &[&str], path: &[&'p str], found: &mut Vec<Vec<&'p str>>) -> bool {
-    let Some((&wanted, rest)) = pattern.split_first() else { return path.is_empty() };
-    let before = found.len();
-    let matches = match (wanted, path.split_first()) {
-        ("**", _) => (0..=path.len()).any(|taken| {
-            found.truncate(before);
-            found.push(path[..taken].to_vec());
-            capture_segments(rest, &path[taken..], found)
-        }),
-        (_, Some((segment, others))) => capture_in(wanted, segment, found) && capture_segments(rest, others, found),
-        (_, None) => false,
-    };
-    if !matches {
-        found.truncate(before);
+/// Hands out what each wildcard stands for; to be forgotten where the rest does not match.
+fn match_segments<'p>(pattern: &str, path: &'p str, capture: &mut dyn FnMut(&[&'p str])) -> bool {
+    let (pattern, path): (Vec<&str>, Vec<&'p str>) = (pattern.split('.').collect(), path.split('.').collect());
+    // The runs of segments between `**`, of which the first and the last stand at the ends of the path.
+    let mut runs = pattern.split(|segment| *segment == "**");
+    let first = runs.next().unwrap_or_default();
+    let Some((front, mut rest)) = path.split_at_checked(first.len()) else { return false };
+    if !match_run(first, front, capture) {
+        return false;
     }
-    matches
+    let Some(last) = runs.next_back() else { return rest.is_empty() };
+    for run in runs {
+        let fits = |taken: &usize| match_run(run, &rest[*taken..][..run.len()], &mut |_| ());
+        let places = (rest.len() + 1).saturating_sub(run.len());
+        let Some(taken) = (0..places).find(fits) else { return false };
+        capture(&rest[..taken]);
+        match_run(run, &rest[taken..][..run.len()], capture);
+        rest = &rest[taken + run.len()..];
+    }
+    let Some(taken) = rest.len().checked_sub(last.len()) else { return false };
+    capture(&rest[..taken]);
+    match_run(last, &rest[taken..], capture)
 }
 
-fn capture_in<'p>(wanted: &str, segment: &'p str, found: &mut Vec<Vec<&'p str>>) -> bool {
-    let Some((literal, rest)) = wanted.split_once('*') else { return wanted == segment };
-    let Some(segment) = segment.strip_prefix(literal) else { return false };
-    let before = found.len();
-    let ends = segment.char_indices().map(|(at, _)| at).chain([segment.len()]);
-    ends.into_iter().any(|end| {
-        found.truncate(before);
-        found.push(vec![&segment[..end]]);
-        capture_in(rest, &segment[end..], found)
-    })
+/// As many segments as there are patterns of segments.
+fn match_run<'p>(patterns: &[&str], segments: &[&'p str], capture: &mut dyn FnMut(&[&'p str])) -> bool {
+    patterns.iter().zip(segments).all(|(pattern, segment)| match_segment(pattern, segment, capture))
+}
+
+fn match_segment<'p>(pattern: &str, segment: &'p str, capture: &mut dyn FnMut(&[&'p str])) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = segment.strip_prefix(first) else { return false };
+    let Some(last) = pieces.next_back() else { return rest.is_empty() };
+    for piece in pieces {
+        let Some((taken, others)) = rest.split_once(piece) else { return false };
+        capture(&[taken]);
+        rest = others;
+    }
+    let Some(taken) = rest.strip_suffix(last) else { return false };
+    capture(&[taken]);
+    true
 }
 
 /// A pattern with these in the places of its wildcards, which must be as many.
@@ -113,6 +87,8 @@ pub(crate) fn wildcards(pattern: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use rand_pcg::rand_core::Rng;
+
     use super::*;
 
     #[test]
@@ -132,7 +108,7 @@ mod tests {
             ("*", "weight"),
             ("blocks.*.conv.*", "blocks.12.conv.bias"),
         ] {
-            assert_eq!(distance(pattern, path), 0, "{pattern} {path}");
+            assert!(matches(pattern, path), "{pattern} {path}");
         }
         for (pattern, path) in [
             ("stem", "stem.weight"),
@@ -143,15 +119,8 @@ mod tests {
             ("", "weight"),
             ("weight", ""),
         ] {
-            assert!(distance(pattern, path) > 0, "{pattern} {path}");
+            assert!(!matches(pattern, path), "{pattern} {path}");
         }
-    }
-
-    #[test]
-    fn what_is_near_is_counted_in_characters() {
-        assert_eq!(distance("head.wieght", "head.weight"), 2);
-        assert_eq!(distance("**.baias", "stem.bias"), 1);
-        assert_eq!(distance("stem", "stem.bias"), 4);
     }
 
     #[test]
@@ -173,8 +142,92 @@ mod tests {
         ] {
             let found = captures(pattern, path).map(|captures| fill(to, &captures));
             assert_eq!(found.as_deref(), expected, "{pattern} {path}");
-            assert_eq!(distance(pattern, path) == 0, expected.is_some(), "{pattern} {path}");
+            assert_eq!(matches(pattern, path), expected.is_some(), "{pattern} {path}");
         }
         assert_eq!(wildcards("a.**.b*c*.*"), ["**", "*", "*", "*"]);
+    }
+
+    /// The obvious matcher, which tries everything, shorter captures first: its time is exponential.
+    fn backtracked<'p>(pattern: &[&str], path: &[&'p str], found: &mut Vec<Vec<&'p str>>) -> bool {
+        let Some((&wanted, rest)) = pattern.split_first() else { return path.is_empty() };
+        let before = found.len();
+        let matches = match (wanted, path.split_first()) {
+            ("**", _) => (0..=path.len()).any(|taken| {
+                found.truncate(before);
+                found.push(path[..taken].to_vec());
+                backtracked(rest, &path[taken..], found)
+            }),
+            (_, Some((segment, others))) => backtracked_in(wanted, segment, found) && backtracked(rest, others, found),
+            (_, None) => false,
+        };
+        if !matches {
+            found.truncate(before);
+        }
+        matches
+    }
+
+    fn backtracked_in<'p>(wanted: &str, segment: &'p str, found: &mut Vec<Vec<&'p str>>) -> bool {
+        let Some((literal, rest)) = wanted.split_once('*') else { return wanted == segment };
+        let Some(segment) = segment.strip_prefix(literal) else { return false };
+        let before = found.len();
+        let mut ends = segment.char_indices().map(|(at, _)| at).chain([segment.len()]);
+        ends.any(|end| {
+            found.truncate(before);
+            found.push(vec![&segment[..end]]);
+            backtracked_in(rest, &segment[end..], found)
+        })
+    }
+
+    #[track_caller]
+    fn same_as_backtracked(pattern: &str, path: &str) {
+        let mut expected = Vec::new();
+        let (segments, places): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), path.split('.').collect());
+        let expected = backtracked(&segments, &places, &mut expected).then_some(expected);
+        assert_eq!(captures(pattern, path), expected, "{pattern} {path}");
+        assert_eq!(matches(pattern, path), expected.is_some(), "{pattern} {path}");
+    }
+
+    /// All texts of up to `length` of these letters.
+    fn texts(letters: &[&str], length: usize) -> Vec<String> {
+        let mut texts = vec![String::new()];
+        for end in 1..=length {
+            let longer = texts.iter().filter(|text| text.chars().count() == end - 1).cloned().collect::<Vec<_>>();
+            texts.extend(longer.iter().flat_map(|text| letters.iter().map(move |letter| format!("{text}{letter}"))));
+        }
+        texts
+    }
+
+    #[test]
+    fn every_short_pattern_matches_as_by_trying_everything() {
+        let paths = texts(&["a", "b", "."], 4);
+        for pattern in texts(&["a", "b", ".", "*"], 5) {
+            paths.iter().for_each(|path| same_as_backtracked(&pattern, path));
+        }
+    }
+
+    #[test]
+    fn longer_patterns_do_so_too() {
+        let mut rng = crate::Seed::new(11).rng();
+        let mut text = |letters: &[&str], most: u32| {
+            let length = rng.next_u32() % most;
+            (0..length).map(|_| letters[rng.next_u32() as usize % letters.len()]).collect::<String>()
+        };
+        for _ in 0..20_000 {
+            let pattern = text(&["a", "b", "é", ".", ".", "*", "**", ".**.", ".*."], 9);
+            same_as_backtracked(&pattern, &text(&["a", "b", "é", ".", "."], 16));
+        }
+    }
+
+    #[test]
+    fn hostile_names_take_no_longer_than_others() {
+        // Backtracking takes the square of the first, and more years than there are for the others.
+        let dots = ".".repeat(1_000_000);
+        assert!(!matches("**.counter", &dots) && matches("**", &dots) && !matches("*.**.x.**", &dots));
+        let stars = ["**"; 64].join(".x.");
+        let path = vec!["x"; 4_000].join(".");
+        assert!(matches(&stars, &path) && !matches(&format!("{stars}.y"), &path));
+        let wide = format!("{}b", "*a".repeat(64));
+        assert!(!matches(&wide, &"a".repeat(100_000)));
+        assert_eq!(captures("**.x", &format!("{dots}x")).map(|found| found[0].len()), Some(1_000_000));
     }
 }

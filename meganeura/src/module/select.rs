@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::Leaf;
-use super::pattern::distance;
+use super::near::{nearest, shortened};
+use super::pattern::matches;
 use crate::error::bail;
 use crate::{Param, Result};
 
@@ -36,7 +37,7 @@ impl Selection<'_> {
 
     fn selects(&self, leaf: &Leaf<'_>, param: &Param) -> bool {
         leaf.paths().any(|path| match self {
-            Self::Pattern(pattern) => distance(pattern, path) == 0,
+            Self::Pattern(pattern) => matches(pattern, path),
             Self::Rule(rule) => rule(path, param),
         })
     }
@@ -44,20 +45,20 @@ impl Selection<'_> {
     fn fail(&self, leaves: &[Leaf<'_>]) -> Result<()> {
         const SHOWN: usize = 4;
         let Self::Pattern(pattern) = self else { bail!(Argument, "the rule selects none of the model's parameters") };
-        let parameters = leaves.iter().filter(|leaf| leaf.param().is_some());
-        let mut paths: Vec<_> = parameters.flat_map(Leaf::paths).map(|path| (distance(pattern, path), path)).collect();
-        if paths.is_empty() {
-            bail!(Argument, "the pattern `{pattern}` selects nothing: there are no parameters");
+        let paths = || leaves.iter().filter(|leaf| leaf.param().is_some()).flat_map(Leaf::paths);
+        if paths().next().is_none() {
+            bail!(Argument, "the pattern `{}` selects nothing: there are no parameters", shortened(pattern));
         }
-        paths.sort_by_key(|&(distance, _)| distance);
-        let near: Vec<_> = paths.iter().take(SHOWN).map(|(_, path)| format!("`{path}`")).collect();
         // A place in the model, where its parameters were meant.
         let below = format!("{pattern}.**");
-        let hint = match paths.iter().any(|(_, path)| distance(&below, path) == 0) {
-            true => format!("; for all below a field, write `{below}`"),
+        let hint = match paths().any(|path| matches(&below, path)) {
+            true => format!("; for all below a field, write `{}`", shortened(&below)),
             false => String::new(),
         };
-        bail!(Argument, "the pattern `{pattern}` selects no parameter{hint}; near it are {}", near.join(", "))
+        let near = nearest(pattern, paths().map(|path| (path, 0, path)));
+        let near: Vec<_> = near.into_iter().take(SHOWN).map(|(_, path)| format!("`{path}`")).collect();
+        let near = if near.is_empty() { String::new() } else { format!("; near it are {}", near.join(", ")) };
+        bail!(Argument, "the pattern `{}` selects no parameter{hint}{near}", shortened(pattern))
     }
 }
 

@@ -1,0 +1,125 @@
+//! A beginning that the names of a file have and those of a model lack, or the other way round: found by looking up what is left of
+//! each name without its first segments.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fmt;
+
+use super::report::Lone;
+
+/// What stands before most names of one side, where the other side has the same names without it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Prefix {
+    segments: String,
+    /// How many names are explained by it.
+    count: usize,
+    /// Whether the file has it, and the model not.
+    in_file: bool,
+}
+
+/// Segments that a prefix has at most.
+const SEGMENTS: usize = 4;
+
+impl Prefix {
+    /// The prefix by which at least half of the names that one side lacks, or of those that the other has too many, would be the same
+    /// with equal shapes. None if the rule would do harm to what was loaded.
+    pub(super) fn between(loaded: &[String], missing: &[Lone], unexpected: &[Lone]) -> Option<Self> {
+        let found = |longer: &[Lone], shorter: &[Lone]| {
+            let (segments, count) = most_frequent(longer, shorter)?;
+            (2 * count >= longer.len().min(shorter.len())).then_some((segments, count))
+        };
+        if let Some((segments, count)) = found(unexpected, missing) {
+            let is_below = |path: &String| path.strip_prefix(&segments).is_some_and(|rest| rest.starts_with('.'));
+            return (!loaded.iter().any(is_below)).then_some(Self { segments, count, in_file: true });
+        }
+        let (segments, count) = found(missing, unexpected).filter(|_| loaded.is_empty())?;
+        Some(Self { segments, count, in_file: false })
+    }
+}
+
+/// What stands most often before a path of `shorter` among those of `longer`, and how often.
+fn most_frequent(longer: &[Lone], shorter: &[Lone]) -> Option<(String, usize)> {
+    let known: HashMap<&str, &[usize]> = shorter.iter().map(|lone| (&*lone.path, &lone.shape[..])).collect();
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for Lone { path, shape, .. } in longer {
+        for (dot, _) in path.match_indices('.').take(SEGMENTS) {
+            if known.get(&path[dot + 1..]) == Some(&&shape[..]) {
+                *counts.entry(&path[..dot]).or_default() += 1;
+            }
+        }
+    }
+    // In a pattern, it would be a wildcard.
+    let plain = counts.into_iter().filter(|(segments, _)| !segments.contains('*'));
+    let (segments, count) = plain.max_by_key(|&(segments, count)| (count, Reverse(segments)))?;
+    Some((segments.to_owned(), count))
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { segments, count, in_file } = self;
+        if !in_file {
+            return write!(
+                f,
+                "with `{segments}.` before them, {count} names of the file are the model's; load with \
+                 `Names::new().rename(\"**\", \"{segments}.**\")`"
+            );
+        }
+        let whose = match &segments[..] {
+            "module" => ", which PyTorch's `DataParallel` puts there",
+            "_orig_mod" => ", which `torch.compile` puts there",
+            _ => "",
+        };
+        write!(
+            f,
+            "without `{segments}.` before them{whose}, {count} names of the file are the model's; load with \
+             `Names::new().rename(\"{segments}.**\", \"**\")`"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(names: &[&str]) -> Vec<Lone> {
+        // The shape goes by the last letter.
+        let shape = |name: &str| vec![name.bytes().last().map_or(0, usize::from)];
+        names.iter().map(|name| Lone { path: (*name).to_owned(), name: None, shape: shape(name) }).collect()
+    }
+
+    fn between(loaded: &[&str], missing: &[&str], unexpected: &[&str]) -> Option<String> {
+        let loaded: Vec<_> = loaded.iter().map(|&path| path.to_owned()).collect();
+        Prefix::between(&loaded, &side(missing), &side(unexpected)).map(|prefix| prefix.to_string())
+    }
+
+    #[test]
+    fn what_wrappers_put_before_names_is_taken_off() {
+        let found = between(&[], &["a.w", "b.w", "b.bias"], &["module.a.w", "module.b.w", "module.b.bias", "epoch"]);
+        let expected = "without `module.` before them, which PyTorch's `DataParallel` puts there, 3 names of the file are the \
+                        model's; load with `Names::new().rename(\"module.**\", \"**\")`";
+        assert_eq!(found.as_deref(), Some(expected));
+        // Several segments, and a model that is a part of what is in the file.
+        let found = between(&[], &["0.w", "1.w"], &["_orig_mod.model.0.w", "_orig_mod.model.1.w", "_orig_mod.head.w"]);
+        assert!(found.is_some_and(|found| found.contains("rename(\"_orig_mod.model.**\", \"**\")")));
+    }
+
+    #[test]
+    fn what_the_model_has_before_names_is_put_there() {
+        let found = between(&[], &["net.a.w", "net.b.w", "head.w"], &["a.w", "b.w"]);
+        assert!(found.is_some_and(|found| found.contains("2 names") && found.contains("rename(\"**\", \"net.**\")")));
+        // The rule would put it before names that fit already.
+        assert_eq!(between(&["c.w"], &["net.a.w", "net.b.w"], &["a.w", "b.w"]), None);
+        assert_eq!(between(&["module.w"], &["a.w"], &["module.a.w"]), None);
+        assert!(between(&["modules.w"], &["a.w"], &["module.a.w"]).is_some());
+    }
+
+    #[test]
+    fn chance_is_no_prefix() {
+        assert_eq!(between(&[], &["a.w", "b.w", "c.w"], &["x.a.w", "y.z.w", "y.q.w"]), None);
+        assert_eq!(between(&[], &["w"], &["module.b"]), None, "another shape");
+        assert_eq!(between(&[], &["a.w"], &["*.a.w"]), None);
+        assert_eq!(between(&[], &[], &["module.a.w"]), None);
+        let dots = ".".repeat(1_000_000);
+        assert_eq!(between(&[], &["w"], &[&dots]), None);
+    }
+}
