@@ -1,5 +1,6 @@
 //! Parameters and buffers: tensors with an identity, which change from step to step and are saved.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,13 +88,18 @@ impl Cell {
         self.lock().names = Names { path: Some(path.into()), aliases: aliases.into() };
     }
 
-    /// Takes the names of a cell whose place it takes.
-    pub(crate) fn adopt_names(&self, other: &Self) {
-        let Names { path, aliases } = other.lock().names.clone();
-        let adopted = path.iter().map(ToString::to_string).chain(aliases.iter().cloned());
-        let adopted: Vec<String> = adopted.filter(|name| !self.is_called(name)).collect();
-        let names = &mut self.lock().names;
-        names.aliases = names.aliases.iter().cloned().chain(adopted).collect();
+    /// The paths that it was told, the first one first.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let Names { path, aliases } = self.lock().names.clone();
+        path.iter().map(ToString::to_string).chain(aliases.iter().cloned()).collect()
+    }
+
+    /// Takes names as further ones: those of what it takes the place of.
+    pub(crate) fn adopt_names(&self, names: impl IntoIterator<Item = String>) {
+        let mut known: HashSet<String> = self.names().into_iter().collect();
+        let own = &mut self.lock().names;
+        let adopted = names.into_iter().filter(|name| known.insert(name.clone()));
+        own.aliases = own.aliases.iter().cloned().chain(adopted).collect();
     }
 
     pub(crate) fn value(&self) -> Tensor {

@@ -24,7 +24,7 @@ pub struct At<'p> {
 
 /// One step down.
 #[derive(Clone, Copy)]
-enum Segment<'p> {
+pub(super) enum Segment<'p> {
     Root,
     Field(&'p str),
     Index(usize),
@@ -67,30 +67,33 @@ impl<'p> At<'p> {
         self.to_string()
     }
 
-    /// The segments from the root down.
-    pub(super) fn segments(&self) -> Vec<String> {
-        let mut segments = self.parent.map_or_else(Vec::new, Self::segments);
-        match self.segment {
-            Segment::Root => {}
-            Segment::Field(name) => segments.push(name.to_owned()),
-            Segment::Index(index) => segments.push(index.to_string()),
-        }
+    /// The segments from the root down, without the root.
+    pub(super) fn segments(&self) -> Vec<Segment<'p>> {
+        let up = std::iter::successors(Some(self), |at| at.parent).map(|at| at.segment);
+        let mut segments: Vec<_> = up.filter(|segment| !matches!(segment, Segment::Root)).collect();
+        segments.reverse();
         segments
     }
 }
 
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(parent) = self.parent {
-            fmt::Display::fmt(parent, f)?;
-            if !matches!(parent.segment, Segment::Root) {
+        for (depth, segment) in self.segments().iter().enumerate() {
+            if depth > 0 {
                 f.write_str(".")?;
             }
+            fmt::Display::fmt(segment, f)?;
         }
-        match self.segment {
-            Segment::Root => Ok(()),
-            Segment::Field(name) => f.write_str(name),
-            Segment::Index(index) => write!(f, "{index}"),
+        Ok(())
+    }
+}
+
+impl fmt::Display for Segment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(name) => f.write_str(name),
+            Self::Index(index) => write!(f, "{index}"),
         }
     }
 }
@@ -108,7 +111,7 @@ mod tests {
     #[test]
     fn the_root_has_an_empty_path() {
         assert_eq!(At::root().path(), "");
-        assert_eq!(At::root().segments(), [] as [&str; 0]);
+        assert!(At::root().segments().is_empty());
     }
 
     #[test]
@@ -119,7 +122,7 @@ mod tests {
         let weight = block.field("weight");
         assert_eq!(weight.path(), "blocks.10.weight");
         assert_eq!(weight.to_string(), weight.path());
-        assert_eq!(weight.segments(), ["blocks", "10", "weight"]);
+        assert_eq!(weight.segments().iter().map(Segment::to_string).collect::<Vec<_>>(), ["blocks", "10", "weight"]);
     }
 
     #[test]

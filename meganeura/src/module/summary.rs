@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use super::at::Segment;
 use super::leaves::leaves;
 use super::{At, Module, Role, Slot};
 use crate::TensorType;
@@ -27,7 +28,8 @@ use crate::TensorType;
 /// again there is the path under which it counts. [`depth`](Self::depth) cuts the tree of a large model.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    root: Node,
+    /// The root first, and children after their parents.
+    nodes: Vec<Node>,
     depth: usize,
 }
 
@@ -36,7 +38,8 @@ struct Node {
     name: String,
     variant: Option<&'static str>,
     leaf: Option<Printed>,
-    children: Vec<Node>,
+    children: Vec<usize>,
+    total: Total,
 }
 
 #[derive(Debug, Clone)]
@@ -46,8 +49,8 @@ enum Printed {
     Tied(TensorType, String),
 }
 
-/// What a node and all below it come to.
-#[derive(Clone, Copy, Default)]
+/// The sums of a node and all below it.
+#[derive(Debug, Clone, Copy, Default)]
 struct Total {
     parameters: usize,
     frozen: usize,
@@ -57,22 +60,23 @@ struct Total {
 impl Summary {
     pub(super) fn of<M: Module + ?Sized>(module: &M) -> Self {
         let leaves: HashMap<_, _> = leaves(module).into_iter().map(|leaf| (leaf.cell().id(), leaf)).collect();
-        let mut root = Node::new(without_paths(std::any::type_name::<M>()));
+        let mut tree = Tree::new(without_paths(std::any::type_name::<M>()));
+        // The node at which each tensor counts.
+        let mut first = HashMap::new();
         module.visit(At::root(), &mut |at, slot| {
-            let node = root.descend(at.segments());
+            let node = tree.descend(&at);
             match slot {
-                Slot::Variant(variant) => node.variant = Some(variant),
+                Slot::Variant(variant) => tree.nodes[node].variant = Some(variant),
                 Slot::Param(_) | Slot::Buffer(_) => {
                     let leaf = slot.cell().map(|cell| &leaves[&cell.id()]).expect("a tensor");
-                    let is_first = leaf.path == at.path();
-                    node.leaf = Some(match is_first {
+                    tree.nodes[node].leaf = Some(match *first.entry(leaf.cell().id()).or_insert(node) == node {
                         true => Printed::Leaf(leaf.ty(), leaf.role),
                         false => Printed::Tied(leaf.ty(), leaf.path.clone()),
                     });
                 }
             }
         });
-        Self { root, depth: usize::MAX }
+        Self { nodes: tree.finish(), depth: usize::MAX }
     }
 
     /// The same, of this many levels: what is below is counted in its place, not shown.
@@ -81,37 +85,42 @@ impl Summary {
         Self { depth, ..self }
     }
 
+    fn root(&self) -> &Node {
+        &self.nodes[0]
+    }
+
     /// One line: `Digits (20,874 parameters)`, and what else there is to say.
     fn headline(&self, more: &str) -> String {
-        let Total { parameters, frozen, .. } = self.root.total();
+        let Total { parameters, frozen, .. } = self.root().total;
         let noun = if parameters == 1 { "parameter" } else { "parameters" };
         let frozen = match frozen {
             0 => String::new(),
             frozen => format!(", {} frozen", thousands(frozen)),
         };
-        format!("{} ({} {noun}{frozen}{more})", self.root.label(), thousands(parameters))
+        format!("{} ({} {noun}{frozen}{more})", self.root().label(), thousands(parameters))
     }
 
     /// The lines below the headline, as columns: the branches and the name; the type; the count; the bytes; the role.
     fn rows(&self) -> Vec<[String; 5]> {
-        fn add(node: &Node, depth: usize, indent: &str, rows: &mut Vec<[String; 5]>) {
-            let Some(below_child) = depth.checked_sub(1) else { return };
-            for (index, child) in node.children.iter().enumerate() {
-                let (branch, below) =
-                    if index + 1 < node.children.len() { ("├─ ", "│  ") } else { ("└─ ", "   ") };
-                rows.push(child.row(format!("{indent}{branch}{}", child.label())));
-                add(child, below_child, &format!("{indent}{below}"), rows);
-            }
-        }
         let mut rows = Vec::new();
-        add(&self.root, self.depth, "", &mut rows);
-        rows
+        // What is still to be written, the next line last: nodes, each with its level and what stands before its branch.
+        let mut open: Vec<(usize, usize, String)> = Vec::new();
+        let (mut at, mut level, mut indent) = (0, 0, String::new());
+        loop {
+            let children = self.nodes[at].children.iter().rev().filter(|_| level < self.depth);
+            open.extend(children.map(|&child| (child, level + 1, indent.clone())));
+            let Some((node, depth, before)) = open.pop() else { return rows };
+            let is_last = open.last().is_none_or(|(_, next, _)| *next != depth);
+            let (branch, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            rows.push(self.nodes[node].row(format!("{before}{branch}{}", self.nodes[node].label())));
+            (at, level, indent) = (node, depth, before + below);
+        }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.headline(&format!(", {}", bytes(self.root.total().bytes))))?;
+        f.write_str(&self.headline(&format!(", {}", bytes(self.root().total.bytes))))?;
         let rows = self.rows();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let (names, types, counts, sizes) = (width(0), width(1), width(2), width(3));
@@ -130,28 +139,94 @@ pub fn fmt_module<M: Module + ?Sized>(module: &M, f: &mut fmt::Formatter<'_>) ->
     if f.alternate() { fmt::Display::fmt(&summary, f) } else { f.pad(&summary.headline("")) }
 }
 
-impl Node {
+/// The nodes of a summary while a visit meets them.
+struct Tree {
+    nodes: Vec<Node>,
+    /// The children of all nodes by their names.
+    children: HashMap<(usize, String), usize>,
+    /// The way to the last node that was met. The next one is near it.
+    way: Vec<(Step, usize)>,
+}
+
+/// A [`Segment`] that outlives the visit.
+enum Step {
+    Field(String),
+    Index(usize),
+}
+
+impl Tree {
     fn new(name: String) -> Self {
-        Self { name, variant: None, leaf: None, children: Vec::new() }
+        Self { nodes: vec![Node::new(name)], children: HashMap::new(), way: Vec::new() }
     }
 
-    /// The node at the end of `segments`, made if it is not there.
-    fn descend(&mut self, segments: Vec<String>) -> &mut Self {
-        segments.into_iter().fold(self, |node, name| {
-            let index = node.children.iter().rposition(|child| child.name == name).unwrap_or_else(|| {
-                node.children.push(Self::new(name));
-                node.children.len() - 1
+    /// The node at a place, made if it is not there.
+    fn descend(&mut self, at: &At<'_>) -> usize {
+        let segments = at.segments();
+        let known = self.way.iter().zip(&segments).take_while(|((step, _), segment)| step.is(segment)).count();
+        self.way.truncate(known);
+        for segment in &segments[known..] {
+            let parent = self.way.last().map_or(0, |(_, node)| *node);
+            let node = self.child(parent, segment.to_string());
+            self.way.push((Step::new(segment), node));
+        }
+        self.way.last().map_or(0, |(_, node)| *node)
+    }
+
+    fn child(&mut self, parent: usize, name: String) -> usize {
+        if let Some(&known) = self.children.get(&(parent, name.clone())) {
+            return known;
+        }
+        let node = self.nodes.len();
+        self.nodes.push(Node::new(name.clone()));
+        self.nodes[parent].children.push(node);
+        self.children.insert((parent, name), node);
+        node
+    }
+
+    /// The nodes with their totals.
+    fn finish(mut self) -> Vec<Node> {
+        for node in (0..self.nodes.len()).rev() {
+            // Children come after their parents, so theirs are there.
+            let below = self.nodes[node].children.iter().map(|&child| self.nodes[child].total);
+            self.nodes[node].total = below.fold(self.nodes[node].own(), |a, b| Total {
+                parameters: a.parameters + b.parameters,
+                frozen: a.frozen + b.frozen,
+                bytes: a.bytes + b.bytes,
             });
-            &mut node.children[index]
-        })
+        }
+        self.nodes
+    }
+}
+
+impl Step {
+    fn new(segment: &Segment<'_>) -> Self {
+        match *segment {
+            Segment::Index(index) => Self::Index(index),
+            ref named => Self::Field(named.to_string()),
+        }
+    }
+
+    fn is(&self, segment: &Segment<'_>) -> bool {
+        match (self, segment) {
+            (Self::Field(name), Segment::Field(other)) => name == other,
+            (Self::Index(index), Segment::Index(other)) => index == other,
+            _ => false,
+        }
+    }
+}
+
+impl Node {
+    fn new(name: String) -> Self {
+        Self { name, variant: None, leaf: None, children: Vec::new(), total: Total::default() }
     }
 
     fn label(&self) -> String {
         self.variant.map_or_else(|| self.name.clone(), |variant| format!("{}: {variant}", self.name))
     }
 
-    fn total(&self) -> Total {
-        let here = match self.leaf {
+    /// Without what is below.
+    fn own(&self) -> Total {
+        match self.leaf {
             Some(Printed::Leaf(ty, role)) => {
                 let count_if = |counted: bool| if counted { ty.shape.elements() } else { 0 };
                 Total {
@@ -161,12 +236,7 @@ impl Node {
                 }
             }
             Some(Printed::Tied(..)) | None => Total::default(),
-        };
-        self.children.iter().map(Self::total).fold(here, |a, b| Total {
-            parameters: a.parameters + b.parameters,
-            frozen: a.frozen + b.frozen,
-            bytes: a.bytes + b.bytes,
-        })
+        }
     }
 
     fn row(&self, name: String) -> [String; 5] {
@@ -184,7 +254,7 @@ impl Node {
             }
         };
         // A buffer's elements are not parameters, and would not add up.
-        let Total { parameters, bytes: size, .. } = self.total();
+        let Total { parameters, bytes: size, .. } = self.total;
         let unless_zero = |n: usize, text: fn(usize) -> String| if n == 0 { String::new() } else { text(n) };
         [name, ty, unless_zero(parameters, thousands), unless_zero(size, bytes), role]
     }
@@ -335,6 +405,48 @@ Vec<(Norm, Buffer)> (4 parameters, 32 B)
    │  └─ 1       f32[2]           = 0.0.0
    └─ 1          f32[2]      8 B  buffer";
         let shown = Summary::of(&net).to_string();
+        assert_eq!(shown, expected, "\n{shown}");
+    }
+
+    #[test]
+    fn a_large_model_is_summed_up_in_one_walk() {
+        const COUNT: usize = 100_000;
+        let bias = Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
+        let other = Param::new(bias.value());
+        // Every second place is another tie.
+        let net: Vec<_> =
+            (0..COUNT / 2).map(|_| (bias.tied(), Param::new(bias.value()))).chain([(other, bias.tied())]).collect();
+        let shown = Summary::of(&net).to_string();
+        assert!(shown.starts_with("Vec<(Param, Param)> (50,002 parameters, 195.3 KiB)"), "{}", &shown[..80]);
+        assert_eq!(shown.lines().count(), 1 + 3 * (COUNT / 2 + 1));
+        assert_eq!(shown.matches("= 0.0\n").count(), COUNT / 2 - 1);
+        assert!(shown.ends_with("= 0.0"));
+        assert_eq!(Summary::of(&net).depth(1).to_string().lines().count(), COUNT / 2 + 2);
+    }
+
+    #[test]
+    fn children_are_one_by_their_names() {
+        struct Scattered(Vec<Param>);
+        impl Module for Scattered {
+            fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+                // Back to a branch that was left, once by its number and once by its name.
+                f(at.field("a").index(0), Slot::Param(&self.0[0]));
+                f(at.field("b"), Slot::Param(&self.0[1]));
+                f(at.field("a").field("1"), Slot::Param(&self.0[2]));
+                f(at.field("a").field("0").field("c"), Slot::Param(&self.0[3]));
+            }
+
+            fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
+        }
+        let param = || Param::new(Tensor::zeros(&Device::cpu(), [2]).unwrap());
+        let expected = "\
+Scattered (8 parameters, 32 B)
+├─ a                6  24 B
+│  ├─ 0     f32[2]  4  16 B
+│  │  └─ c  f32[2]  2   8 B
+│  └─ 1     f32[2]  2   8 B
+└─ b        f32[2]  2   8 B";
+        let shown = Summary::of(&Scattered((0..4).map(|_| param()).collect())).to_string();
         assert_eq!(shown, expected, "\n{shown}");
     }
 

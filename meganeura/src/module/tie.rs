@@ -1,9 +1,10 @@
 //! Tying: making the parameters of several places one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{At, Module, SlotMut};
 use crate::error::bail;
+use crate::param::Cell;
 use crate::{Buffer, Param, Result, TensorType};
 
 /// One more handle on a tensor of a model.
@@ -50,24 +51,46 @@ pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) ->
             ties.0.insert(id, keeper);
         }
     }
+    // The names of what goes, by the identity of what takes its place.
+    let mut names: HashMap<u64, Vec<String>> = HashMap::new();
+    let mut gone = HashSet::new();
     module.visit_mut(At::root(), &mut |at, slot| {
         let id = slot.cell().id();
         let keeper = ties.root(id);
         if keeper != id {
+            if gone.insert(id) {
+                names.entry(keeper).or_default().extend(slot.cell().names());
+            }
             let fits = places[&keeper].take_place_of(slot);
             assert!(fits, "{at} was seen to be exchangeable");
         }
     });
+    names.into_iter().for_each(|(keeper, names)| places[&keeper].handle.cell().adopt_names(names));
     Ok(())
 }
 
 impl Ties {
     /// What `id` becomes in the end.
-    fn root(&self, mut id: u64) -> u64 {
-        while let Some(&keeper) = self.0.get(&id) {
-            id = keeper;
+    fn root(&mut self, id: u64) -> u64 {
+        let mut root = id;
+        while let Some(&keeper) = self.0.get(&root) {
+            root = keeper;
         }
-        id
+        // The next call goes there at once.
+        let mut at = id;
+        while at != root {
+            at = self.0.insert(at, root).unwrap_or(root);
+        }
+        root
+    }
+}
+
+impl Handle {
+    fn cell(&self) -> &Cell {
+        match self {
+            Self::Param(param) => param.cell(),
+            Self::Buffer(buffer) => buffer.cell(),
+        }
     }
 }
 
@@ -96,14 +119,8 @@ impl Place {
 
     fn take_place_of(&self, slot: SlotMut<'_>) -> bool {
         match (&self.handle, slot) {
-            (Handle::Param(keeper), SlotMut::Param(mut param)) => {
-                keeper.cell().adopt_names(param.cell());
-                param.put(keeper.tied())
-            }
-            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => {
-                keeper.cell().adopt_names(buffer.cell());
-                buffer.put(keeper.tied())
-            }
+            (Handle::Param(keeper), SlotMut::Param(mut param)) => param.put(keeper.tied()),
+            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => buffer.put(keeper.tied()),
             _ => false,
         }
     }
@@ -173,5 +190,21 @@ mod tests {
         assert!(net.0.is_tied_to(&shared));
         let error = tie(&mut net, &group(&["2", "1"])).unwrap_err();
         assert!(error.to_string().contains("shared by `Arc`"), "{error}");
+    }
+
+    #[test]
+    fn long_rows_of_ties_are_followed_once() {
+        // Each group ties the one before to a place of its own: what the first becomes is known only at the end.
+        const COUNT: usize = 100_000;
+        let one = Tensor::full(&Device::cpu(), [1], 1.0).unwrap();
+        let mut net: Vec<_> = (0..COUNT).map(|_| Param::new(one.clone())).collect();
+        net.name_parameters();
+        let groups: Vec<_> = (1..COUNT).map(|k| vec![k.to_string(), (k - 1).to_string()]).collect();
+        tie(&mut net, &groups).unwrap();
+        assert_eq!(net.leaves().len(), 1);
+        assert!(net.iter().all(|param| param.is_tied_to(&net[COUNT - 1])));
+        for name in ["0", "777", "99999"] {
+            assert!(net[0].cell().is_called(name), "{name}");
+        }
     }
 }
