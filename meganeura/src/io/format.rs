@@ -38,8 +38,33 @@ pub(super) async fn write(
         .map(|(name, dtype, shape, data)| Ok((name, TensorView::new(*dtype, shape.clone(), data)?)))
         .collect::<Result<_, SafeTensorError>>()
         .map_err(malformed)?;
-    let file = safetensors::serialize(views, None).map_err(malformed)?;
-    Ok(if aliases.is_empty() { file } else { with_metadata(&file, &aliases) })
+    let count = views.len();
+    let file = safetensors::serialize(views, None).map_err(|error| match error {
+        SafeTensorError::HeaderTooLarge => header_too_large(count),
+        error => malformed(error),
+    })?;
+    if aliases.is_empty() {
+        return Ok(file);
+    }
+    let file = with_metadata(&file, &aliases);
+    if header_length(&file) > MOST_HEADER { Err(header_too_large(count)) } else { Ok(file) }
+}
+
+/// Bytes that a header may have. The format says so, and whatever reads it holds files to it.
+const MOST_HEADER: u64 = 100_000_000;
+
+fn header_too_large(count: usize) -> Error {
+    let message = format!(
+        "the names, types and shapes of the tensors ({count} of them) take more than {} MB, which is the most that the header \
+         of a safetensors file may have; shorter names take less, and so do parts of the model in files of their own",
+        MOST_HEADER / 1_000_000
+    );
+    Error::new(ErrorKind::Checkpoint, message)
+}
+
+/// Bytes of a file's header, without those that say so.
+fn header_length(file: &[u8]) -> u64 {
+    u64::from_le_bytes(*file.first_chunk().expect("a header"))
 }
 
 fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, dtype: Dtype, le: impl Fn(T) -> [u8; N]) -> Dtype {

@@ -394,3 +394,62 @@ fn constants_are_not_saved() {
     report.strict().unwrap();
     assert_eq!(report.loaded, ["0", "2"]);
 }
+
+#[test]
+fn a_header_beyond_the_formats_limit_is_said_to_be_that() {
+    let param = || Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
+    let long = "a".repeat(60_000_000);
+    let two = |a: &str, b: &str| std::collections::BTreeMap::from([a, b].map(|key| (key.to_owned(), param())));
+    let limit = "tensors (2 of them) take more than 100 MB";
+    let error = two(&format!("{long}b"), &long).to_safetensors().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Checkpoint);
+    assert!(error.to_string().contains(limit), "{error}");
+    // The other names of what is tied are in the header as well.
+    let first = param();
+    let names = [long.clone(), format!("{long}b"), "0".to_owned()];
+    let tied = std::collections::BTreeMap::from(names.map(|name| (name, first.tied())));
+    let error = tied.to_safetensors().unwrap_err();
+    assert!(error.to_string().contains("tensors (1 of them) take more than 100 MB"), "{error}");
+}
+
+#[test]
+fn names_with_a_wrappers_prefix_are_recognised() {
+    let bytes = net(3.0).to_safetensors_with(&Names::new().rename("module.**", "**")).unwrap();
+    let mut other = net(0.0);
+    let error = other.load_safetensors(&bytes).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the file has no name in common with the model\n\
+         missing from the file:\n  `weight` [2, 2]\n  `blocks.0.0` [3]\n  `blocks.0.1` []\n\
+         only in the file:\n  `module.blocks.0.0` [3]\n  `module.blocks.0.1` []\n  `module.weight` [2, 2]\n\
+         without `module.` before them, which PyTorch's `DataParallel` puts there, 3 names of the file are the model's; load \
+         with `Names::new().rename(\"module.**\", \"**\")`"
+    );
+    other.load_safetensors_with(&bytes, &Names::new().rename("module.**", "**")).unwrap().strict().unwrap();
+    assert_eq!(values(&other), values(&net(3.0)));
+}
+
+#[test]
+fn a_foreign_file_makes_a_short_message() {
+    let param = || Param::new(Tensor::zeros(&Device::cpu(), [3]).unwrap());
+    let model = |name: &str| {
+        let layers = (0..200).map(|i| (format!("{name}{i}"), param()));
+        layers.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let bytes = model("transformer.h.").to_safetensors().unwrap();
+    let error = model("stages.").load_safetensors(&bytes).unwrap_err().to_string();
+    assert_eq!(error.matches("and 192 more").count(), 2, "{error}");
+    assert!(!error.contains("did you mean"), "{error}");
+    assert!(error.lines().count() < 25, "{error}");
+}
+
+/// The header of an attacker: a few hundred kilobytes, against rules with wildcards.
+#[test]
+fn names_of_many_segments_take_no_longer_than_others() {
+    let names: Vec<_> = ["", "a", "**"].iter().map(|end| format!("{}{end}", ".".repeat(300_000))).collect();
+    let tensors: Vec<_> = names.iter().map(|name| (&**name, Dtype::F32, &[1][..], &[0; 4][..])).collect();
+    let rules =
+        Names::new().rename("**.x.**.y.**", "**.y.**.x.**").ignore("**.counter").rename("**.a.**.b", "**.b.**.a");
+    let error = net(1.0).load_safetensors_with(&file(&tensors), &rules).unwrap_err().to_string();
+    assert!(error.contains("no name in common") && error.len() < 5_000, "{error}");
+}
