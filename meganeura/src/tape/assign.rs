@@ -43,7 +43,7 @@ impl Tape {
         let location = Location::caller();
         let cell = buffer.cell();
         let recorded = self.buffer(buffer);
-        let known = self.recording.borrow().assigned.iter().position(|assigned| assigned.cell.id() == cell.id());
+        let known = self.recording.borrow().assigned_at.get(&cell.id()).copied();
         let latest = known.and_then(|at| self.recording.borrow().assigned[at].new.clone().ok());
         let old = latest.map_or(recorded, |value| self.var(value));
         let new = new(&old);
@@ -68,7 +68,11 @@ impl Tape {
             // What went wrong first stays.
             Some(at) if recording.assigned[at].new.is_err() => (),
             Some(at) => recording.assigned[at] = assigned,
-            None => recording.assigned.push(assigned),
+            None => {
+                let at = recording.assigned.len();
+                recording.assigned_at.insert(assigned.cell.id(), at);
+                recording.assigned.push(assigned);
+            }
         }
     }
 

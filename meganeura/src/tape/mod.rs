@@ -58,6 +58,8 @@ struct Recording {
     seed_value: Option<ValueId>,
     /// What buffers become when the step is taken.
     assigned: Vec<assign::Assigned>,
+    /// Where each buffer is among those, by its identity.
+    assigned_at: HashMap<u64, usize>,
     /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
     substitutes: HashMap<u64, Tensor>,
 }
@@ -113,6 +115,7 @@ impl Tape {
             streams: 0,
             seed_value: None,
             assigned: Vec::new(),
+            assigned_at: HashMap::new(),
             substitutes: HashMap::new(),
         };
         Self { recording: Rc::new(RefCell::new(recording)) }
