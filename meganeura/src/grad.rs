@@ -228,8 +228,7 @@ impl Grads {
     /// first step; [`named`](Self::named) needs none. A tied parameter has several paths, and one gradient: the sum.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<Var> {
-        let named = self.entries().into_iter().find(|(cell, _)| cell.is_called(path));
-        named.map(|(_, gradient)| gradient)
+        self.tape.cells().iter().filter(|cell| cell.is_called(path)).find_map(|cell| self.of_cell(cell))
     }
 
     /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order of a
