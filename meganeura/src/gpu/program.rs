@@ -1,5 +1,6 @@
 //! Plans as pipelines, and running them: a compute pass, and for long plans several, so that the GPU need not wait for the last.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::memory::Buffer;
@@ -71,9 +72,22 @@ impl Gpu {
         }
         let launches: Vec<(&Step, &Launch)> =
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
-        let sources = launches.iter().map(|(_, launch)| Source::new(launch, checked)).collect::<Result<Vec<_>>>()?;
+        // Of many parameters, most launches are the same: their text is made once.
+        let mut distinct = Vec::new();
+        let mut known: HashMap<(&str, &[(&str, String)]), usize> = HashMap::new();
+        let numbers: Vec<usize> = launches
+            .iter()
+            .map(|(_, launch)| {
+                *known.entry((launch.kernel, &launch.defines)).or_insert_with(|| {
+                    distinct.push(*launch);
+                    distinct.len() - 1
+                })
+            })
+            .collect();
+        let sources = distinct.iter().map(|launch| Source::new(launch, checked)).collect::<Result<Vec<_>>>()?;
         let pipelines = self.0.pipelines(&sources)?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
+        let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));
         let compiled = launches.iter().zip(pipelines).map(|((step, launch), pipeline)| {
             let Some(grid) = fold(launch.workgroups, most) else {
                 bail!(
