@@ -239,12 +239,6 @@ impl Grads {
         module.leaves().into_iter().filter_map(gradient).map(|(gradient, path)| (path, gradient)).collect()
     }
 
-    /// Every parameter's gradient, in the order in which the tape met the parameters.
-    pub(crate) fn entries(&self) -> Vec<(Arc<Cell>, Var)> {
-        let cells = self.tape.cells();
-        cells.into_iter().filter_map(|cell| self.of_cell(&cell).map(|gradient| (cell, gradient))).collect()
-    }
-
     /// The same gradients, with others, made from them, in the place of some parameters'.
     #[must_use]
     pub(crate) fn with_entries(mut self, entries: Vec<(Arc<Cell>, Var)>) -> Self {

@@ -34,6 +34,7 @@ mod plan;
 mod planted;
 mod pytorch;
 mod runs;
+mod scale;
 mod special;
 mod steps;
 mod table;
@@ -86,6 +87,7 @@ fn main() {
     pytorch::collect(&mut trials);
     runs::collect(&mut trials);
     large::collect(&mut trials);
+    scale::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(print) = print {
         print(&conclusion);

@@ -117,13 +117,13 @@ impl Lone {
         format!("`{}` {:?}{renamed}{hint}", shortened(self.own_name()), self.shape)
     }
 
-    /// The other one that is most like this, if that is not a wild guess: a quarter of the letters may differ, half of them where
+    /// The other one that is most like this, if that is not a wild guess: a fifth of the letters may differ, half of them where
     /// both are the `only` ones of their shape. Another shape counts as three letters.
     pub(super) fn nearest<'o>(&self, others: impl IntoIterator<Item = &'o Self>, only: bool) -> Option<&'o Self> {
         let misfit = |other: &Self| if other.shape == self.shape { 0 } else { 3 };
         let names = others.into_iter().map(|other| (&*other.path, misfit(other), other));
         let (score, other) = nearest(&self.path, names).into_iter().next()?;
-        let share = if only && other.shape == self.shape { 2 } else { 4 };
+        let share = if only && other.shape == self.shape { 2 } else { 5 };
         (share * score <= self.path.len().max(other.path.len())).then_some(other)
     }
 }
