@@ -1,11 +1,11 @@
 // Cross-entropy of a row of logits and its label, with label smoothing:
-// loss = lse − ((1 − SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]), lse = ln Σ_c exp(x[c]).
-// Computed on x − max: the weights of x sum to one, and what is subtracted cancels. A label past the end gives NaN,
-// an ignored one 0.
+// loss = ln Σ_c exp(x[c]) − ((1 − SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]).
+// Computed on x − peak, where peak = max x: the weights of x sum to one, and what is subtracted cancels. A label past the end
+// gives NaN, an ignored one 0. The gradient needs the peak, and the mass Σ_c exp(x[c] − peak), NaN where the peak is not finite.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], lse[ROWS,INNER]; with PARTS > 1, also what
-// `softmax_parts` gave, peak, mass and drift, are read. A segment of LANES invocations computes a loss; ⌈ROWS·INNER·LANES/WG⌉
-// workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], peak and mass likewise; with PARTS > 1, also what
+// `softmax_parts` gave, the peaks, masses and drifts of the parts, are read. A segment of LANES invocations computes a loss;
+// ⌈ROWS·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED       whether a row is left out, an expression of `label: u32`
@@ -26,12 +26,14 @@ const CHUNK: u32 = ${CHUNK};
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
 #if PARTS == 1
-@group(0) @binding(2) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(2) var<storage, read_write> peak: array<f32>;
+@group(0) @binding(3) var<storage, read_write> mass: array<f32>;
 #else
-@group(0) @binding(2) var<storage, read> peak: array<f32>;
-@group(0) @binding(3) var<storage, read> mass: array<f32>;
-@group(0) @binding(4) var<storage, read> drift: array<f32>;
-@group(0) @binding(5) var<storage, read_write> lse: array<f32>;
+@group(0) @binding(2) var<storage, read> part_peak: array<f32>;
+@group(0) @binding(3) var<storage, read> part_mass: array<f32>;
+@group(0) @binding(4) var<storage, read> part_drift: array<f32>;
+@group(0) @binding(5) var<storage, read_write> peak: array<f32>;
+@group(0) @binding(6) var<storage, read_write> mass: array<f32>;
 #endif
 
 fn element(row: u32, c: u32) -> f32 {
@@ -68,20 +70,20 @@ fn main(
         sum += value;
     }
 #else
-    var largest = peak[row];
+    var largest = part_peak[row];
     for (var p = member; p < PARTS; p += LANES) {
-        largest = m_max(largest, peak[p * ROWS * INNER + row]);
+        largest = m_max(largest, part_peak[p * ROWS * INNER + row]);
     }
     let shift = segment_max(lane, largest);
 
     for (var p = member; p < PARTS; p += LANES) {
         let at = p * ROWS * INNER + row;
-        let below = peak[at] - shift;
-        sum_exp += mass[at] * exp(below);
-        sum += drift[at] + f32(min(CHUNK, CLASSES - p * CHUNK)) * below;
+        let below = part_peak[at] - shift;
+        sum_exp += part_mass[at] * exp(below);
+        sum += part_drift[at] + f32(min(CHUNK, CLASSES - p * CHUNK)) * below;
     }
 #endif
-    let log_sum = log(segment_sum(lane, sum_exp));
+    let total_exp = segment_sum(lane, sum_exp);
     let total = segment_sum(lane, sum);
 
     if wanted == row && member == 0u {
@@ -95,8 +97,10 @@ fn main(
             }
         }
         // Said here, because a compiler may take x − x for 0 whatever x is.
-        let loss = select(log_sum - target_mean, quiet_nan(), !is_finite(shift));
+        let none = !is_finite(shift);
+        let loss = select(log(total_exp) - target_mean, quiet_nan(), none);
         store(row, select(loss, 0.0, ${IGNORED}));
-        lse[row] = shift + log_sum;
+        peak[row] = shift;
+        mass[row] = select(total_exp, quiet_nan(), none);
     }
 }

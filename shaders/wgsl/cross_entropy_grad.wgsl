@@ -1,8 +1,8 @@
-// Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − lse) − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A label past the end
-// gives NaN for its whole row, an ignored one 0.
+// Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − peak)/mass − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A label past
+// the end gives NaN for its whole row, an ignored one 0.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), lse[ROWS,INNER], dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
-// dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER]; dloss is
+// loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
 //
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal; IGNORED whether a row is left out, an expression of
 // `label: u32`
@@ -20,7 +20,8 @@ const SMOOTH: f32 = ${SMOOTH};
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> labels: array<u32>;
-@group(0) @binding(2) var<storage, read> lse: array<f32>;
+@group(0) @binding(2) var<storage, read> peak: array<f32>;
+@group(0) @binding(3) var<storage, read> mass: array<f32>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -43,6 +44,6 @@ fn main(
     if label >= CLASSES {
         expected = quiet_nan();
     }
-    let dx = load(row) * (exp(x[index] - lse[row]) - expected);
+    let dx = load(row) * (exp(x[index] - peak[row]) / mass[row] - expected);
     store(index, select(dx, 0.0, ${IGNORED}));
 }

@@ -21,6 +21,7 @@ mod golden;
 mod gradients;
 mod guide;
 mod large;
+mod large_scores;
 mod layers;
 mod lost;
 mod merge;
@@ -66,6 +67,7 @@ fn main() {
     planted::collect(&mut trials);
     custom::collect(&mut trials);
     special::collect(&mut trials);
+    large_scores::collect(&mut trials);
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);

@@ -2,6 +2,8 @@
 
 use std::panic::Location;
 
+use rayon::prelude::*;
+
 use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
@@ -12,15 +14,16 @@ use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
 
 /// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`; 0 for an ignored label.
 ///
-/// Shapes: `x [N,C,…]`, `labels u32 [N,…]` → `ℓ [N,…]` and `ln Σ eˣ [N,…]`, which the gradient needs.
-/// Gradient: `dx = dℓ·(softmax(x) − (1−s)·onehot − s/C)`; 0 in rows of an ignored label, whatever they hold.
+/// Shapes: `x [N,C,…]`, `labels u32 [N,…]` → `ℓ [N,…]`, and for the gradient the peak `m = max x [N,…]` and the mass
+/// `Σ eˣ⁻ᵐ [N,…]`. They are kept apart: `ln Σ eˣ = m + ln(mass)` would be rounded at the magnitude of `m`.
+/// Gradient: `dx = dℓ·(eˣ⁻ᵐ/mass − (1−s)·onehot − s/C)`; 0 in rows of an ignored label, whatever they hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropy {
     smoothing: Exact,
     ignored: Option<u32>,
 }
 
-/// `dx` of [`CrossEntropy`]. Shapes: `x [N,C,…]`, `labels u32 [N,…]`, `lse [N,…]`, `dℓ [N,…]` → `dx [N,C,…]`.
+/// `dx` of [`CrossEntropy`]. Shapes: `x [N,C,…]`, `labels u32 [N,…]`, peak, mass and `dℓ [N,…]` → `dx [N,C,…]`.
 /// Has no gradient of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyGrad {
@@ -62,13 +65,13 @@ impl Primitive for CrossEntropy {
         if !(0.0..=1.0).contains(&self.smoothing.0) {
             return Err(format!("label smoothing must be between 0 and 1, it is {}", self.smoothing.0));
         }
-        Ok(vec![x[0].with_shape(rows); 2])
+        Ok(vec![x[0].with_shape(rows); 3])
     }
 
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
         let grad = CrossEntropyGrad { smoothing: self.smoothing, ignored: self.ignored };
-        Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &y[1], dy])), None])
+        Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &y[1], &y[2], dy])), None])
     }
 
     #[cfg(feature = "testing")]
@@ -76,7 +79,9 @@ impl Primitive for CrossEntropy {
         let ignoring = |x: &[usize], smoothing, ignored| {
             let labels = rows(Shape::new(x)).expect("cases fit");
             let case = super::case::Case::new(Self { smoothing: Exact(smoothing), ignored }).input(x);
-            case.labels(labels.dims(), x[1]).tolerance(1e-5).scale(3.0)
+            // The serial form adds up a mass of so many terms one by one: ε·√K.
+            let tolerance = (f64::from(f32::EPSILON) * native::real::<f64>(x[1]).sqrt()).max(1e-5);
+            case.labels(labels.dims(), x[1]).tolerance(tolerance).scale(3.0)
         };
         let case = |x: &[usize], smoothing| ignoring(x, smoothing, None);
         vec![
@@ -114,23 +119,27 @@ impl Kernel for CrossEntropy {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
-        let [loss, lse] = y else { unreachable!("two results") };
+        let [loss, peak, mass] = y else { unreachable!("three results") };
         let smoothing = T::from_f64(self.smoothing.0);
-        native::parallel_zip(loss.floats(), lse.floats(), 1, |at, loss, lse| {
+        let statistics = peak.floats().par_iter_mut().zip(mass.floats());
+        let results = loss.floats().par_iter_mut().zip(statistics).enumerate();
+        results.with_min_len(native::grain(classes)).for_each(|(at, (loss, (peak, mass)))| {
             let base = at / inner * classes * inner + at % inner;
             let row = || (0..classes).map(|c| x[base + c * inner]);
-            lse[0] = native::log_sum_exp(row());
+            (*peak, *mass) = native::peak_and_mass(row());
             if Some(labels[at]) == self.ignored {
-                loss[0] = T::ZERO;
+                *loss = T::ZERO;
                 return;
             }
+            // −ln softmax(x), from differences: what is large has cancelled before anything is rounded to its magnitude.
+            let log = mass.ln();
+            let surprise = |x: T| log - (x - *peak);
             let label = labels[at] as usize;
             let target = if label < classes { x[base + label * inner] } else { T::NAN };
-            loss[0] = (T::ONE - smoothing) * (lse[0] - target);
+            *loss = (T::ONE - smoothing) * surprise(target);
             // Without smoothing a class that is masked by −∞ costs nothing.
             if smoothing > T::ZERO {
-                // On differences from the logarithm, where nothing large cancels.
-                loss[0] += smoothing * row().map(|x| lse[0] - x).sum::<T>() / native::real(classes);
+                *loss += smoothing * native::sum_of(row().map(surprise)) / native::real(classes);
             }
         });
     }
@@ -146,7 +155,7 @@ impl CrossEntropy {
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
         defines.push(("IGNORED", is_ignored(self.ignored)));
-        let mut launch = Launch::new("cross_entropy", defines, (2, 2), form.blocks()).stores_through_epilogue();
+        let mut launch = Launch::new("cross_entropy", defines, (2, 3), form.blocks()).stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
         }
@@ -163,8 +172,11 @@ impl Primitive for CrossEntropyGrad {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let rows = expect_labels(&x[0], &x[1])?;
-        if x[2].shape != rows || x[3].shape != rows {
-            return Err(format!("logarithms and cotangents must be {rows}, they are {} and {}", x[2], x[3]));
+        if x[2..].iter().any(|x| x.shape != rows) {
+            return Err(format!(
+                "peaks, masses and cotangents must be {rows}, they are {}, {} and {}",
+                x[2], x[3], x[4]
+            ));
         }
         Ok(vec![x[0]])
     }
@@ -187,7 +199,7 @@ impl Kernel for CrossEntropyGrad {
 
     fn loads(&self) -> Option<usize> {
         // Often a number, 1/N; read once for each class, beside an exponential.
-        Some(3)
+        Some(4)
     }
 
     fn stores(&self) -> bool {
@@ -197,7 +209,7 @@ impl Kernel for CrossEntropyGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let labels = &x[1].indices()[x[1].layout().offset()..];
-        let (x, lse, d_loss) = (x[0].floats(), x[2].floats(), x[3].floats());
+        let (x, peak, mass, d_loss) = (x[0].floats(), x[2].floats(), x[3].floats(), x[4].floats());
         let smoothing = T::from_f64(self.smoothing.0);
         let share = smoothing / native::real(classes);
         native::parallel(y[0].floats(), classes * inner, |first, dx| {
@@ -212,7 +224,7 @@ impl Kernel for CrossEntropyGrad {
                     label if label == c => T::ONE - smoothing,
                     _ => T::ZERO,
                 };
-                *dx = d_loss[row] * ((x[first + i] - lse[row]).exp() - hit - share);
+                *dx = d_loss[row] * ((x[first + i] - peak[row]).exp() / mass[row] - hit - share);
             }
         });
     }
@@ -224,8 +236,8 @@ impl Kernel for CrossEntropyGrad {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "element",
-            Launch::new("cross_entropy_grad", defines, (4, 1), groups)
-                .loads_through_prologue(3)
+            Launch::new("cross_entropy_grad", defines, (5, 1), groups)
+                .loads_through_prologue(4)
                 .stores_through_epilogue(),
         )]
     }
@@ -242,7 +254,7 @@ impl Var {
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }
         let labels = self.tape().input(labels);
-        let [loss, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, &labels]);
+        let [loss, _, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, &labels]);
         loss
     }
 }
@@ -261,6 +273,28 @@ mod tests {
         assert!((loss.to_vec()?[0] - 1.313_261_7).abs() < 1e-6);
         let grads = tape.backward(&loss.sum())?;
         assert!(grads.of(&x).expect("the loss depends on x").to_vec()?.iter().all(|dx| dx.is_finite()));
+        Ok(())
+    }
+
+    #[test]
+    fn equal_scores_share_the_gradient_however_large_they_are() -> Result<()> {
+        let device = Device::cpu();
+        // The class that is far below has a probability of e⁻¹⁰⁰ at most.
+        let close = |x: &[f32], y: [f32; 6]| x.iter().zip(y).all(|(x, y)| (x - y).abs() < 1e-40);
+        for large in [1e2, 1e4, 1e6, 1e7, 1e30] {
+            let tape = Tape::new(&device);
+            // The same row, with its label far below the others and among them.
+            let x = tape.input(&Tensor::from_slice(&device, [2, 3], &[0.0, large, large, 0.0, large, large])?);
+            let losses = x.cross_entropy_rows(&Tensor::indices(&device, [2], &[0, 1])?, 0.0, None);
+            let grads = tape.backward(&losses.sum())?;
+            let dx = grads.of(&x).expect("the loss depends on x").to_vec()?;
+            let ln2 = std::f32::consts::LN_2;
+            assert_eq!(losses.to_vec()?, [large + ln2, ln2], "{large}");
+            assert!(close(&dx, [-1.0, 0.5, 0.5, 0.0, -0.5, 0.5]), "{large}: {dx:?}");
+            // Rows side by side.
+            let y = x.t().softmax(0).to_vec()?;
+            assert!(close(&y, [0.0, 0.0, 0.5, 0.5, 0.5, 0.5]), "{large}: {y:?}");
+        }
         Ok(())
     }
 }

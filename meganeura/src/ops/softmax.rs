@@ -169,9 +169,10 @@ impl Kernel for Softmax {
             }
             for i in 0..inner {
                 let row = || x[i..].iter().step_by(inner).copied();
-                let lse = native::log_sum_exp(row());
+                let (peak, mass) = native::peak_and_mass(row());
+                let (log, share) = (mass.ln(), T::ONE / mass);
                 for (y, x) in y[i..].iter_mut().step_by(inner).zip(row()) {
-                    *y = if self.log { x - lse } else { (x - lse).exp() };
+                    *y = if self.log { x - peak - log } else { (x - peak).exp() * share };
                 }
             }
         });

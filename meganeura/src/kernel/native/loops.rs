@@ -79,6 +79,14 @@ pub(crate) fn dot_by<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
     total(lanes)
 }
 
+/// The sum of what need not lie side by side, in partial sums as [`sum_by`].
+#[inline(always)]
+pub(crate) fn sum_of<T: Real>(x: impl Iterator<Item = T>) -> T {
+    let mut lanes = [T::ZERO; LANES];
+    x.enumerate().for_each(|(at, x)| lanes[at % LANES] += x);
+    total(lanes)
+}
+
 /// The sum of partial sums, by halves.
 #[inline(always)]
 fn total<T: Real>(mut lanes: [T; LANES]) -> T {
@@ -91,14 +99,11 @@ fn total<T: Real>(mut lanes: [T; LANES]) -> T {
     lanes[0]
 }
 
-/// `ln Σ eˣ`, without overflow.
-pub(crate) fn log_sum_exp<T: Real>(x: impl Iterator<Item = T> + Clone) -> T {
-    let max = x.clone().fold(T::NEG_INFINITY, |max, x| if x > max { x } else { max });
-    // With no finite element there is nothing to subtract.
-    if max == T::NEG_INFINITY {
-        return x.sum();
-    }
-    max + x.map(|x| (x - max).exp()).sum::<T>().ln()
+/// `m = max x` and `Σ eˣ⁻ᵐ`, the parts of `ln Σ eˣ = m + ln Σ eˣ⁻ᵐ`: their sum would be rounded at the magnitude of `m`. Without
+/// a finite maximum the second is NaN.
+pub(crate) fn peak_and_mass<T: Real>(x: impl Iterator<Item = T> + Clone) -> (T, T) {
+    let peak = x.clone().fold(T::NEG_INFINITY, |peak, x| if x > peak { x } else { peak });
+    (peak, sum_of(x.map(|x| (x - peak).exp())))
 }
 
 /// Writes the elements of a view, in order, to where `place` says.

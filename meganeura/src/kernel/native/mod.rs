@@ -11,7 +11,7 @@ mod view;
 pub(crate) use block::Block;
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
-    copy_strided, dot_by, grain, log_sum_exp, parallel, parallel_scratch, parallel_zip, real, sum, sum_by,
+    copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, peak_and_mass, real, sum, sum_by, sum_of,
 };
 pub use real::Real;
 pub use scratch::Scratch;

@@ -1,0 +1,121 @@
+//! Losses and softmax of scores far from 0, in every form that they have: neither values nor gradients lose digits with the
+//! magnitude of the scores. `--nocapture` prints the largest errors.
+
+use std::cell::Cell;
+
+use libtest_mimic::Trial;
+use meganeura::loss::{BceOptions, CrossEntropyOptions, Reduction};
+use meganeura::{Device, Precision, Result, Shape, Tape, Tensor, Var};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::ops::{each_variant, offered};
+
+/// Whatever the magnitude: ε·√K for sums of up to 100 terms.
+const LIMIT: f64 = 10.0 * f32::EPSILON as f64;
+
+/// The unit in the last place of 1e7 is 1.
+const MAGNITUDES: [f64; 5] = [1.0, 1e2, 1e4, 1e6, 1e7];
+
+/// Classes, and elements behind their axis. Every form computes all of them: an invocation a row, several, rows in parts.
+const ROWS: [(usize, usize); 4] = [(3, 1), (3, 5), (70, 3), (100, 1)];
+
+/// What becomes of scores `[2, C, I]` given labels `[2, I]` and class weights `[C]`, not reduced.
+type Formula = fn(&Var, Tensor, Tensor) -> Var;
+
+const FORMULAS: [(&str, Formula); 7] = [
+    ("cross_entropy", |x, labels, _| x.cross_entropy_with(&labels, &options(0.0))),
+    ("cross_entropy, smoothed", |x, labels, _| x.cross_entropy_with(&labels, &options(0.25))),
+    ("cross_entropy, ignoring", |x, labels, _| {
+        x.cross_entropy_with(&labels, &CrossEntropyOptions { ignored: Some(1), ..options(0.25) })
+    }),
+    ("cross_entropy, weighted", |x, labels, weights| {
+        x.cross_entropy_with(&labels, &CrossEntropyOptions { class_weights: Some(weights), ..options(0.25) })
+    }),
+    ("softmax", |x, _, _| x.softmax(1)),
+    ("log_softmax", |x, _, _| x.log_softmax(1)),
+    ("bce_with_logits", |x, _, weights| {
+        let target = x.tape().input(&weights).reshape([x.shape()[1], 1]).expand(x.shape()) * 0.25;
+        x.bce_with(&target, &BceOptions { reduction: Reduction::None, ..BceOptions::default() })
+    }),
+];
+
+fn options(label_smoothing: f64) -> CrossEntropyOptions {
+    CrossEntropyOptions { label_smoothing, reduction: Reduction::None, ..CrossEntropyOptions::default() }
+}
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let name = |device: &str| format!("large_scores::{device}values_and_gradients_keep_their_digits");
+    trials.push(Trial::test(name(""), || digits(&Device::cpu())));
+    trials.push(gpu_trial(name("gpu::"), digits));
+}
+
+/// The result of a formula, and its gradient with respect to the scores.
+fn results(device: &Device, formula: Formula, magnitude: f64, classes: usize, inner: usize) -> Result<[Vec<f64>; 2]> {
+    let count = 2 * classes * inner;
+    let place = |at: usize| (at / (classes * inner), at / inner % classes, at % inner);
+    // A third of the scores are 0; the others lie close to each other.
+    let score = |at| match place(at) {
+        (_, c, _) if c % 3 == 0 => 0.0,
+        (n, c, i) => magnitude - ((7 * c + 3 * i + n) % 5) as f64,
+    };
+    let floats = |shape: &[usize], f: &dyn Fn(usize) -> f64| {
+        let shape = Shape::new(shape);
+        Tensor::from_f64(device, shape, &(0..shape.elements()).map(f).collect::<Vec<_>>())
+    };
+    // Of each class some labels: far below the largest score, and near it.
+    let labels: Vec<_> = (0..2 * inner).map(|row| (row % 3) as u32).collect();
+    let tape = Tape::new(device);
+    let x = tape.input(&floats(&[2, classes, inner], &score)?);
+    let weights = floats(&[classes], &|c| 1.0 + (c % 4) as f64 / 4.0)?;
+    let y = formula(&x, Tensor::indices(device, [2, inner], &labels)?, weights);
+    // Those of a row add up to 1 at most.
+    let each = (y.shape().elements() / (2 * inner)) as f64;
+    let cotangent = tape.input(&floats(y.shape().dims(), &|at| ((5 * at + 3) % count) as f64 / count as f64 / each)?);
+    let dx = tape.backward_with(&y, &cotangent)?.of(&x).expect("all depend on the scores");
+    Ok([y.to_tensor()?.to_f64_vec()?, dx.to_tensor()?.to_f64_vec()?])
+}
+
+/// The largest difference, relative to the number where that is above 1.
+fn error(computed: &[f64], reference: &[f64]) -> f64 {
+    assert_eq!(computed.len(), reference.len());
+    let each = computed.iter().zip(reference).map(|(x, want)| (x - want).abs() / want.abs().max(1.0));
+    each.fold(0.0, |worst, error| larger([worst, 0.0], [error, 0.0])[0])
+}
+
+/// The larger of each pair; NaN, which a maximum would pass over, if either is.
+fn larger(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+    [0, 1].map(|part| if b[part] <= a[part] || a[part].is_nan() { a[part] } else { b[part] })
+}
+
+fn digits(device: &Device) -> Outcome {
+    let double = Device::cpu_with(Precision::Double);
+    let mut table = "scores   values   gradients\n".to_owned();
+    let mut wrong = String::new();
+    for magnitude in MAGNITUDES {
+        let mut worst = [0.0; 2];
+        for (name, formula) in FORMULAS {
+            for (classes, inner) in ROWS {
+                let reference = results(&double, formula, magnitude, classes, inner)?;
+                let largest = Cell::new([0.0; 2]);
+                each_variant(device, |device| {
+                    let found = results(device, formula, magnitude, classes, inner)?;
+                    let errors = [0, 1].map(|part| error(&found[part], &reference[part]));
+                    largest.set(larger(largest.get(), errors));
+                    Ok(offered(device))
+                })?;
+                if !largest.get().iter().all(|&error| error <= LIMIT) {
+                    let [value, gradient] = largest.get();
+                    let what = format!("{name} of {classes} classes, {inner} of each, at {magnitude:.0e}");
+                    wrong += &format!("{what}: value {value:.1e}, gradient {gradient:.1e}\n");
+                }
+                worst = larger(worst, largest.get());
+            }
+        }
+        table += &format!("{magnitude:<7.0e}  {:.1e}  {:.1e}\n", worst[0], worst[1]);
+    }
+    if std::env::args().any(|argument| argument == "--nocapture") {
+        println!("{device}\n{table}");
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("more than {LIMIT:.1e} off:\n{wrong}{table}").into()) }
+}
