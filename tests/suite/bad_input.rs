@@ -83,6 +83,8 @@ misuses! {
     "leaky_relu" ["u32[4]"] |x| x.u.leaky_relu(0.1);
     "elu" ["u32[4]"] |x| x.u.elu(1.0);
     "clamp" ["u32[4]"] |x| x.u.clamp(0.0, 1.0);
+    "clamp" ["between 1 and 0", "f32[2, 3]"] |x| x.a.clamp(1.0, 0.0);
+    "clamp" ["between NaN and 1"] |x| x.a.clamp(f64::NAN, 1.0);
     "pow" ["u32[4]"] |x| x.u.powf(2.0);
     "pow" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.pow(&x.b);
     "add" ["f32[2, 3]", "f32[4, 5]"] |x| &x.a + &x.b;

@@ -6,7 +6,7 @@
 use super::Primitive;
 use crate::kernel::native::Real;
 use crate::tape::Var;
-use crate::{Result, TensorType};
+use crate::{ErrorKind, Result, TensorType};
 
 /// Evaluates one row's expression over slices of equal length.
 macro_rules! each {
@@ -179,11 +179,11 @@ table! {
     /// The larger; NaN if either is. Where they are equal, each gets half of the gradient.
     Max "max" (a, b) if b.is_nan() || b > a { b } else { a }; "m_max(a, b)";
         |y, dy| [(extremum_gradient(a, b, dy, Var::lt)), (extremum_gradient(b, a, dy, Var::lt))];
-    /// `aᵇ`
+    /// `aᵇ`; where `b` is 0 the derivative by `a` is 0, where `a` is 0 and `b` at least 0 that by `b`.
     Pow "pow" (a, b) a.powf(b); "m_pow(a, b)";
         |y, dy| [
             (b.eq(&b.constant(0.0)).select(&b.constant(0.0), &(dy * b * a.pow(&(b - b.constant(1.0)))))),
-            (a.eq(&a.constant(0.0)).select(&a.constant(0.0), &(dy * y * a.log())))
+            ((a.eq(&a.constant(0.0)) * b.ge(&b.constant(0.0))).select(&a.constant(0.0), &(dy * y * a.log())))
         ];
     /// 1 where `a = b`, else 0.
     Eq "eq" (a, b) truth(a == b); "select(0.0, 1.0, a == b && !any_nan(a, b))"; |y, dy| [none, none];
@@ -200,14 +200,14 @@ table! {
     /// `a` where `c` is not 0, else `b`.
     Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
         |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
-    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 1 on the bounds themselves; outside, the gradient
+    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 0 on the bounds themselves: there and outside, the gradient
     /// goes to the bound.
     Clamp "clamp" (x, lo, hi) if x < lo { lo } else if x > hi { hi } else { x };
         "select(select(select(x, hi, x > hi), lo, x < lo), x, is_nan(x))";
         |y, dy| [
-            ((x.lt(lo) + x.gt(hi)).select(&x.constant(0.0), dy)),
-            (x.lt(lo).select(dy, &x.constant(0.0))),
-            ((x.gt(hi) * x.ge(lo)).select(dy, &x.constant(0.0)))
+            ((x.le(lo) + x.ge(hi)).select(&x.constant(0.0), dy)),
+            (x.le(lo).select(dy, &x.constant(0.0))),
+            ((x.ge(hi) * x.gt(lo)).select(dy, &x.constant(0.0)))
         ];
 }
 
@@ -368,10 +368,14 @@ impl Var {
         self.record_broadcast(Pointwise::Elu, &[self, &self.tape().scalar(alpha)])
     }
 
-    /// Each number held between `lo` and `hi`.
+    /// Each number held between `lo` and `hi`, either of which may be infinite; the derivative on a bound is 0. Error: if `lo` is above
+    /// `hi`, or one of them is NaN.
     #[must_use]
     #[track_caller]
     pub fn clamp(&self, lo: f64, hi: f64) -> Self {
+        if lo.is_nan() || hi.is_nan() || lo > hi {
+            return self.refuse("clamp", ErrorKind::Argument, format!("no number is between {lo} and {hi}"));
+        }
         let tape = self.tape();
         self.record_broadcast(Pointwise::Clamp, &[self, &tape.scalar(lo), &tape.scalar(hi)])
     }
