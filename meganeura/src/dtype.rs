@@ -42,6 +42,22 @@ impl fmt::Display for DType {
     }
 }
 
+/// `true` for a positive number that is one on every device: GPUs may take for 0 what is below the normal numbers of `f32`.
+#[expect(clippy::cast_possible_truncation, reason = "asks about the rounded number")]
+pub(crate) fn is_positive(x: f64) -> bool {
+    x > 0.0 && (x as f32).is_normal()
+}
+
+/// The error message for a number that does not keep a denominator above 0.
+pub(crate) fn check_eps(eps: f64) -> Result<(), String> {
+    if is_positive(eps) {
+        return Ok(());
+    }
+    Err(format!(
+        "eps is {eps:?}; it must be finite in f32, and at least 1.2e-38: what is smaller can be 0, and 0/0 is NaN"
+    ))
+}
+
 /// Element type and shape: all that recording an operation needs to know of its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TensorType {
@@ -97,6 +113,22 @@ impl Precision {
         match self {
             Self::Full | Self::Fast => DType::F32,
             Self::Double => DType::F64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounds_to_0_is_no_eps() {
+        for eps in [0.0, -1e-5, 1e-50, 1e-40, 1e39, f64::INFINITY, f64::NAN] {
+            let message = check_eps(eps).unwrap_err();
+            assert!(message.starts_with(&format!("eps is {eps:?};")), "{message}");
+        }
+        for eps in [f64::from(f32::MIN_POSITIVE), 1e-30, 1e-5, 3.0] {
+            assert_eq!(check_eps(eps), Ok(()));
         }
     }
 }

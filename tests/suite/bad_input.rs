@@ -190,6 +190,7 @@ misuses! {
     "group_norm" ["[3]"] |x| x.v.group_norm(1, 1e-5, &x.v, &x.v);
     "group_norm" ["NaN"] |x| x.a.group_norm(1, f64::NAN, &x.v, &x.v);
     "group_norm" ["-1"] |x| x.a.group_norm(1, -1.0, &x.v, &x.v);
+    "group_norm" ["1e-50"] |x| x.a.group_norm(1, 1e-50, &x.v, &x.v);
     "group_norm" ["4 groups", "3 channels"] |x| x.a.group_norm(4, 1e-5, &x.v, &x.v);
     "layer_norm" ["the last axes [4]", "[2, 3]"] |x| layer_norm([4]).forward(&x.a);
     "layer_norm" ["the last axes [2, 5]", "f32[1, 2, 5, 5]"] |x| layer_norm([2, 5]).forward(&x.image);
@@ -321,6 +322,7 @@ fn descriptions() -> Outcome {
         (LayerNorm::new([]).init(&device, seed).err(), ["layer_norm", "at least one"]),
         (LayerNorm::new([3, 0]).init(&device, seed).err(), ["layer_norm", "[3, 0]"]),
         (LayerNorm::new([3]).eps(0.0).init(&device, seed).err(), ["layer_norm", "eps is 0"]),
+        (LayerNorm::new([3]).eps(1e-50).init(&device, seed).err(), ["layer_norm", "eps is 1e-50"]),
         (InstanceNorm2d::new(0).init(&device, seed).err(), ["instance_norm2d", "0 channels"]),
         (Linear::new(0, 4).init(&device, seed).err(), ["linear", "0 to 4"]),
         (MaxPool2d::new(2).stride(0).init(&device, seed).err(), ["max_pool2d", "stride"]),

@@ -2,6 +2,7 @@
 
 use super::Reduction;
 use crate::Var;
+use crate::dtype::is_positive;
 
 impl Var {
     /// Mean squared error: `mean (x − target)²`
@@ -86,7 +87,7 @@ impl Var {
     /// Smooth L1, which is [`huber`](Self::huber) divided by its δ, here called β: the mean of `½d²/β` where `|d| ≤ β` and of
     /// `|d| − ½β` beyond. With β = 0 it is [`l1`](Self::l1). [Girshick, 2015](https://arxiv.org/abs/1504.08083), who has β = 1.
     ///
-    /// Shapes: both the same → a scalar. Error: if β is below 0.
+    /// Shapes: both the same → a scalar. Error: if β is negative, or positive but 0 in `f32`.
     #[must_use]
     #[track_caller]
     pub fn smooth_l1(&self, target: &Self, beta: f64) -> Self {
@@ -97,8 +98,9 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn smooth_l1_with(&self, target: &Self, beta: f64, reduction: Reduction) -> Self {
-        if !(beta >= 0.0 && beta.is_finite()) {
-            return self.senseless("smooth_l1", format!("β is {beta}; it must be 0 or above"));
+        // It divides.
+        if beta != 0.0 && !is_positive(beta) {
+            return self.senseless("smooth_l1", format!("β is {beta:?}; it must be 0, or at least 1.2e-38"));
         }
         self.elementwise_loss("smooth_l1", target, reduction, || {
             if beta == 0.0 {
@@ -197,7 +199,13 @@ mod tests {
             assert!(error.to_string().contains("f64[3, 1]"), "{error}");
             assert!(error.location().unwrap().file().ends_with("regression.rs"), "{error}");
         }
-        for loss in [x.huber(&x, 0.0), x.huber(&x, f64::NAN), x.smooth_l1(&x, -1.0), x.smooth_l1(&x, f64::INFINITY)] {
+        for loss in [
+            x.huber(&x, 0.0),
+            x.huber(&x, f64::NAN),
+            x.smooth_l1(&x, -1.0),
+            x.smooth_l1(&x, 1e-50),
+            x.smooth_l1(&x, f64::INFINITY),
+        ] {
             assert_eq!(loss.error().unwrap().kind(), ErrorKind::Argument);
         }
     }

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
+use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Tensor, Var};
@@ -103,6 +104,10 @@ impl Layer for BatchNorm2d {
             let error = Error::new(ErrorKind::Shape, message).in_op("batch_norm2d").operand(x.ty(), x.path());
             return x.fail(error.operand(self.running_mean.ty(), self.running_mean.path()).at(Location::caller()));
         }
+        // The field may have changed since `init`.
+        if let Err(message) = check_eps(self.eps) {
+            return x.refuse("batch_norm2d", ErrorKind::Argument, message);
+        }
         let channels = |x: Var| x.reshape([x.shape().elements(), 1, 1]);
         let (near, mean, variance) = match x.tape().is_training() {
             true => {
@@ -140,7 +145,7 @@ pub struct BatchNorm2dConfig {
 }
 
 impl BatchNorm2dConfig {
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance, at least 1.2e-38; 1e-5 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
@@ -164,8 +169,8 @@ impl Init for BatchNorm2dConfig {
         if channels == 0 {
             bail!(Argument, "batch_norm2d: of 0 channels; there must be at least 1");
         }
-        if !eps.is_finite() || eps <= 0.0 {
-            bail!(Argument, "batch_norm2d: eps is {eps}; it must be above 0, as 1e-5 is");
+        if let Err(message) = check_eps(eps) {
+            bail!(Argument, "batch_norm2d: {message}");
         }
         if !(0.0..=1.0).contains(&momentum) {
             bail!(Argument, "batch_norm2d: momentum is {momentum}, not between 0 and 1");
@@ -282,7 +287,12 @@ mod tests {
     #[test]
     fn senseless_settings_are_errors() {
         let device = Device::cpu();
-        let configs = [BatchNorm2d::new(0), BatchNorm2d::new(1).eps(0.0), BatchNorm2d::new(1).momentum(1.5)];
+        let configs = [
+            BatchNorm2d::new(0),
+            BatchNorm2d::new(1).eps(0.0),
+            BatchNorm2d::new(1).eps(1e-50),
+            BatchNorm2d::new(1).momentum(1.5),
+        ];
         for config in configs.into_iter().chain([BatchNorm2d::new(1).momentum(f64::NAN)]) {
             assert_eq!(config.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
         }

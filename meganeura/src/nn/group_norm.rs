@@ -2,6 +2,7 @@
 
 use meganeura_derive::Module;
 
+use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Param, Result, Tensor, Var};
@@ -64,7 +65,7 @@ pub struct GroupNormConfig {
 }
 
 impl GroupNormConfig {
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance, at least 1.2e-38; 1e-5 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
@@ -78,8 +79,8 @@ impl Init for GroupNormConfig {
         if groups == 0 || channels == 0 || channels % groups != 0 {
             bail!(Argument, "group_norm: {channels} channels do not fall into {groups} equal groups");
         }
-        if !eps.is_finite() || eps <= 0.0 {
-            bail!(Argument, "group_norm: eps is {eps}; it must be above 0, as 1e-5 is");
+        if let Err(message) = check_eps(eps) {
+            bail!(Argument, "group_norm: {message}");
         }
         let weight = Param::new(Tensor::full(device, [channels], 1.0)?);
         let bias = Param::new(Tensor::zeros(device, [channels])?);
@@ -118,7 +119,7 @@ mod tests {
     fn senseless_settings_are_errors() {
         let device = Device::cpu();
         let configs = [GroupNorm::new(0, 4), GroupNorm::new(3, 4), GroupNorm::new(1, 0)];
-        for config in configs.into_iter().chain([0.0, -1.0, f64::NAN].map(|eps| GroupNorm::new(1, 1).eps(eps))) {
+        for config in configs.into_iter().chain([0.0, -1.0, 1e-50, f64::NAN].map(|eps| GroupNorm::new(1, 1).eps(eps))) {
             assert_eq!(config.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
         }
     }

@@ -5,6 +5,7 @@ use std::panic::Location;
 use meganeura_derive::Module;
 
 use super::layer_norm::scale_or;
+use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
@@ -86,7 +87,7 @@ pub struct InstanceNorm2dConfig {
 }
 
 impl InstanceNorm2dConfig {
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance, at least 1.2e-38; 1e-5 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
@@ -105,8 +106,8 @@ impl Init for InstanceNorm2dConfig {
         if channels == 0 {
             bail!(Argument, "instance_norm2d: of 0 channels; there must be at least 1");
         }
-        if !eps.is_finite() || eps <= 0.0 {
-            bail!(Argument, "instance_norm2d: eps is {eps}; it must be above 0, as 1e-5 is");
+        if let Err(message) = check_eps(eps) {
+            bail!(Argument, "instance_norm2d: {message}");
         }
         let param =
             |value| affine.then(|| Tensor::full(device, [channels], value)).transpose().map(|x| x.map(Param::new));
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn senseless_settings_are_errors() {
         let device = Device::cpu();
-        let configs = [0.0, -1.0, f64::NAN].map(|eps| InstanceNorm2d::new(1).eps(eps));
+        let configs = [0.0, -1.0, 1e-50, f64::NAN].map(|eps| InstanceNorm2d::new(1).eps(eps));
         for config in configs.into_iter().chain([InstanceNorm2d::new(0)]) {
             assert_eq!(config.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
         }

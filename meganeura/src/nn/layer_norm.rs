@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
+use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
@@ -100,7 +101,7 @@ pub struct LayerNormConfig {
 }
 
 impl LayerNormConfig {
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance, at least 1.2e-38; 1e-5 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
@@ -119,8 +120,8 @@ impl Init for LayerNormConfig {
         if shape.rank() == 0 || shape.elements() == 0 {
             bail!(Argument, "layer_norm: over axes {shape}; name at least one, and each with an extent of at least 1");
         }
-        if !eps.is_finite() || eps <= 0.0 {
-            bail!(Argument, "layer_norm: eps is {eps}; it must be above 0, as 1e-5 is");
+        if let Err(message) = check_eps(eps) {
+            bail!(Argument, "layer_norm: {message}");
         }
         let param = |value| affine.then(|| Tensor::full(device, shape, value)).transpose().map(|x| x.map(Param::new));
         Ok(LayerNorm { weight: param(1.0)?, bias: param(0.0)?, shape, eps })
@@ -168,7 +169,7 @@ mod tests {
     fn senseless_settings_are_errors() {
         let device = Device::cpu();
         let configs = [LayerNorm::new([]), LayerNorm::new([4, 0])];
-        for config in configs.into_iter().chain([0.0, -1.0, f64::NAN].map(|eps| LayerNorm::new([1]).eps(eps))) {
+        for config in configs.into_iter().chain([0.0, -1.0, 1e-50, f64::NAN].map(|eps| LayerNorm::new([1]).eps(eps))) {
             assert_eq!(config.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
         }
     }

@@ -1,6 +1,6 @@
 //! Adam, and Adam with decoupled weight decay.
 
-use super::rule::{Given, Rule, exactly, expect_not_negative, expect_share};
+use super::rule::{Given, Rule, exactly, expect_eps, expect_share};
 use super::{Settings, Stepper};
 use crate::module::Leaf;
 use crate::{Result, Var};
@@ -79,7 +79,7 @@ impl Adam {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
 
-    /// What is added to the denominator; 1e-8 by default.
+    /// The number added to the denominator, at least 1.2e-38; 1e-8 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { moments: Moments { eps, ..self.moments }, ..self }
     }
@@ -102,7 +102,7 @@ impl AdamW {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
 
-    /// What is added to the denominator; 1e-8 by default.
+    /// The number added to the denominator, at least 1.2e-38; 1e-8 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { moments: Moments { eps, ..self.moments }, ..self }
     }
@@ -132,7 +132,7 @@ impl Moments {
     pub(super) fn check(&self, optimizer: &str) -> Result<()> {
         expect_share(optimizer, "first beta", self.betas.0)?;
         expect_share(optimizer, "second beta", self.betas.1)?;
-        expect_not_negative(optimizer, "eps", self.eps)
+        expect_eps(optimizer, self.eps)
     }
 
     pub(super) fn numbers(&self, lr: f64, t: u64) -> [f64; 6] {
@@ -263,10 +263,13 @@ mod tests {
             adamw().betas(1.0, 0.9),
             adamw().betas(0.9, -0.1),
             adamw().eps(f64::NAN),
+            adamw().eps(0.0),
+            adamw().eps(1e-50),
             adamw().weight_decay(-1.0),
         ] {
             assert_senseless(optimizer);
         }
         assert_senseless(Adam::new(0.1).betas(1.0, 0.9));
+        assert_senseless(Adam::new(0.1).eps(1e-50));
     }
 }

@@ -1,6 +1,6 @@
 //! `RMSProp`: gradients divided by their recent size.
 
-use super::rule::{Given, Rule, expect_not_negative, expect_share};
+use super::rule::{Given, Rule, expect_eps, expect_share};
 use super::{Settings, Stepper};
 use crate::module::Leaf;
 use crate::{Result, Var};
@@ -51,7 +51,7 @@ impl RmsProp {
         Self { alpha, ..self }
     }
 
-    /// What is added to the denominator; 1e-8 by default.
+    /// The number added to the denominator, at least 1.2e-38; 1e-8 by default.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
@@ -88,7 +88,7 @@ impl Rule for RmsProp {
     fn check(&self) -> Result<()> {
         expect_share(self.name(), "alpha", self.alpha)?;
         expect_share(self.name(), "momentum", self.momentum)?;
-        expect_not_negative(self.name(), "eps", self.eps)
+        expect_eps(self.name(), self.eps)
     }
 
     fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
@@ -138,5 +138,6 @@ mod tests {
         assert_senseless(RmsProp::new(0.1).alpha(1.0));
         assert_senseless(RmsProp::new(0.1).momentum(-0.5));
         assert_senseless(RmsProp::new(0.1).eps(-1e-8));
+        assert_senseless(RmsProp::new(0.1).eps(1e-50));
     }
 }

@@ -1,5 +1,6 @@
 //! What an optimizer is: its formula. All that a user calls is made from that.
 
+use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::module::Leaf;
 use crate::{Result, Var};
@@ -136,6 +137,14 @@ pub(super) fn expect_not_negative(optimizer: &str, what: &str, number: f64) -> R
         bail!(Argument, "{optimizer}: the {what} is {number}; it must be 0 or above");
     }
     Ok(())
+}
+
+/// An error unless the number keeps a denominator above 0.
+pub(super) fn expect_eps(optimizer: &str, eps: f64) -> Result<()> {
+    match check_eps(eps) {
+        Ok(()) => Ok(()),
+        Err(message) => bail!(Argument, "{optimizer}: {message}"),
+    }
 }
 
 /// An error unless the number is at least 0 and below 1.

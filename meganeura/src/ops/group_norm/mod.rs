@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 pub use self::grad::GroupNormGrad;
 use super::{Kernel, Primitive};
+use crate::dtype::check_eps;
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -98,10 +99,7 @@ impl Primitive for GroupNorm {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let geometry = Geometry::new(x[0].shape, self.groups)?;
-        // Shaders spell it as an `f32`.
-        if !(self.eps.0 >= 0.0 && (self.eps.0 as f32).is_finite()) {
-            return Err(format!("ε must be 0 or above, and finite, it is {}", self.eps.0));
-        }
+        check_eps(self.eps.0)?;
         let channels = Shape::from([geometry.c]);
         expect(x, &[("input", x[0].shape), ("weight", channels), ("bias", channels)])?;
         let statistics = x[0].with_shape(geometry.statistics());
