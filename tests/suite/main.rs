@@ -28,6 +28,7 @@ mod merge;
 mod models;
 mod nets;
 mod norms;
+mod not_finite;
 mod numbers;
 mod ops;
 mod optimizers;
@@ -68,6 +69,7 @@ fn main() {
     custom::collect(&mut trials);
     special::collect(&mut trials);
     large_scores::collect(&mut trials);
+    not_finite::collect(&mut trials);
     tape::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);

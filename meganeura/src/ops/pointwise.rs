@@ -3,6 +3,8 @@
 //! A row gives the formula, the native expression, the WGSL expression and the gradient rule. Operands of a row have one
 //! shape: broadcasting is a view that the tape records before it, and un-broadcasting is that view's gradient rule.
 
+mod identities;
+
 use super::Primitive;
 use crate::kernel::native::Real;
 use crate::tape::Var;
@@ -245,17 +247,6 @@ fn silu_derivative(x: &Var) -> Var {
 fn extremum_gradient(a: &Var, b: &Var, dy: &Var, loses: fn(&Var, &Var) -> Var) -> Var {
     let tied = a.eq(b).select(&dy.scale(0.5), dy);
     loses(a, b).select(&a.constant(0.0), &tied)
-}
-
-impl Pointwise {
-    /// The operand that the result equals when another operand is this constant everywhere: `x + 0`, `x · 1`.
-    pub(crate) fn neutral(self, constants: &[Option<f64>]) -> Option<usize> {
-        match (self, constants) {
-            (Self::Add | Self::Sub, [_, Some(0.0)]) | (Self::Mul | Self::Div, [_, Some(1.0)]) => Some(0),
-            (Self::Add, [Some(0.0), _]) | (Self::Mul, [Some(1.0), _]) => Some(1),
-            _ => None,
-        }
-    }
 }
 
 macro_rules! unary_methods {

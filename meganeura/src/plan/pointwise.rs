@@ -60,6 +60,13 @@ impl Program {
         self.instructions.iter().flat_map(|(_, inputs)| inputs).chain(&self.results).copied()
     }
 
+    /// The row that makes an input, and that row's first operand.
+    fn maker(&self, input: Input) -> Option<(Pointwise, Input)> {
+        let Input::Result(k) = input else { return None };
+        let (op, inputs) = &self.instructions[k];
+        Some((*op, *inputs.first()?))
+    }
+
     /// The operands of the step that this reads, in order.
     fn operands(&self) -> Vec<usize> {
         self.read(|input| if let Input::Operand(k) = input { Some(k) } else { None })
@@ -123,8 +130,14 @@ impl Program {
             let _ = writeln!(element.reads, "    let h{at}{suffix} = {prefix}host[{at}u];");
         }
         for (k, (op, inputs)) in self.instructions.iter().enumerate() {
-            let inputs: Vec<_> = inputs.iter().map(|input| spell(input, suffix)).collect();
-            let _ = writeln!(element.work, "    let t{k}{suffix} = {prefix}{}({});", op.name(), inputs.join(", "));
+            let call = match op.of_itself(inputs, |input| self.maker(input)) {
+                Some((function, input)) => format!("{function}({})", spell(&input, suffix)),
+                None => {
+                    let operands: Vec<_> = inputs.iter().map(|input| spell(input, suffix)).collect();
+                    format!("{prefix}{}({})", op.name(), operands.join(", "))
+                }
+            };
+            let _ = writeln!(element.work, "    let t{k}{suffix} = {call};");
         }
         for (result, input) in results.iter().zip(&self.results) {
             let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, suffix));

@@ -48,8 +48,23 @@ fn m_softplus(x: f32) -> f32 {
     return m_max(x, 0.0) + m_log1p(exp(-abs(x)));
 }
 
+/// x − x: 0, and NaN where x is not finite. Of two operands that are one, compilers make 0.
+fn m_sub_itself(x: f32) -> f32 {
+    return select(quiet_nan(), 0.0, is_finite(x));
+}
+
+/// x / x: 1, and NaN where x is 0 or not finite. Of two operands that are one, compilers make 1.
+fn m_div_itself(x: f32) -> f32 {
+    return select(quiet_nan(), 1.0, is_finite(x) && !is_zero(x));
+}
+
 /// erf(x), relative error 2e-7.
 fn m_erf(x: f32) -> f32 {
+    return select(erf_of_number(x), x, is_nan(x));
+}
+
+/// erf(x); of NaN a number, because compilers make a minimum that loses it.
+fn erf_of_number(x: f32) -> f32 {
     let a = abs(x);
     let s = x * x;
     // x + x·p(x²), minimax.
@@ -65,13 +80,8 @@ fn m_erf(x: f32) -> f32 {
 
 /// x·Φ(x), Φ being the normal distribution; absolute error 2e-7 times max(1, |x|).
 fn m_gelu(x: f32) -> f32 {
-    return 0.5 * x * (1.0 + m_erf(x * 0.70710678));
-}
-
-/// Φ(x) + x·φ(x), φ being the normal density.
-fn m_gelu_grad(x: f32) -> f32 {
-    let cdf = 0.5 * (1.0 + m_erf(x * 0.70710678));
-    return cdf + x * (0.39894228 * exp(-0.5 * x * x));
+    // NaN comes back through the factor.
+    return 0.5 * x * (1.0 + erf_of_number(x * 0.70710678));
 }
 
 /// 0.5·x·(1 + tanh(u)) = x·sigmoid(2·u) with u = √(2/π)·(x + 0.044715·x³).
@@ -79,29 +89,9 @@ fn m_gelu_tanh(x: f32) -> f32 {
     return x * m_sigmoid(1.5957691 * x * (1.0 + 0.044715 * x * x));
 }
 
-/// Derivative of `m_gelu_tanh`: s + x·s·(1 − s)·2·u′ with s = sigmoid(2·u).
-fn m_gelu_tanh_grad(x: f32) -> f32 {
-    let v = 1.5957691 * x * (1.0 + 0.044715 * x * x);
-    // 1 − s would cancel.
-    let s = m_sigmoid(v);
-    let slope = s + x * s * m_sigmoid(-v) * 1.5957691 * (1.0 + 0.134145 * x * x);
-    // Beyond, s is 0 or 1 to the last bit, and u′ soon overflows.
-    return select(slope, select(0.0, 1.0, x > 0.0), abs(x) > 10.0);
-}
-
 /// x·sigmoid(x).
 fn m_silu(x: f32) -> f32 {
     return x * m_sigmoid(x);
-}
-
-/// Derivative of `m_silu`: s·(1 + x·(1 − s)) with s = sigmoid(x).
-fn m_silu_grad(x: f32) -> f32 {
-    return m_sigmoid(x) * (1.0 + x * m_sigmoid(-x));
-}
-
-/// x where it is positive, else alpha·(eˣ − 1).
-fn m_elu(x: f32, alpha: f32) -> f32 {
-    return select(alpha * m_expm1(x), x, x > 0.0);
 }
 
 /// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, a negative finite x has powers of integer y only. Products where |y| is an

@@ -1,0 +1,99 @@
+//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and where a value meets
+//! itself, in the gradients of all of them, on a GPU as on the native executor.
+
+use libtest_mimic::Trial;
+use meganeura::ops::Pointwise;
+use meganeura::ops::case::Case;
+use meganeura::{Device, Result, Tape, Tensor, Var};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+
+/// The largest error of what is finite, relative where that is above 1: shaders' elementary functions may be several units off, and
+/// gradients cancel.
+const LIMIT: f32 = 1e-5;
+
+/// Less than any normal number: shaders may take it for 0, or for the smallest normal number.
+const TINY: f32 = 1e-40;
+
+const SPECIAL: [f32; 9] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, TINY, -TINY, 1.5, -0.75];
+
+/// What a value comes to with itself. Compilers that assume that all numbers are finite know the result without computing it.
+const ITSELF: [(&str, fn(&Var) -> Var); 9] = [
+    ("x − x", |x| x - x),
+    ("x / x", |x| x / x),
+    ("2x − 2x", |x| x * 2.0 - x * 2.0),
+    ("eˣ / eˣ", |x| x.exp() / x.exp()),
+    ("x + (−x)", |x| x + -x),
+    ("−x + x", |x| -x + x),
+    ("x·(1/x)", |x| x * x.recip()),
+    ("0·x", |x| x * 0.0),
+    ("x = x", |x| x.eq(x)),
+];
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    for &op in Pointwise::ALL {
+        let case = Case::new(op);
+        let name = format!("not_finite::gpu::{}", case.name);
+        trials.push(gpu_trial(name, move |device| {
+            let build = &case.build;
+            agrees(device, op.arity(), &|x| build(x).swap_remove(0))
+        }));
+    }
+    for (name, formula) in ITSELF {
+        trials
+            .push(gpu_trial(format!("not_finite::gpu::{name}"), move |device| agrees(device, 1, &|x| formula(&x[0]))));
+    }
+}
+
+type Build<'a> = &'a dyn Fn(&[Var]) -> Var;
+
+/// Every combination of special numbers: a column for each operand.
+fn grid(arity: usize, number: impl Fn(f32) -> f32) -> Vec<Vec<f32>> {
+    let count = SPECIAL.len();
+    let column = |operand: usize| (0..count.pow(arity as u32)).map(move |row| row / count.pow(operand as u32) % count);
+    (0..arity).map(|operand| column(operand).map(|at| number(SPECIAL[at])).collect()).collect()
+}
+
+/// The result, and the gradient by each operand that has one.
+fn results(device: &Device, columns: &[Vec<f32>], build: Build<'_>) -> Result<Vec<Vec<f32>>> {
+    let tape = Tape::new(device);
+    let input = |column: &Vec<f32>| Ok(tape.input(&Tensor::from_slice(device, [column.len()], column)?));
+    let x = columns.iter().map(input).collect::<Result<Vec<_>>>()?;
+    let y = build(&x);
+    let grads = tape.backward(&y.sum())?;
+    let values = [Some(y)].into_iter().chain(x.iter().map(|x| grads.of(x))).flatten();
+    // One after the other: read together, they could share what one alone computes.
+    values.map(|value| value.to_vec()).collect()
+}
+
+/// Holds a device to the native executor. Where an operand is tiny, only NaN must be the same, that of 0 or of the tiny number.
+fn agrees(device: &Device, arity: usize, build: Build<'_>) -> Outcome {
+    let columns = grid(arity, |x| x);
+    let flushed = grid(arity, |x| if x.abs() == TINY { x * 0.0 } else { x });
+    let native = Device::cpu();
+    let references = [results(&native, &columns, build)?, results(&native, &flushed, build)?];
+    let mut wrong = String::new();
+    for (part, found) in results(&device.for_testing(0)?, &columns, build)?.into_iter().enumerate() {
+        for (row, &y) in found.iter().enumerate() {
+            let wanted = [0, 1].map(|which| references[which][part][row]);
+            let x: Vec<_> = columns.iter().map(|column| column[row]).collect();
+            let is_same = |&want: &f32| match x.iter().any(|x| x.abs() == TINY) {
+                true => y.is_nan() == want.is_nan(),
+                false => is_close(y, want),
+            };
+            if !wanted.iter().any(is_same) {
+                let what = if part == 0 { "value".to_owned() } else { format!("gradient {}", part - 1) };
+                wrong += &format!("{what} of {x:?} is {y:e}, not {:e}\n", wanted[0]);
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.into()) }
+}
+
+fn is_close(y: f32, want: f32) -> bool {
+    if !want.is_finite() || !y.is_finite() {
+        return y == want || (y.is_nan() && want.is_nan());
+    }
+    (y - want).abs() <= LIMIT * want.abs().max(1.0)
+}
