@@ -74,11 +74,11 @@ impl Gpu {
             plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch))).collect();
         // Of many parameters, most launches are the same: their text is made once.
         let mut distinct = Vec::new();
-        let mut known: HashMap<(&str, &[(&str, String)]), usize> = HashMap::new();
+        let mut known = HashMap::new();
         let numbers: Vec<usize> = launches
             .iter()
             .map(|(_, launch)| {
-                *known.entry((launch.kernel, &launch.defines)).or_insert_with(|| {
+                *known.entry((launch.kernel, &launch.defines[..])).or_insert_with(|| {
                     distinct.push(*launch);
                     distinct.len() - 1
                 })
