@@ -215,7 +215,7 @@ impl<M: Module + ?Sized> ModuleExt for M {}
 mod tests {
     use super::*;
     use crate::Tensor;
-    use crate::module::Role;
+    use crate::module::{At, Role, Slot, SlotMut};
 
     type Net = (Param, Vec<(Param, Buffer)>);
 
@@ -286,5 +286,36 @@ mod tests {
     #[test]
     fn every_leaf_is_moved() {
         net().to_device(&Device::cpu()).unwrap();
+    }
+
+    /// Each within the other: the paths of all are 16 MB together.
+    struct Nested(Param, Option<Box<Nested>>);
+
+    impl Module for Nested {
+        fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+            self.0.visit(at.index(0), f);
+            self.1.visit(at.index(1), f);
+        }
+
+        fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
+            self.0.visit_mut(at.index(0), f);
+            self.1.visit_mut(at.index(1), f);
+        }
+    }
+
+    #[test]
+    fn thousands_of_modules_within_each_other_are_frozen_by_their_paths() {
+        const DEPTH: usize = 4_000;
+        let run = || {
+            let tensor = Tensor::zeros(&Device::cpu(), [1]).unwrap();
+            let inner = (1..DEPTH).fold(None, |inner, _| Some(Box::new(Nested(Param::new(tensor.clone()), inner))));
+            let mut net = Nested(Param::new(tensor), inner);
+            net.freeze("**.0").unwrap();
+            net.thaw("1.**.1.1.0").unwrap();
+            assert_eq!(net.counts(), Counts { trained: DEPTH - 3, frozen: 3, buffers: 0 });
+            assert!(net.freeze("**.weight").unwrap_err().to_string().contains("selects no parameter; near it are `"));
+        };
+        // A walk goes as deep as the model, and so does its end.
+        std::thread::Builder::new().stack_size(256 << 20).spawn(run).unwrap().join().unwrap();
     }
 }
