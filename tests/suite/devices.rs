@@ -82,8 +82,16 @@ fn unknown() -> Outcome {
 }
 
 fn best(wanted: Option<&str>) -> Result<String, Failed> {
+    best_with(wanted, None)
+}
+
+/// The best device of a process in which rayon is told this number of threads.
+fn best_with(wanted: Option<&str>, threads: Option<&str>) -> Result<String, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(BEST).env_remove("MEGANEURA_DEVICE");
+    if let Some(threads) = threads {
+        command.env("RAYON_NUM_THREADS", threads);
+    }
     if let Some(wanted) = wanted {
         command.env("MEGANEURA_DEVICE", wanted);
     }
@@ -95,6 +103,10 @@ fn best(wanted: Option<&str>) -> Result<String, Failed> {
 fn environment() -> Outcome {
     let chosen = best(Some("cpu"))?;
     assert!(chosen.starts_with("CPU device") && chosen.contains("because: MEGANEURA_DEVICE=cpu"), "{chosen}");
+    for (threads, said) in [("1", "CPU, 1 thread,"), ("3", "CPU, 3 threads,")] {
+        let chosen = best_with(Some("cpu"), Some(threads))?;
+        assert!(chosen.contains(said), "{chosen}");
+    }
     let refused = best(Some("nonsense"))?;
     // The variable may have been set long ago: the message says where the name comes from, and what else to say.
     assert!(refused.starts_with("Device: MEGANEURA_DEVICE=nonsense: no adapter "), "{refused}");

@@ -41,6 +41,7 @@ mod special;
 mod steps;
 mod table;
 mod tape;
+mod threads;
 mod training;
 mod variants;
 mod vision;
@@ -71,6 +72,7 @@ fn main() {
     large_scores::collect(&mut trials);
     not_finite::collect(&mut trials);
     tape::collect(&mut trials);
+    threads::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
     compiled::collect(&mut trials);

@@ -3,10 +3,14 @@
 //! Knows plans and how to call the native kernels of operations; not what an operation means.
 
 mod pointwise;
+mod pool;
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+pub(crate) use pool::threads;
 
 use crate::host::HostBuffer;
 use crate::kernel::native::{OutView, Real, Scratch, Slice, View};
@@ -16,8 +20,8 @@ use crate::{DType, Result};
 
 /// The memory that plans share, and nothing else: everything is in the plan.
 ///
-/// There is a set of slots for each run that goes on at the same time. No run waits for another: on a thread of rayon's, which may
-/// begin another task while it waits for its own, that would be waiting for itself.
+/// There is a set of slots for each run that goes on at the same time. No run waits for another: a thread of the pool that waits
+/// for the parts of one run may begin another, which would then be waiting for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     /// The sets that no run uses, the last used last.
@@ -25,7 +29,7 @@ pub(crate) struct Cpu {
     /// Of all sets; they only grow.
     bytes: AtomicU64,
     /// What the kernels of all runs borrow from.
-    scratch: Scratch,
+    scratch: Arc<Scratch>,
 }
 
 /// Memory of one run, by rank.
@@ -46,21 +50,35 @@ impl Cpu {
     /// and must not be shared.
     pub(crate) fn run(
         &self,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         dtype: DType,
         bindings: &mut Bindings<'_>,
         poison: bool,
         timed: bool,
     ) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
+        let threads = pool::get()?;
         let mut slots = self.idle().pop().unwrap_or_default();
         let before = bytes(&slots);
         let prepared = prepare_slots(plan, &mut slots);
         self.bytes.fetch_add(bytes(&slots).saturating_sub(before), Ordering::Relaxed);
-        // Among rayon's threads from the beginning: from outside, each loop of each step would be handed to them and waited for.
-        let done =
-            prepared.and_then(|()| rayon::scope(|_| self.run_in(&mut slots, plan, dtype, bindings, poison, timed)));
+        if let Err(error) = prepared {
+            self.idle().push(slots);
+            return Err(error);
+        }
+        let run = Run {
+            plan: Arc::clone(plan),
+            dtype,
+            host: bindings.host.to_vec(),
+            scratch: Arc::clone(&self.scratch),
+            poison,
+            timed,
+        };
+        // One entry into the pool a run: from outside, each loop of each step would be handed over and waited for.
+        let lent = (std::mem::take(bindings.leaves), slots);
+        let ((leaves, slots), done) = pool::run(threads, lent, move |(leaves, slots)| run.steps(leaves, slots));
+        *bindings.leaves = leaves;
         self.idle().push(slots);
-        done
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Slots>> {
@@ -71,33 +89,37 @@ impl Cpu {
     pub(crate) fn slot_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) + self.scratch.bytes() as u64
     }
+}
 
-    /// As [`Cpu::run`], in these slots, which were prepared.
-    fn run_in(
-        &self,
-        slots: &mut Slots,
-        plan: &Plan,
-        dtype: DType,
-        bindings: &mut Bindings<'_>,
-        poison: bool,
-        timed: bool,
-    ) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
+/// A run, as it goes to the threads that compute.
+struct Run {
+    plan: Arc<Plan>,
+    dtype: DType,
+    host: Vec<HostWord>,
+    scratch: Arc<Scratch>,
+    poison: bool,
+    timed: bool,
+}
+
+impl Run {
+    fn steps(self, leaves: &mut [Storage], slots: &mut Slots) -> Result<(Vec<Storage>, Option<Vec<Duration>>)> {
+        let Self { plan, dtype, host, scratch, poison, timed } = self;
         let outputs = plan.outputs.iter().map(|&s| zeros(plan.storages[s]).map_err(|error| plan.blame(s, error)));
         let mut memory = Memory {
-            plan,
-            leaves: &mut *bindings.leaves,
-            host: HostBuffer::U32(bindings.host.iter().map(|word| word.bits()).collect()),
+            plan: &plan,
+            leaves,
+            host: HostBuffer::U32(host.iter().map(|word| word.bits()).collect()),
             outputs: outputs.collect::<Result<_>>()?,
             slots,
-            scratch: &self.scratch,
+            scratch: &scratch,
         };
-        self.scratch.set_poison(poison);
+        scratch.set_poison(poison);
         let mut times = timed.then(Vec::new);
         for step in &plan.steps {
             let start = times.is_some().then(Instant::now);
             match dtype {
-                DType::F64 => memory.step::<f64>(step, bindings.host, poison),
-                _ => memory.step::<f32>(step, bindings.host, poison),
+                DType::F64 => memory.step::<f64>(step, &host, poison),
+                _ => memory.step::<f32>(step, &host, poison),
             }
             if let (Some(times), Some(start)) = (&mut times, start) {
                 times.push(start.elapsed());

@@ -14,7 +14,7 @@ use std::time::Instant;
 pub use profile::{LaunchTime, Profile};
 pub use stats::{PipelineCache, Stats};
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
 use crate::error::bail;
 #[cfg(feature = "gpu")]
@@ -94,7 +94,7 @@ fn surplus(nodes: &[usize]) -> usize {
 
 /// A plan, ready to run on its device.
 pub(crate) struct Program {
-    pub(crate) plan: Plan,
+    pub(crate) plan: Arc<Plan>,
     #[cfg(feature = "gpu")]
     gpu: Option<GpuProgram>,
 }
@@ -120,7 +120,8 @@ impl Device {
         }))
     }
 
-    /// The CPU, in single precision. Threads are rayon's: `RAYON_NUM_THREADS` sets their number.
+    /// The CPU, in single precision. All such devices compute in the same threads, which are the framework's own: the first run
+    /// starts them, and `RAYON_NUM_THREADS` sets their number, by default that of the cores.
     #[must_use]
     pub fn cpu() -> Self {
         Self::cpu_with(Precision::Full)
@@ -287,7 +288,7 @@ impl Device {
     fn make_program(&self, request: &Request<'_>) -> Result<Program> {
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Program {
-                plan: Plan::new(request, Target::Cpu)?,
+                plan: Arc::new(Plan::new(request, Target::Cpu)?),
                 #[cfg(feature = "gpu")]
                 gpu: None,
             }),
@@ -297,7 +298,7 @@ impl Device {
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
                 let compiled = gpu.compile(&plan, self.0.testing.checked)?;
-                Ok(Program { plan, gpu: Some(compiled) })
+                Ok(Program { plan: Arc::new(plan), gpu: Some(compiled) })
             }
         }
     }
@@ -394,7 +395,7 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.engine {
             Engine::Cpu(_) => {
-                let threads = rayon::current_num_threads();
+                let threads = threads();
                 write!(f, "CPU, {threads} thread{}", if threads == 1 { "" } else { "s" })?;
             }
             #[cfg(feature = "gpu")]

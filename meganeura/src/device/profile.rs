@@ -148,14 +148,11 @@ impl Device {
     ///
     /// If nothing was timed, or the device was lost.
     pub fn last_profile(&self) -> Result<Profile> {
-        let mut last = lock(&self.0.profile);
-        match last.take() {
-            Some(timed) => {
-                let profile = timed.read()?;
-                *last = Some(Timed::Read(profile.clone()));
-                Ok(profile)
-            }
-            None => bail!(Device, "no run was timed: `set_profiling` comes before it"),
-        }
+        let last = lock(&self.0.profile).take();
+        let Some(timed) = last else { bail!(Device, "no run was timed: `set_profiling` comes before it") };
+        // Not under the lock, which every run that is timed takes: this waits for the device.
+        let profile = timed.read()?;
+        lock(&self.0.profile).get_or_insert_with(|| Timed::Read(profile.clone()));
+        Ok(profile)
     }
 }

@@ -85,6 +85,9 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 
     /// The native kernel for operands of these types: their elements row by row, and the results' to write. Single-precision devices
     /// round what it writes.
+    ///
+    /// It runs on one of the threads that compute, and may use `rayon`, whose tasks run on these threads as well, or a compiled
+    /// function; but it must not wait for another run, such as the step that trains the function's parameters.
     fn cpu(&self, types: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]);
 
     /// A WGSL module with entry point `main` and the number of workgroups for operands of these types. Binding `i` is

@@ -118,7 +118,7 @@ pub enum Profiling {
 
 /// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
 pub(crate) struct Bindings<'a> {
-    pub(crate) leaves: &'a mut [Storage],
+    pub(crate) leaves: &'a mut Vec<Storage>,
     pub(crate) host: &'a [HostWord],
     /// What the leaves are called, where that is wanted: see [`Plan::launched`].
     pub(crate) paths: &'a [Option<Arc<str>>],
