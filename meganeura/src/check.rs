@@ -16,7 +16,6 @@
 use std::fmt;
 
 use crate::error::bail;
-use crate::graph::ValueId;
 use crate::init::Initializer;
 use crate::module::{Module, ModuleExt, Role, Seed};
 use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
@@ -117,14 +116,13 @@ impl Gradcheck {
         }
         let loss = self.weighted_sum(&device, &tape, f(module, &x))?;
         let grads = tape.backward(&loss)?;
-        let loss = loss.id()?;
         let mut entries = Vec::with_capacity(subjects.len());
         for (name, var, value) in subjects {
             let analytic = match grads.of(&var) {
                 Some(gradient) => gradient.to_tensor()?.to_f64_vec()?,
                 None => vec![0.0; value.shape().elements()],
             };
-            entries.push(self.compare(&tape, loss, name, &var, &value, &analytic)?);
+            entries.push(self.compare(&loss, name, &var, &value, &analytic)?);
         }
         Ok(Report { entries })
     }
@@ -148,16 +146,8 @@ impl Gradcheck {
         }
     }
 
-    fn compare(
-        &self,
-        tape: &Tape,
-        loss: ValueId,
-        name: String,
-        var: &Var,
-        value: &Tensor,
-        analytic: &[f64],
-    ) -> Result<Entry> {
-        let id = var.id()?;
+    fn compare(&self, loss: &Var, name: String, var: &Var, value: &Tensor, analytic: &[f64]) -> Result<Entry> {
+        let (id, output) = (var.id()?, loss.id()?);
         let mut data = value.to_f64_vec()?;
         let mut entry = Entry {
             name,
@@ -172,7 +162,7 @@ impl Gradcheck {
         };
         let at = |data: &[f64]| -> Result<f64> {
             let moved = Tensor::from_f64(value.device(), value.shape(), data)?;
-            Ok(tape.evaluate_with(&[loss], &[(id, moved)])?[0].to_f64_vec()?[0])
+            Ok(loss.tape().evaluate_with(&[output], &[(id, moved)])?[0].to_f64_vec()?[0])
         };
         let mut worst_excess = f64::NEG_INFINITY;
         for i in (0..data.len()).step_by(data.len().div_ceil(self.samples.max(1))) {

@@ -9,31 +9,57 @@
 //! get so: there it is fused into what they compute and costs arithmetic, where keeping it would cost memory. The rules of
 //! others get the value itself.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::graph::{Source, ValueId};
-use crate::module::{Leaf, Module, ModuleExt};
+use crate::module::{Leaf, Module, ModuleExt, Selection};
 use crate::ops::Op;
 use crate::param::Cell;
-use crate::tape::{Tape, Var};
+use crate::tape::{Cotangents, Tape, Var};
 use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.
 ///
 /// Nothing is computed until a gradient is read or an optimizer steps, and what is not read costs nothing: gradients can be
-/// scaled, clipped, added and differentiated again like any other value. Read or hold a gradient before the step; the step
-/// does not keep gradients that nobody holds.
+/// scaled, clipped, added and differentiated again like any other value. Read or hold a gradient before the step; the step does
+/// not keep the gradients that it goes along, unless somebody holds them.
+///
+/// # Several optimizers
+///
+/// Optimizers may step different parts of a model along the same gradients, one after the other, as in PyTorch:
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// # fn main() -> meganeura::Result<()> {
+/// let device = Device::cpu();
+/// let mut net = (Linear::new(4, 8), Linear::new(8, 1)).init(&device, Seed::new(1))?;
+/// let (mut slow, mut fast) = (Sgd::new(1e-3).momentum(0.9), AdamW::new(1e-2));
+/// let tape = Tape::new(&device);
+/// let loss = net.forward(&tape.input(&Tensor::full(&device, [2, 4], 1.0)?)).square().mean();
+/// let grads = tape.backward(&loss)?;
+/// slow.step(&mut net.0, &grads)?;
+/// fast.step(&mut net.1, &grads)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The first step changes parameters that the other gradients depend on. So it computes these gradients along, those of all trained
+/// parameters that it does not step itself, for as many `Grads` of the tape as somebody holds. A step of the whole model has none to
+/// compute. If only a part of what is trained is ever stepped, [freeze](crate::ModuleExt::freeze) the rest while the step is
+/// recorded, or drop the `Grads` of losses that are done with: a gradient that nobody steps along costs its computation.
 pub struct Grads {
     tape: Tape,
-    /// The cotangent of each value that the loss depends on: names, not holds, so that a step computes only what it needs.
-    cotangents: HashMap<ValueId, ValueId>,
+    cotangents: Rc<RefCell<Cotangents>>,
     /// The parameters that were frozen, by identity.
     frozen: HashSet<u64>,
-    /// Gradients that took the place of a parameter's own, by identity: clipped ones, for example.
-    replaced: HashMap<u64, ValueId>,
+    /// Patterns of the paths of parameters that need no gradient.
+    unused: Vec<String>,
 }
 
 impl Tape {
@@ -82,15 +108,18 @@ impl Tape {
             let error = error.operand(y.ty(), y.path()).operand(cotangent.ty(), cotangent.path());
             return Err(error.at(Location::caller()));
         }
+        // Cotangents are names of values, while rules record and perhaps read.
+        let pin = self.pin();
         let last = self.with_graph(|graph| graph.maker_index(start));
         let wanted = self.wanted(last);
         let mut sweep = Sweep { tape: self, wanted, cotangents: HashMap::from([(start, seed)]), again: HashMap::new() };
         for node in (0..=last).rev() {
             sweep.node(node)?;
         }
-        let cotangents = sweep.cotangents;
+        let cotangents = self.register(Cotangents::new(sweep.cotangents));
+        drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
-        Ok(Grads { tape: self.clone(), cotangents, frozen, replaced: HashMap::new() })
+        Ok(Grads { tape: self.clone(), cotangents, frozen, unused: Vec::new() })
     }
 
     /// For each value up to those of node `last`, whether its cotangent leads to a gradient that can be asked for.
@@ -205,8 +234,8 @@ impl Grads {
     }
 
     pub(crate) fn of_cell(&self, cell: &Cell) -> Option<Var> {
-        let own = || self.cotangents.get(&self.tape.value_of(cell)?);
-        self.replaced.get(&cell.id()).or_else(own).map(|&gradient| self.tape.var(gradient))
+        let gradient = self.cotangents.borrow().of_parameter(cell.id(), self.tape.value_of(cell));
+        gradient.map(|gradient| self.tape.var(gradient))
     }
 
     /// Whether the loss may depend on it, and its gradient was left out.
@@ -220,7 +249,50 @@ impl Grads {
         if !self.tape.same(x.tape()) {
             return None;
         }
-        self.cotangents.get(&x.id().ok()?).map(|&gradient| self.tape.var(gradient))
+        let gradient = self.cotangents.borrow().of(x.id().ok()?);
+        gradient.map(|gradient| self.tape.var(gradient))
+    }
+
+    /// Lets parameters be without a gradient where their paths match the pattern, as for [`ModuleExt::freeze`]: layers that a pass leaves
+    /// out at random, heads that it does not use. An optimizer's step along these gradients, or an accumulation of them, leaves such
+    /// parameters as they are, with what it remembers of them and the count of their updates; the others are stepped as ever.
+    ///
+    /// Without this they are an error, which names them: a parameter that is left out by mistake would never train. The paths are
+    /// those in the module that is stepped. May be called several times; `"**"` stands for all parameters.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// let device = Device::cpu();
+    /// let mut heads = [Linear::new(4, 3), Linear::new(4, 5)].init(&device, Seed::new(1))?;
+    /// let mut optimizer = AdamW::new(1e-3);
+    /// for task in [0, 1, 0] {
+    ///     let tape = Tape::new(&device);
+    ///     let x = tape.input(&Tensor::full(&device, [2, 4], 1.0)?);
+    ///     let loss = heads[task].forward(&x).square().mean();
+    ///     let grads = tape.backward(&loss)?.allow_unused("*.weight").allow_unused("*.bias");
+    ///     optimizer.step(&mut heads, &grads)?;
+    /// }
+    /// assert_eq!(optimizer.state_of(&heads).numbers["0.weight.steps"], 2.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn allow_unused(mut self, pattern: impl Into<String>) -> Self {
+        self.unused.push(pattern.into());
+        self
+    }
+
+    /// `true` if a parameter may be without a gradient. One that the backward pass found frozen may not: it would have one.
+    pub(crate) fn may_lack(&self, leaf: &Leaf<'_>) -> bool {
+        let is_unused = |pattern: &String| Selection::Pattern(pattern.clone()).selects(leaf);
+        !self.was_frozen(leaf.cell()) && self.unused.iter().any(is_unused)
+    }
+
+    /// `true` if any trained parameter has a gradient.
+    pub(crate) fn reach_parameters(&self) -> bool {
+        self.tape.cells().iter().any(|cell| cell.is_trained() && self.of_cell(cell).is_some())
     }
 
     /// The gradient of the parameter with this path, among those of parameters that were named: the `init` of a model with
@@ -241,16 +313,26 @@ impl Grads {
 
     /// The same gradients, with others, made from them, in the place of some parameters'.
     #[must_use]
-    pub(crate) fn with_entries(mut self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
+    pub(crate) fn with_entries(self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
         for (cell, gradient) in entries {
-            self.replaced.insert(cell.id(), gradient.id().expect("what is made from gradients fits"));
+            let gradient = gradient.id().expect("what is made from gradients fits");
+            self.cotangents.borrow_mut().replace(cell.id(), gradient);
         }
         self
     }
 }
 
+/// The same gradients once more, to be clipped or accumulated apart from these.
+impl Clone for Grads {
+    fn clone(&self) -> Self {
+        let cotangents = self.tape.register(self.cotangents.borrow().clone());
+        let unused = self.unused.clone();
+        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused }
+    }
+}
+
 impl fmt::Debug for Grads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Grads({} values)", self.cotangents.len())
+        write!(f, "Grads({} values)", self.cotangents.borrow().len())
     }
 }

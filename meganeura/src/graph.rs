@@ -98,6 +98,11 @@ impl Graph {
         first
     }
 
+    /// The nodes, to make another graph of.
+    pub(crate) fn into_nodes(self) -> Vec<Node> {
+        self.nodes
+    }
+
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }

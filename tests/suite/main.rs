@@ -35,6 +35,7 @@ mod optimizers;
 mod plan;
 mod planted;
 mod pytorch;
+mod reuse;
 mod runs;
 mod scale;
 mod special;
@@ -72,6 +73,7 @@ fn main() {
     large_scores::collect(&mut trials);
     not_finite::collect(&mut trials);
     tape::collect(&mut trials);
+    reuse::collect(&mut trials);
     threads::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);

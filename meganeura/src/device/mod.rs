@@ -20,7 +20,7 @@ use crate::error::bail;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Key, Memory, Plan, Preferences, Profiling, Request, Target};
+use crate::plan::{Bindings, Excerpt, Key, Memory, Plan, Preferences, Profiling, Request, Target};
 use crate::tensor::Storage;
 use crate::{DType, Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
@@ -69,8 +69,8 @@ struct Testing {
 struct Plans(Vec<(u64, Key, Arc<Program>)>);
 
 impl Plans {
-    fn find(&mut self, hash: u64, request: &Request<'_>) -> Option<Arc<Program>> {
-        let at = self.0.iter().rposition(|(known, key, _)| *known == hash && key.matches(request))?;
+    fn find(&mut self, hash: u64, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
+        let at = self.0.iter().rposition(|(known, key, _)| *known == hash && excerpt.is(key))?;
         self.0[at..].rotate_left(1);
         self.0.last().map(|(_, _, program)| Arc::clone(program))
     }
@@ -268,17 +268,18 @@ impl Device {
         }
     }
 
-    /// The program for a request: an earlier one of the same structure, or a new one.
-    pub(crate) fn plan(&self, request: &Request<'_>) -> Result<Arc<Program>> {
+    /// The program for a part of a graph: an earlier one of the same structure, or a new one.
+    pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<Program>> {
         let mut hasher = DefaultHasher::new();
-        (request.graph, request.outputs, request.assigns).hash(&mut hasher);
+        excerpt.hash(&mut hasher);
         let hash = hasher.finish();
-        if let Some(program) = lock(&self.0.plans).find(hash, request) {
+        if let Some(program) = lock(&self.0.plans).find(hash, excerpt) {
             return Ok(program);
         }
         let start = Instant::now();
-        let program = Arc::new(self.make_program(request)?);
-        lock(&self.0.plans).keep(hash, Key::from(request), Arc::clone(&program));
+        let key = excerpt.to_key();
+        let program = Arc::new(self.make_program(&key.request())?);
+        lock(&self.0.plans).keep(hash, key, Arc::clone(&program));
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
         stats.plan_time += start.elapsed();

@@ -27,15 +27,16 @@ impl Selection<'_> {
     ///
     /// If there is none. A pattern's error names the paths that come near it.
     pub(crate) fn among(&self, leaves: &[Leaf<'_>]) -> Result<Vec<usize>> {
-        let is_meant = |leaf: &Leaf<'_>| leaf.param().is_some_and(|param| self.selects(leaf, param));
-        let meant: Vec<_> = (0..leaves.len()).filter(|&index| is_meant(&leaves[index])).collect();
+        let meant: Vec<_> = (0..leaves.len()).filter(|&index| self.selects(&leaves[index])).collect();
         if meant.is_empty() {
             self.fail(leaves)?;
         }
         Ok(meant)
     }
 
-    fn selects(&self, leaf: &Leaf<'_>, param: &Param) -> bool {
+    /// `true` for a parameter that is meant.
+    pub(crate) fn selects(&self, leaf: &Leaf<'_>) -> bool {
+        let Some(param) = leaf.param() else { return false };
         leaf.paths().any(|path| match self {
             Self::Pattern(pattern) => matches(pattern, path),
             Self::Rule(rule) => rule(path, param),

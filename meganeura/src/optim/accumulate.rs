@@ -1,11 +1,13 @@
 //! Gradients of several small batches, for one step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::state::Kept;
 use super::trained::{Trained, expect_gradients};
 use crate::error::bail;
-use crate::module::{Module, ModuleExt};
+use crate::module::{Module, ModuleExt, Role};
+use crate::param::Cell;
 use crate::{Grads, Result, Var};
 
 /// How many micro-batches make a step, and what becomes of their gradients:
@@ -55,8 +57,18 @@ impl Accumulate {
 pub(super) struct Sums {
     /// How many are in the sums.
     pub(super) added: u64,
-    /// By the identity of the parameter: one sum for each. Where nothing was added yet, they may hold anything.
+    /// By the identity of the parameter: its sum, and the number of gradients in it. These are fewer than `added` where the
+    /// parameter [was unused](Grads::allow_unused) or frozen. With none, the sum may hold anything.
     pub(super) cells: HashMap<u64, Kept>,
+}
+
+/// The sum of a parameter's gradients, with that of the micro-batch at hand.
+struct Sum {
+    parameter: Arc<Cell>,
+    kept: Arc<Cell>,
+    value: Var,
+    /// `true` if this micro-batch adds something to it.
+    is_new: bool,
 }
 
 impl Sums {
@@ -68,9 +80,16 @@ impl Sums {
         if self.added + 1 >= how.every {
             return self.finish(module, grads, how).map(Some);
         }
-        let sums = self.record(module, &grads)?;
-        let sums = sums.into_iter().map(|(Trained { cell, .. }, sum)| (self.cells[&cell.id()].cells[0].clone(), sum));
-        grads.tape().update(sums.collect())?;
+        let sums = self.record(module, &grads)?.into_iter().filter(|sum| sum.is_new);
+        let (added, updates): (HashSet<_>, Vec<_>) =
+            sums.map(|sum| (sum.parameter.id(), (sum.kept, sum.value))).unzip();
+        let tape = grads.tape().clone();
+        // These gradients have served; others of the tape may be wanted yet.
+        drop(grads);
+        tape.update_besides(updates, &added)?;
+        for id in added {
+            self.cells.entry(id).or_default().steps += 1;
+        }
         self.added += 1;
         Ok(None)
     }
@@ -84,24 +103,41 @@ impl Sums {
         #[expect(clippy::cast_precision_loss, reason = "nobody adds 2^53 gradients")]
         let share = grads.tape().scalar(1.0 / (self.added + 1) as f64);
         let scaled = |sum| if how.is_mean { sum * &share } else { sum };
-        let entries = sums.into_iter().map(|(Trained { cell, .. }, sum)| (cell, scaled(sum))).collect();
+        let entries = sums.into_iter().map(|sum| (sum.parameter, scaled(sum.value))).collect();
         self.added = 0;
+        self.cells.values_mut().for_each(|kept| kept.steps = 0);
         Ok(grads.with_entries(entries))
     }
 
     /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums, which may
     /// hold anything, in the plan of those that come after.
     #[track_caller]
-    fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Vec<(Trained, Var)>> {
+    fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Vec<Sum>> {
         let tape = grads.tape();
-        let has_sums = tape.scalar(if self.added > 0 { 1.0 } else { 0.0 });
+        // Two numbers at most, so that the plan is the same for all micro-batches in which all parameters are used.
+        let mut numbers: HashMap<bool, Var> = HashMap::new();
+        let mut has_sum =
+            |has: bool| numbers.entry(has).or_insert_with(|| tape.scalar(if has { 1.0 } else { 0.0 })).clone();
         let zero = tape.constant(0.0);
         let mut sums = Vec::new();
-        for parameter in expect_gradients(&module.leaves(), grads)? {
-            let kept = self.cells.entry(parameter.cell.id()).or_default();
-            kept.prepare(&parameter.cell, 1)?;
-            let sum = has_sums.select(&tape.cell(&kept.cells[0]), &zero) + &parameter.dw;
-            sums.push((parameter, sum));
+        let leaves = module.leaves();
+        let mut gradients = expect_gradients(&leaves, grads)?.into_iter().peekable();
+        for (index, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.role == Role::Trained) {
+            let parameter = Arc::clone(leaf.cell());
+            let gradient = gradients.next_if(|trained| trained.leaf == index);
+            if gradient.is_none() && self.cells.get(&parameter.id()).is_none_or(|kept| kept.steps == 0) {
+                continue;
+            }
+            let kept = self.cells.entry(parameter.id()).or_default();
+            kept.prepare(&parameter, 1)?;
+            let (steps, kept) = (kept.steps, Arc::clone(&kept.cells[0]));
+            let sum = tape.cell(&kept);
+            let is_new = gradient.is_some();
+            let value = match gradient {
+                Some(Trained { dw, .. }) => has_sum(steps > 0).select(&sum, &zero) + dw,
+                None => sum,
+            };
+            sums.push(Sum { parameter, kept, value, is_new });
         }
         Ok(sums)
     }
@@ -229,5 +265,77 @@ mod tests {
         // And nothing goes on from a state without sums.
         other.load_state(&w, &Sgd::new(0.5).momentum(0.9).state_of(&w)).unwrap();
         assert_eq!(other.accumulated(), 0);
+    }
+
+    /// Stochastic depth: each parameter is missing from some micro-batches, one of them from all of a step's.
+    #[test]
+    fn parameters_may_be_unused_in_some_micro_batches() {
+        type Net = [Param; 3];
+        let how = Accumulate::mean(3);
+        let grads = |net: &Net, used: [Option<f64>; 3]| {
+            let tape = Tape::new(net[0].value().device());
+            let of = |(w, x): (&Param, Option<f64>)| Some((tape.param(w) * x?).sum());
+            let loss = net.iter().zip(used).filter_map(of).reduce(|a, b| a + b).unwrap();
+            tape.backward(&loss).unwrap().allow_unused("**")
+        };
+        let steps = [
+            [[Some(1.0), None, Some(4.0)], [None, Some(2.0), Some(8.0)], [Some(3.0), Some(5.0), None]],
+            // The first is in no micro-batch, the second in the first, the third in the last.
+            [[None, Some(7.0), None], [None, None, Some(1.0)], [None, None, Some(9.0)]],
+            [[Some(1.5), None, None], [None, None, Some(2.0)], [None, Some(6.0), None]],
+        ];
+        let (mut net, mut sgd): (Net, _) = ([param(), param(), param()], Sgd::new(0.5).momentum(0.5));
+        let (mut expected, mut velocity) = ([1.0; 3], [None; 3]);
+        for (number, batches) in steps.into_iter().enumerate() {
+            for used in batches {
+                if let Some(grads) = sgd.accumulate(&net, grads(&net, used), how).unwrap() {
+                    sgd.step(&mut net, &grads).unwrap();
+                }
+                // The state, as a file would keep it, has the sums of this step only.
+                let state = sgd.state_of(&net);
+                let mut other = Sgd::new(0.5).momentum(0.5);
+                other.load_state(&net, &state).unwrap();
+                sgd = other;
+            }
+            for k in 0..3 {
+                let all: Vec<f64> = batches.iter().filter_map(|used| used[k]).collect();
+                if all.is_empty() {
+                    continue;
+                }
+                let mean = all.iter().sum::<f64>() / 3.0;
+                let v = velocity[k].map_or(mean, |v| 0.5 * v + mean);
+                (velocity[k], expected[k]) = (Some(v), expected[k] - 0.5 * v);
+            }
+            for (w, expected) in net.iter().zip(expected) {
+                assert!((value(w)[0] - expected).abs() < 1e-14, "step {number}: {:?} {expected}", value(w));
+            }
+        }
+    }
+
+    #[test]
+    fn optimizers_accumulate_for_parts_of_a_model() {
+        let how = Accumulate::mean(2);
+        let (mut parts, mut whole) = ([param(), param()], [param(), param()]);
+        let loss = |net: &[Param; 2], x: f64| {
+            let tape = Tape::new(net[0].value().device());
+            tape.backward(&(tape.param(&net[0]) * tape.param(&net[1]).square() * x).sum()).unwrap()
+        };
+        let mut optimizers = [(); 3].map(|()| Sgd::new(0.125).momentum(0.5));
+        for x in [1.0, 0.5, 2.0, 0.25] {
+            if let Some(grads) = optimizers[2].accumulate(&whole, loss(&whole, x), how).unwrap() {
+                optimizers[2].step(&mut whole, &grads).unwrap();
+            }
+            let grads = loss(&parts, x);
+            let runs = parts[0].value().device().stats().runs;
+            let first = optimizers[0].accumulate(&parts[0], grads.clone(), how).unwrap();
+            let second = optimizers[1].accumulate(&parts[1], grads, how).unwrap();
+            if let (Some(first), Some(second)) = (first, second) {
+                optimizers[0].step(&mut parts[0], &first).unwrap();
+                optimizers[1].step(&mut parts[1], &second).unwrap();
+            }
+            assert_eq!(parts[0].value().device().stats().runs, runs + 2);
+            assert_eq!([value(&parts[0]), value(&parts[1])], [value(&whole[0]), value(&whole[1])]);
+        }
+        assert_ne!(value(&parts[0]), [1.0, -2.0]);
     }
 }

@@ -73,16 +73,20 @@ use finite::NotFinite;
 pub trait Optimizer: Rule {
     /// Updates every parameter of `module` that is not frozen, and everything that is held on the tape is computed along.
     ///
-    /// `module` may be a part of what the gradients are of: the rest is left alone. The step ends the tape, as the parameters
-    /// that it recorded are no more; another optimizer steps another part on a tape of its own.
+    /// `module` may be a part of what the gradients are of: the rest is left alone, and another optimizer may step another part
+    /// along the same gradients ([an example, and what it costs](Grads#several-optimizers)). Buffers that the forward pass gave new
+    /// values change with the first of these steps. A step ends the tape for everything else that depends on the parameters which it
+    /// changes.
     ///
     /// # Errors
     ///
     /// Nothing has changed when any of these is returned:
     ///
     /// * what went wrong while recording the step;
-    /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no gradient;
-    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if these gradients were stepped along already;
+    /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no gradient, unless
+    ///   that [was allowed](Grads::allow_unused);
+    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was stepped along these gradients already, or changed
+    ///   otherwise;
     /// * likewise if there are parameters, and all of them are frozen;
     /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
@@ -107,6 +111,9 @@ pub trait Optimizer: Rule {
     ///
     /// Each micro-batch but the last is one run: forward pass, backward pass and sum. In the last one the update is part of the run.
     /// So there are two plans however many micro-batches make a step.
+    ///
+    /// A parameter that some of the micro-batches leave out has the sum over the others, if that [is allowed](Grads::allow_unused). Where
+    /// several optimizers step parts of a model, each accumulates a [clone](Grads::clone) of the gradients for its part.
     ///
     /// # Errors
     ///

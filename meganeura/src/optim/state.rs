@@ -32,7 +32,7 @@ pub struct OptimizerState {
 pub(super) struct Kept {
     /// Tensors of the parameter's shape, zeros at first.
     pub(super) cells: Vec<Arc<Cell>>,
-    /// How often the parameter was updated.
+    /// The number of updates of the parameter; of a sum, the number of gradients in it.
     pub(super) steps: u64,
 }
 
@@ -74,10 +74,12 @@ pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Optimize
     let counts = counts.into_iter().filter(|(_, count)| *count > 0.0);
     state.numbers.extend(counts.map(|(name, count)| (name.to_owned(), count)));
     for leaf in module.leaves() {
-        if let Some(Kept { cells, .. }) = stepper.sums.cells.get(&leaf.cell().id()).filter(|_| stepper.sums.added > 0) {
+        if let Some(Kept { cells, .. }) = stepper.sums.cells.get(&leaf.cell().id()).filter(|kept| kept.steps > 0) {
             state.tensors.insert(named(&leaf, GRADIENT_SUM), cells[0].value());
         }
-        let Some(Kept { cells, steps }) = stepper.states.get(&leaf.cell().id()) else { continue };
+        // A parameter that was never updated has no state to speak of.
+        let kept = stepper.states.get(&leaf.cell().id()).filter(|kept| kept.steps > 0);
+        let Some(Kept { cells, steps }) = kept else { continue };
         #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
         state.numbers.insert(named(&leaf, STEPS), *steps as f64);
         for (name, cell) in rule.state(&leaf).iter().zip(cells) {
@@ -123,11 +125,11 @@ impl Fitting {
             };
             known.insert(name);
             states.push((leaf.cell().id(), kept));
-            // None where the parameter was frozen meanwhile.
+            // None where the parameter was frozen or unused meanwhile.
             let name = named(leaf, GRADIENT_SUM);
             let sum = (accumulated > 0 && state.tensors.contains_key(&name)).then(|| cell(&name)).transpose()?;
             known.extend(sum.is_some().then_some(name));
-            sums.push((leaf.cell().id(), sum.map(|sum| Kept { cells: vec![sum], steps: 0 })));
+            sums.push((leaf.cell().id(), sum.map(|sum| Kept { cells: vec![sum], steps: accumulated })));
         }
         if accumulated > 0 && sums.iter().all(|(_, sum)| sum.is_none()) {
             bail!(Checkpoint, "the sums of {accumulated} micro-batches are missing from the state: `…{GRADIENT_SUM}`");
@@ -254,6 +256,24 @@ mod tests {
         }
         assert!(Sgd::new(0.1).load_state(&net, &good).is_err(), "another optimizer's");
     }
+
+    /// A parameter that was never updated, being frozen, is in no state, however often the state is saved and loaded.
+    #[test]
+    fn a_state_that_was_loaded_can_be_saved() {
+        let (mut net, mut sgd) = (net(), Sgd::new(0.25).momentum(0.5));
+        net.1[0].freeze();
+        step(&mut sgd, &mut net);
+        let state = sgd.state_of(&net);
+        let mut other = Sgd::new(0.25).momentum(0.5);
+        for _ in 0..2 {
+            other.load_state(&net, &state).unwrap();
+            let again = other.state_of(&net);
+            assert_eq!(again.numbers, state.numbers);
+            assert_eq!(again.tensors.keys().collect::<Vec<_>>(), ["0.velocity"]);
+            other.load_state(&net, &again).unwrap();
+        }
+    }
+
     #[test]
     fn skipped_steps_are_counted_on() {
         let (mut net, mut sgd) = (net(), Sgd::new(0.25).skip_not_finite(true));

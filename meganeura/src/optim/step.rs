@@ -1,6 +1,6 @@
 //! What a step is, whatever the rule: find the trained parameters, their gradients and their state; apply the rule; run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::accumulate::Sums;
@@ -90,7 +90,7 @@ pub(super) fn step(
     let check = is_checked.then(|| FiniteCheck::new(tape, &trained, loss));
     // Parameters of one class that were updated equally often have their numbers in common.
     let mut numbers: HashMap<(usize, u64), Vec<Var>> = HashMap::new();
-    let mut stepped = Vec::with_capacity(trained.len());
+    let mut stepped = HashSet::with_capacity(trained.len());
     let mut updates = Vec::new();
     // Takes the gradients: those that nobody holds are not kept by the run.
     for Trained { cell, path, dw, leaf } in trained {
@@ -114,12 +114,12 @@ pub(super) fn step(
             }
             updates.push((cell, check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old))));
         }
-        stepped.push(cell.id());
+        stepped.insert(cell.id());
     }
     if let Some(check) = &check {
         tape.gate_buffers(|new, old| check.gate(new, old));
     }
-    tape.update(updates)?;
+    tape.update_besides(updates, &stepped)?;
     if let Some(Err(error)) = check.map(FiniteCheck::verify) {
         return rule.stepper_mut().refuse(error);
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::module::{At, Slot};
     use crate::optim::{AdamW, Optimizer, Sgd};
-    use crate::{Device, Param, Tape, Tensor};
+    use crate::{Buffer, Device, Param, Tape, Tensor};
 
     #[derive(Module)]
     struct Net {
@@ -231,6 +231,176 @@ mod tests {
         Sgd::new(0.5).step(&mut net, &grads).unwrap();
         assert_eq!(Sgd::new(0.5).step(&mut net, &grads).unwrap_err().kind(), ErrorKind::StaleTape);
         assert_eq!(value(&net.used), 0.0);
+    }
+
+    /// Two factors, each of which the other's gradient depends on, and a buffer.
+    #[derive(Module)]
+    struct Pair {
+        a: Param,
+        b: Param,
+        seen: Buffer,
+    }
+
+    fn pair() -> Pair {
+        let tensor = |data: &[f32]| Tensor::from_slice(&Device::cpu(), [2], data).unwrap();
+        let seen = Buffer::new(tensor(&[0.0; 2]));
+        Pair { a: Param::new(tensor(&[1.0, 2.0])), b: Param::new(tensor(&[3.0, -4.0])), seen }
+    }
+
+    /// The loss `Σ factor·a·b²`, whose gradients are `factor·b²` and `2·factor·a·b`.
+    fn pair_loss(pair: &Pair, factor: f32) -> (Var, Grads) {
+        let tape = tape(&pair.a);
+        let (a, b) = (tape.param(&pair.a), tape.param(&pair.b));
+        tape.update_buffer(&pair.seen, |old| old + &a);
+        let factor = tape.input(&Tensor::full(&tape.device(), [2], factor).unwrap());
+        let loss = (factor * a * b.square()).sum();
+        let grads = tape.backward(&loss).unwrap();
+        (loss, grads)
+    }
+
+    fn values(pair: &Pair) -> [Vec<f32>; 3] {
+        [pair.a.value(), pair.b.value(), pair.seen.value()].map(|tensor| tensor.to_vec().unwrap())
+    }
+
+    #[test]
+    fn optimizers_step_parts_along_the_same_gradients() {
+        let (mut parts, mut whole) = (pair(), pair());
+        let (mut sgd, mut first, mut second) =
+            (Sgd::new(0.5).momentum(0.5), Sgd::new(0.5).momentum(0.5), AdamW::new(0.5));
+        let mut third = Sgd::new(0.5).momentum(0.5);
+        for _ in 0..3 {
+            let (_, grads) = pair_loss(&whole, 0.125);
+            let grads = grads.clip_norm(&whole, 3.0).unwrap();
+            sgd.step(&mut whole, &grads).unwrap();
+            let (loss, grads) = pair_loss(&parts, 0.125);
+            // The norm is that of both, though they are stepped one after the other.
+            let grads = grads.clip_norm(&parts, 3.0).unwrap();
+            first.step(&mut parts.a, &grads).unwrap();
+            third.step(&mut parts.b, &grads).unwrap();
+            assert_eq!(values(&parts), values(&whole));
+            // Each parameter once.
+            let twice: [(&mut dyn Optimizer, &mut Param); 2] =
+                [(&mut second, &mut parts.a), (&mut third, &mut parts.b)];
+            for (optimizer, param) in twice {
+                assert_eq!(optimizer.step(param, &grads).unwrap_err().kind(), ErrorKind::StaleTape);
+            }
+            assert_eq!(loss.tape().apply().unwrap_err().kind(), ErrorKind::StaleTape);
+            assert_eq!(values(&parts), values(&whole));
+        }
+    }
+
+    #[test]
+    fn gradients_of_several_losses_wait_for_their_steps() {
+        let mut net = pair();
+        let tape = tape(&net.a);
+        let product = tape.param(&net.a) * tape.param(&net.b);
+        let (one, other) = (tape.backward(&product.sum()).unwrap(), tape.backward(&(product.square().sum())).unwrap());
+        Sgd::new(1.0).step(&mut net.a, &one).unwrap();
+        Sgd::new(0.25).step(&mut net.b, &other).unwrap();
+        // a − b, and b − 0.25·2·a²·b of the old a.
+        assert_eq!(values(&net)[..2], [vec![-2.0, 6.0], vec![3.0 - 0.5 * 3.0, -4.0 + 0.5 * 16.0]]);
+    }
+
+    #[test]
+    fn a_step_of_all_computes_no_gradient_along() {
+        let outputs = |net: &Pair| net.a.value().device().plan_memory().last().unwrap().outputs;
+        let mut net = pair();
+        let (_, grads) = pair_loss(&net, 1.0);
+        Sgd::new(0.5).step(&mut net, &grads).unwrap();
+        assert_eq!(outputs(&net), 0);
+        // A frozen parameter, or one whose gradients nobody holds, costs nothing either.
+        net.b.freeze();
+        let (_, grads) = pair_loss(&net, 1.0);
+        Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
+        assert_eq!(outputs(&net), 0);
+        net.b.thaw();
+        let (loss, grads) = pair_loss(&net, 1.0);
+        drop(loss.tape().backward(&loss.sqrt()).unwrap());
+        drop(loss);
+        Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
+        assert_eq!(outputs(&net), 8, "the gradient of b, two floats");
+        Sgd::new(0.5).step(&mut net.b, &grads).unwrap();
+        assert_eq!(outputs(&net), 0);
+    }
+
+    #[test]
+    fn each_step_looks_at_its_own_gradients() {
+        let mut net = pair();
+        let tape = tape(&net.a);
+        // The gradient of a is infinite, that of b is 1.
+        let zero = tape.input(&Tensor::zeros(&tape.device(), [2]).unwrap());
+        tape.update_buffer(&net.seen, |old| old + 1.0);
+        let loss = (tape.param(&net.a) / zero + tape.param(&net.b)).sum();
+        let grads = tape.backward(&loss).unwrap();
+        let error = Sgd::new(1.0).check_finite(true).step(&mut net.a, &grads).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFinite);
+        Sgd::new(1.0).check_finite(true).step(&mut net.b, &grads).unwrap();
+        // Buffers belong to the first step, which was held back.
+        assert_eq!(values(&net), [vec![1.0, 2.0], vec![2.0, -5.0], vec![0.0, 0.0]]);
+    }
+
+    #[test]
+    fn a_part_of_a_later_pass_does_not_fail_for_what_is_stale() {
+        let mut net = pair();
+        let (loss, grads) = pair_loss(&net, 1.0);
+        let tape = loss.tape().clone();
+        Sgd::new(0.5).step(&mut net.a, &grads).unwrap();
+        // Depends on the old a, which is gone: it cannot be read, and does not keep b from its step.
+        let stale = tape.param(&net.a) * 2.0;
+        let later = tape.backward(&(tape.param(&net.b) * 3.0 + &stale).sum()).unwrap();
+        Sgd::new(0.5).step(&mut net.b, &later).unwrap();
+        assert_eq!(values(&net)[1], [3.0 - 1.5, -4.0 - 1.5]);
+        assert_eq!(stale.to_vec().unwrap_err().kind(), ErrorKind::StaleTape);
+        assert_eq!(loss.item().unwrap(), 9.0 + 32.0);
+    }
+
+    #[test]
+    fn what_may_be_unused_is_left_as_it_is() {
+        let mut net = net(Some(3.0));
+        let mut optimizer = AdamW::new(0.5).check_finite(true);
+        let tape = tape(&net.used);
+        let both = tape.param(&net.used) * tape.param(net.unused.as_ref().unwrap());
+        let grads = tape.backward(&both.sum()).unwrap();
+        optimizer.step(&mut net, &grads).unwrap();
+        let before = optimizer.state_of(&net);
+        let (_, grads) = loss(&net);
+        let grads = grads.allow_unused("nothing.*").allow_unused("un*").clip_norm(&net, 1.0).unwrap();
+        let (used, unused) = (value(&net.used), value(net.unused.as_ref().unwrap()));
+        optimizer.step(&mut net, &grads).unwrap();
+        assert_ne!(value(&net.used), used);
+        assert_eq!(value(net.unused.as_ref().unwrap()), unused);
+        let after = optimizer.state_of(&net);
+        let moments = |state: &crate::optim::OptimizerState, name: &str| {
+            (state.tensors[&format!("{name}.m")].item().unwrap(), state.numbers[&format!("{name}.steps")])
+        };
+        assert_eq!(moments(&after, "unused"), moments(&before, "unused"));
+        assert_eq!((moments(&before, "used").1, moments(&after, "used").1), (1.0, 2.0));
+    }
+
+    #[test]
+    fn only_what_is_named_may_be_unused() {
+        let mut net = net(Some(3.0));
+        let grads = loss(&net).1.allow_unused("used");
+        let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
+        assert!(error.to_string().contains("`unused`") && error.to_string().contains("allow_unused"), "{error}");
+        // What was frozen during the backward pass would have a gradient.
+        let grads = loss(&net).1.allow_unused("**");
+        net.thaw("fixed").unwrap();
+        let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
+        assert!(error.to_string().contains("found `fixed` frozen"), "{error}");
+        net.freeze("fixed").unwrap();
+        // And a loss that has nothing to do with the model is a mistake all the same.
+        let tape = tape(&net.used);
+        let detached = tape.param(&net.used).detach().sum();
+        let grads = tape.backward(&detached).unwrap().allow_unused("**");
+        let error = Sgd::new(0.5).step(&mut net, &grads).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient);
+        assert!(error.to_string().contains("no parameter at all"), "{error}");
+        // A part may be unused as a whole, where something else is used.
+        let grads = loss(&net).1.allow_unused("**");
+        Sgd::new(0.5).step(&mut net.unused, &grads).unwrap();
+        Sgd::new(0.5).step(&mut net.used, &grads).unwrap();
+        assert_eq!((value(&net.used), value(net.unused.as_ref().unwrap())), (0.0, 3.0));
     }
 
     #[test]

@@ -16,13 +16,17 @@ pub(super) struct Trained {
     pub(super) leaf: usize,
 }
 
-/// The parameters that are to be trained, each with its gradient.
+/// The parameters that are to be trained, each with its gradient, without those that [may lack one](Grads::allow_unused).
 pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
     let (trained, missing) = trained(leaves, grads);
-    if !missing.is_empty() {
-        return Err(no_gradient(&missing, grads));
+    let refused: Vec<_> = missing.iter().copied().filter(|leaf| !grads.may_lack(leaf)).collect();
+    if !refused.is_empty() {
+        return Err(no_gradient(&refused, grads));
     }
-    if trained.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
+    if !missing.is_empty() && !grads.reach_parameters() {
+        bail!(NoGradient, "the loss depends on no parameter at all, and that is more than `allow_unused` allows");
+    }
+    if trained.is_empty() && missing.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Frozen) {
         bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
     }
     Ok(trained)
@@ -57,8 +61,9 @@ fn no_gradient(missing: &[&Leaf<'_>], grads: &Grads) -> Error {
             paths(&frozen)
         ),
         unused => format!(
-            "the loss does not depend on {}, so nothing would train there; use what `forward` left out, or freeze it: \
-             `#[module(frozen)]` on the field, or `freeze`",
+            "the loss does not depend on {}, so nothing would train there; use what `forward` left out, or freeze it \
+             (`#[module(frozen)]` on the field, or `freeze`), or, if it is meant to be left out, say so: \
+             `grads.allow_unused(\"…\")`",
             paths(unused)
         ),
     };

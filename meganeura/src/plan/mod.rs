@@ -12,6 +12,7 @@ mod blame;
 mod choose;
 mod dump;
 mod fuse;
+mod key;
 mod launch;
 mod launched;
 mod lower;
@@ -25,6 +26,7 @@ mod uses;
 
 pub use choose::KernelChoice;
 pub(crate) use choose::Preferences;
+pub(crate) use key::{Excerpt, Key};
 pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};
 
@@ -43,31 +45,6 @@ pub(crate) struct Request<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) outputs: &'a [ValueId],
     pub(crate) assigns: &'a [(usize, ValueId)],
-}
-
-/// A request kept as the key of the plan that was made for it.
-#[derive(PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    graph: Graph,
-    outputs: Vec<ValueId>,
-    assigns: Vec<(usize, ValueId)>,
-}
-
-impl From<&Request<'_>> for Key {
-    fn from(request: &Request<'_>) -> Self {
-        Self { graph: request.graph.clone(), outputs: request.outputs.to_vec(), assigns: request.assigns.to_vec() }
-    }
-}
-
-impl Key {
-    /// How many nodes its graph has.
-    pub(crate) fn nodes(&self) -> usize {
-        self.graph.nodes().len()
-    }
-
-    pub(crate) fn matches(&self, request: &Request<'_>) -> bool {
-        self.outputs == request.outputs && self.assigns == request.assigns && self.graph == *request.graph
-    }
 }
 
 /// What steps are lowered to.

@@ -3,15 +3,41 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::{Tape, Var};
+use super::{Recording, Tape, Var};
 use crate::graph::ValueId;
 use crate::param::Cell;
 use crate::{Buffer, Error, ErrorKind, Result};
 
-/// What a buffer becomes, or why it cannot.
+/// A buffer that is given a new value.
 pub(super) struct Assigned {
     cell: Arc<Cell>,
-    new: Result<ValueId>,
+    pub(super) new: New,
+}
+
+/// The new value of a buffer.
+#[derive(Clone)]
+pub(super) enum New {
+    /// This value, with the next step.
+    Pending(ValueId),
+    /// Nothing more: a step has taken it.
+    Taken,
+    /// Nothing, for this reason.
+    Wrong(Error),
+}
+
+impl New {
+    pub(super) fn pending(&self) -> Option<ValueId> {
+        match self {
+            Self::Pending(value) => Some(*value),
+            Self::Taken | Self::Wrong(_) => None,
+        }
+    }
+}
+
+impl From<Result<ValueId>> for New {
+    fn from(new: Result<ValueId>) -> Self {
+        new.map_or_else(Self::Wrong, Self::Pending)
+    }
 }
 
 impl Tape {
@@ -19,7 +45,7 @@ impl Tape {
     ///
     /// The buffer changes when the step is taken, in the same run: by an optimizer's step, or without one by
     /// [`Tape::apply`]. A tape of which only values are read changes nothing. Where a step is held back, because a gradient is
-    /// not finite, buffers stay as well.
+    /// not finite, buffers stay as well. Where several optimizers step parts of a model, the first step takes the buffers of all.
     ///
     /// Whether the tape [is training](Self::is_training) is the caller's to ask. A new value that does not fit is an error of
     /// the step.
@@ -44,7 +70,7 @@ impl Tape {
         let cell = buffer.cell();
         let recorded = self.buffer(buffer);
         let known = self.recording.borrow().assigned_at.get(&cell.id()).copied();
-        let latest = known.and_then(|at| self.recording.borrow().assigned[at].new.clone().ok());
+        let latest = known.and_then(|at| self.recording.borrow().assigned[at].new.pending());
         let old = latest.map_or(recorded, |value| self.var(value));
         let new = new(&old);
         let fits = || {
@@ -62,11 +88,11 @@ impl Tape {
             Ok(value)
         };
         // A buffer on another device is on this tape only as the error that says so.
-        let assigned = Assigned { cell: Arc::clone(cell), new: old.id().and_then(|_| fits()) };
+        let assigned = Assigned { cell: Arc::clone(cell), new: old.id().and_then(|_| fits()).into() };
         let mut recording = self.recording.borrow_mut();
         match known {
             // What went wrong first stays.
-            Some(at) if recording.assigned[at].new.is_err() => (),
+            Some(at) if matches!(recording.assigned[at].new, New::Wrong(_)) => (),
             Some(at) => recording.assigned[at] = assigned,
             None => {
                 let at = recording.assigned.len();
@@ -77,32 +103,50 @@ impl Tape {
     }
 
     /// Takes the step without an optimizer: computes everything that is held, and gives the buffers their new values. As any
-    /// step, it ends the tape.
+    /// step, it ends the tape for what depends on them.
     ///
     /// # Errors
     ///
-    /// What went wrong while recording; [`StaleTape`](ErrorKind::StaleTape) if a parameter changed meanwhile; what the device
-    /// meets.
+    /// What went wrong while recording; [`StaleTape`](ErrorKind::StaleTape) if a parameter changed meanwhile, or if a step has taken
+    /// the buffers already; what the device meets.
     pub fn apply(&self) -> Result<()> {
+        {
+            let assigned = &self.recording.borrow().assigned;
+            if let Some(Assigned { cell, .. }) = assigned.first()
+                && assigned.iter().all(|assigned| matches!(assigned.new, New::Taken))
+            {
+                return Err(super::run::stale(cell));
+            }
+        }
         self.update(Vec::new())
-    }
-
-    /// The buffers that are to change, and to what.
-    pub(super) fn assigned_values(&self) -> Result<Vec<(Arc<Cell>, ValueId)>> {
-        let recording = self.recording.borrow();
-        let value = |assigned: &Assigned| Ok((Arc::clone(&assigned.cell), assigned.new.clone()?));
-        recording.assigned.iter().map(value).collect()
     }
 
     /// Replaces the new value of each buffer by what `gate` makes of it and the old one.
     pub(crate) fn gate_buffers(&self, gate: impl Fn(&Var, &Var) -> Var) {
-        let assigned = std::mem::take(&mut self.recording.borrow_mut().assigned);
-        let gated = assigned.into_iter().map(|Assigned { cell, new }| {
-            let new = new.and_then(|new| gate(&self.var(new), &self.cell(&cell)).id());
-            Assigned { cell, new }
-        });
-        let gated = gated.collect();
-        self.recording.borrow_mut().assigned = gated;
+        let mut assigned = std::mem::take(&mut self.recording.borrow_mut().assigned);
+        for Assigned { cell, new } in &mut assigned {
+            if let Some(value) = new.pending() {
+                *new = gate(&self.var(value), &self.cell(cell)).id().into();
+            }
+        }
+        self.recording.borrow_mut().assigned = assigned;
+    }
+}
+
+impl Recording {
+    /// The buffers that are to change, and to what.
+    pub(super) fn assigned_values(&self) -> Result<Vec<(Arc<Cell>, ValueId)>> {
+        let value = |Assigned { cell, new }: &Assigned| match new {
+            New::Pending(value) => Some(Ok((Arc::clone(cell), *value))),
+            New::Taken => None,
+            New::Wrong(error) => Some(Err(error.clone())),
+        };
+        self.assigned.iter().filter_map(value).collect()
+    }
+
+    /// Notes that a step has taken the buffers.
+    pub(super) fn take_assigned(&mut self) {
+        self.assigned.iter_mut().for_each(|assigned| assigned.new = New::Taken);
     }
 }
 

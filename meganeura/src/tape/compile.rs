@@ -1,10 +1,12 @@
 //! Functions that are recorded once and called many times, from any thread.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
+use super::part::PartLeaf;
 use super::run::locate;
 use super::signature::{Inputs, Outputs, Tensors};
 use super::{Leaf, Recording, Tape, Var};
@@ -12,7 +14,7 @@ use crate::device::Program;
 use crate::error::bail;
 use crate::graph::{Graph, Source, ValueId};
 use crate::param::{Cell, State};
-use crate::plan::{Bindings, HostWord, Memory, Request};
+use crate::plan::{Bindings, HostWord, Memory};
 use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 /// A function that was recorded and planned once: for serving a model. [`Device::compile`] makes it.
@@ -147,39 +149,49 @@ impl Tape {
 
 impl Recording {
     fn compile(&self, types: &[TensorType], wanted: &[ValueId]) -> Result<Function> {
+        // Nothing is known: parameters that were read meanwhile are those of each call all the same.
+        let mut part = self.part(wanted, &[], &HashMap::new());
+        let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(&part));
         let mut computed = Vec::new();
-        let outputs = wanted.iter().map(|&value| {
-            let output = match self.graph.maker(value).source {
+        let outputs = part.excerpt.outputs.iter().map(|&value| {
+            let output = match graph.maker(value).source {
                 Source::Leaf(leaf) => Output::Leaf(leaf),
                 _ => Output::Computed(computed.iter().position(|&known| known == value).unwrap_or_else(|| {
                     computed.push(value);
                     computed.len() - 1
                 })),
             };
-            (self.graph.ty(value), output)
+            (graph.ty(value), output)
         });
         let outputs = outputs.collect();
+        part.excerpt.outputs = computed;
         let mut inputs: Vec<_> = types.iter().map(|&ty| Input { ty, rows: None }).collect();
-        let leaves = self.leaves.iter().map(|leaf| match leaf {
-            Leaf::Input(tensor) => Bound::Captured(tensor.clone()),
-            Leaf::Cell { cell, .. } => Bound::Cell(Arc::clone(cell)),
-            Leaf::Declared { input, rows } => {
+        for leaf in &self.leaves {
+            if let Leaf::Declared { input, rows } = leaf {
                 inputs[*input].rows = *rows;
-                Bound::Input(*input)
             }
+        }
+        let leaves = part.leaves.iter().map(|leaf| match *leaf {
+            PartLeaf::Leaf(leaf) => match &self.leaves[leaf] {
+                Leaf::Input(tensor) => Bound::Captured(tensor.clone()),
+                Leaf::Cell { cell, .. } => Bound::Cell(Arc::clone(cell)),
+                Leaf::Declared { input, .. } => Bound::Input(*input),
+            },
+            PartLeaf::Known(_) => unreachable!("nothing is known"),
         });
         let leaves: Vec<_> = leaves.collect();
         let mut cells: Vec<_> = (0..leaves.len()).filter(|&leaf| matches!(leaves[leaf], Bound::Cell(_))).collect();
         cells.sort_by_key(|&leaf| leaves[leaf].cell().map(Cell::id));
-        let request = Request { graph: &self.graph, outputs: &computed, assigns: &[] };
+        let path = |leaf: usize| leaves[leaf].cell().and_then(Cell::path);
+        let program = self.device.plan(&part.excerpt).map_err(|error| locate(error, &graph, &origins, path))?;
         Ok(Function {
-            program: self.device.plan(&request).map_err(|error| self.locate(error))?,
+            program,
             device: self.device.clone(),
-            graph: self.graph.clone(),
-            origins: self.origins.clone(),
+            graph,
+            origins,
             leaves,
             cells,
-            host: self.host.clone(),
+            host: part.host,
             inputs,
             outputs,
         })

@@ -5,7 +5,10 @@
 
 mod assign;
 mod compile;
+mod cotangents;
 mod dump;
+mod forget;
+mod part;
 mod run;
 mod signature;
 mod var;
@@ -17,6 +20,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 pub use compile::Compiled;
+pub(crate) use cotangents::Cotangents;
 pub use signature::{Inputs, Outputs, Tensors};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
@@ -31,6 +35,11 @@ use crate::{Buffer, DType, Device, Error, ErrorKind, Param, Shape, Tensor, Tenso
 ///
 /// Make a new tape for each step: recording is cheap, and a step of the same structure runs the plan of the one before.
 /// Clones are the same tape.
+///
+/// A tape may also be used again and again, for inference in a loop, say. A run computes what is wanted and not known yet, and
+/// what nobody can ask for any more is forgotten: nodes, inputs and values that lead to no [`Var`] and to no
+/// [`Grads`](crate::Grads) that somebody holds. A held `Var` keeps all that led to it, since its gradient may be asked for; a state
+/// that goes from pass to pass is cut off from its past by [`Var::detach`].
 #[derive(Clone)]
 pub struct Tape {
     recording: Rc<RefCell<Recording>>,
@@ -48,6 +57,12 @@ struct Recording {
     cells: HashMap<u64, usize>,
     /// Values already computed.
     values: HashMap<ValueId, Tensor>,
+    /// The cotangents that somebody's `Grads` name.
+    cotangents: Vec<Weak<RefCell<Cotangents>>>,
+    /// `true` once something ran on this tape.
+    has_run: bool,
+    /// The number of callers that hold bare names of values, which must not change meanwhile.
+    pins: usize,
     /// While gradient rules run, their operations bear the line of the operation that they differentiate.
     origin: Option<&'static Location<'static>>,
     training: bool,
@@ -109,6 +124,9 @@ impl Tape {
             host: Vec::new(),
             cells: HashMap::new(),
             values: HashMap::new(),
+            cotangents: Vec::new(),
+            has_run: false,
+            pins: 0,
             origin: None,
             training,
             seed,
@@ -292,7 +310,7 @@ impl Tape {
                     let message = "operands belong to different tapes; bring tensors over with `tape.input`";
                     return poison(Error::new(ErrorKind::Argument, message).in_op(op.name()).at(location));
                 }
-                VarState::Live(handle) => inputs.push(handle.id),
+                VarState::Live(handle) => inputs.push(handle.id.get()),
             }
         }
         match op.outputs(&types) {
@@ -325,7 +343,7 @@ impl Tape {
         let mut recording = self.recording.borrow_mut();
         let ty = recording.graph.ty(value);
         let handle = recording.handles[value.index()].upgrade().unwrap_or_else(|| {
-            let handle = Rc::new(Handle { id: value });
+            let handle = Rc::new(Handle { id: value.into() });
             recording.handles[value.index()] = Rc::downgrade(&handle);
             handle
         });

@@ -1,36 +1,29 @@
 //! Running a tape: what is wanted goes through a plan, with the leaves' tensors, and comes back as tensors.
 
+use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
+use super::part::{Part, PartLeaf};
 use super::{Leaf, Recording, Tape, Var};
-use crate::error::bail;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::ops::Op;
 use crate::param::{Cell, State};
-use crate::plan::{Bindings, Request};
+use crate::plan::Bindings;
 use crate::tensor::Storage;
 use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 impl Tape {
     /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
     pub(crate) fn tensor_of(&self, value: ValueId) -> Result<Tensor> {
-        let known = {
-            let recording = self.recording.borrow();
-            match recording.graph.maker(value).source {
-                Source::Leaf(leaf) => Some(match &recording.leaves[leaf] {
-                    Leaf::Input(tensor) => tensor.clone(),
-                    Leaf::Cell { cell, version, .. } => recording.cell_tensor(cell, *version)?,
-                    Leaf::Declared { input, .. } => return Err(no_value(*input)),
-                }),
-                _ => recording.values.get(&value).cloned(),
-            }
-        };
-        if let Some(tensor) = known {
+        let mut recording = self.recording.borrow_mut();
+        if let Some(tensor) = recording.known(value)? {
             return Ok(tensor);
         }
-        self.recording.borrow_mut().run(&[value], &[])?;
-        Ok(self.recording.borrow().values[&value].clone())
+        recording.run(&[value], &[], &[])?;
+        let tensor = recording.values[&value].clone();
+        recording.forget();
+        Ok(tensor)
     }
 
     /// Computes everything that the caller holds, and replaces the value of each cell and of the buffers that were given new
@@ -38,108 +31,191 @@ impl Tape {
     ///
     /// Takes the new values by name only: held, each would also be handed out as a tensor of its own.
     pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
+        self.update_and_keep(updates, |_| Vec::new())
+    }
+
+    /// [`update`](Self::update) for a step along gradients. The gradients of trained parameters besides the `stepped` ones are
+    /// computed along and kept: a later step may go along them, and this one changes what they are computed from.
+    pub(crate) fn update_besides(&self, updates: Vec<(Arc<Cell>, Var)>, stepped: &HashSet<u64>) -> Result<()> {
+        self.update_and_keep(updates, |recording| recording.gradients_besides(stepped))
+    }
+
+    fn update_and_keep(
+        &self,
+        updates: Vec<(Arc<Cell>, Var)>,
+        kept: impl FnOnce(&Recording) -> Vec<ValueId>,
+    ) -> Result<()> {
         let mut assigns: Vec<_> =
             updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<_>>()?;
-        assigns.extend(self.assigned_values()?);
-        self.recording.borrow_mut().run(&[], &assigns)
+        let mut recording = self.recording.borrow_mut();
+        assigns.extend(recording.assigned_values()?);
+        let kept = kept(&recording);
+        recording.run(&[], &assigns, &kept)?;
+        recording.take_assigned();
+        recording.forget();
+        Ok(())
     }
 
     /// Computes `value` with other tensors in the place of some leaves, leaving the tape as it is.
     pub(crate) fn evaluate_with(&self, values: &[ValueId], replaced: &[(ValueId, Tensor)]) -> Result<Vec<Tensor>> {
-        self.recording.borrow().execute(values, &[], replaced)
+        self.recording.borrow().execute(values, &[], &HashMap::new(), replaced)
     }
 }
 
 impl Recording {
-    fn run(&mut self, wanted: &[ValueId], assigns: &[(Arc<Cell>, ValueId)]) -> Result<()> {
-        let held = (0..self.graph.values()).filter(|&v| self.handles[v].strong_count() > 0);
-        #[expect(clippy::cast_possible_truncation, reason = "value numbers are u32")]
-        let held = held.map(|v| ValueId(v as u32));
-        let is_computed = |v: &ValueId| matches!(self.graph.maker(*v).source, Source::Op(_));
-        let mut outputs: Vec<_> = held.filter(is_computed).filter(|v| !self.values.contains_key(v)).collect();
-        outputs.extend(wanted.iter().filter(|v| !outputs.contains(v)).copied().collect::<Vec<_>>());
-        let tensors = self.execute(&outputs, assigns, &[])?;
+    /// The tensor of a value that needs no run.
+    fn known(&self, value: ValueId) -> Result<Option<Tensor>> {
+        if let Some(tensor) = self.values.get(&value) {
+            return Ok(Some(tensor.clone()));
+        }
+        match self.graph.maker(value).source {
+            Source::Leaf(leaf) => self.leaf_tensor(leaf).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Computes `wanted`, and along with it what is held and what is to be `kept`, as far as that can be computed.
+    fn run(&mut self, wanted: &[ValueId], assigns: &[(Arc<Cell>, ValueId)], kept: &[ValueId]) -> Result<()> {
+        let outputs = self.outputs(wanted, kept);
+        if outputs.is_empty() && assigns.is_empty() {
+            return Ok(());
+        }
+        let tensors = self.execute(&outputs, assigns, &self.values, &[])?;
         self.values.extend(outputs.into_iter().zip(tensors));
         Ok(())
+    }
+
+    /// The values that a run hands out, each once.
+    fn outputs(&self, wanted: &[ValueId], kept: &[ValueId]) -> Vec<ValueId> {
+        let available = self.available();
+        let is_available = |value: &ValueId| available.as_ref().is_none_or(|available| available[value.index()]);
+        let is_held = |value: &ValueId| self.handles[value.index()].strong_count() > 0;
+        let held = self.graph.nodes().iter().filter(|node| matches!(node.source, Source::Op(_)));
+        let held = held.flat_map(Node::outputs).filter(is_held);
+        // A parameter may be another's gradient.
+        let changes = |value: &ValueId| match self.graph.maker(*value).source {
+            Source::Leaf(leaf) => matches!(self.leaves[leaf], Leaf::Cell { .. }),
+            Source::Op(_) => true,
+            Source::Host(_) | Source::Const(_) => false,
+        };
+        let along = held.chain(kept.iter().copied().filter(changes)).filter(is_available);
+        let mut is_known = vec![false; self.graph.values()];
+        self.values.keys().for_each(|value| is_known[value.index()] = true);
+        let is_new = |value: &ValueId| !std::mem::replace(&mut is_known[value.index()], true);
+        along.chain(wanted.iter().copied()).filter(is_new).collect()
+    }
+
+    /// For each value, whether it can be computed: no parameter that it depends on has changed, and every input is there. `None` if
+    /// all can.
+    fn available(&self) -> Option<Vec<bool>> {
+        let is_there = |leaf: &Leaf| match leaf {
+            Leaf::Input(_) => true,
+            Leaf::Declared { .. } => false,
+            Leaf::Cell { cell, version, .. } => {
+                self.substitutes.contains_key(&cell.id()) || cell.lock().version == *version
+            }
+        };
+        let leaves: Vec<_> = self.leaves.iter().map(is_there).collect();
+        if leaves.iter().all(|is_there| *is_there) {
+            return None;
+        }
+        let mut available = vec![true; self.graph.values()];
+        for node in self.graph.nodes() {
+            let computable = match node.source {
+                Source::Leaf(leaf) => leaves[leaf],
+                _ => node.inputs.iter().all(|input| available[input.index()]),
+            };
+            for value in node.outputs().filter(|value| !computable && !self.values.contains_key(value)) {
+                available[value.index()] = false;
+            }
+        }
+        Some(available)
     }
 
     fn execute(
         &self,
         outputs: &[ValueId],
         assigns: &[(Arc<Cell>, ValueId)],
+        known: &HashMap<ValueId, Tensor>,
         replaced: &[(ValueId, Tensor)],
     ) -> Result<Vec<Tensor>> {
         let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
-        let mut leaves = Vec::with_capacity(self.leaves.len());
-        for leaf in &self.leaves {
-            leaves.push(self.leaf_storage(leaf, replaced)?);
-        }
-        let request = Request { graph: &self.graph, outputs, assigns: &assigned };
-        let executable = self.device.plan(&request).map_err(|error| self.locate(error))?;
+        let part = self.part(outputs, &assigned, known);
+        let replaced: HashMap<usize, &Tensor> =
+            replaced.iter().filter_map(|(value, x)| Some((self.leaf(*value)?, x))).collect();
+        let storage = |leaf: &PartLeaf| match *leaf {
+            PartLeaf::Known(value) => Ok(known[&value].storage().clone()),
+            PartLeaf::Leaf(leaf) => match replaced.get(&leaf) {
+                Some(tensor) => Ok(tensor.storage().clone()),
+                None => self.leaf_tensor(leaf).map(|tensor| tensor.storage().clone()),
+            },
+        };
+        let leaves = part.leaves.iter().map(storage).collect::<Result<_>>()?;
+        let program = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
         // Before any cell is locked.
-        let paths = self.device.paths_to_report(self.leaves.iter().map(Leaf::path));
+        let paths = self.device.paths_to_report(part.leaves.iter().map(|&leaf| self.leaf_path(leaf)));
         let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
         // Whoever locks several cells does so in the order of their identities, so that nobody waits in a circle.
-        let mut updated: Vec<_> = assigns.iter().zip(&assigned).map(|((cell, _), &(leaf, _))| (leaf, cell)).collect();
-        updated.sort_unstable_by_key(|(_, cell)| cell.id());
-        for (leaf, cell) in updated {
-            lent.lend(&self.device, leaf, cell)?;
+        let mut updated: Vec<_> = assigns.iter().map(|(cell, _)| cell).zip(&part.excerpt.assigns).collect();
+        updated.sort_unstable_by_key(|(cell, _)| cell.id());
+        for (cell, &(number, _)) in updated {
+            let PartLeaf::Leaf(leaf) = part.leaves[number] else { unreachable!("cells are leaves") };
+            let Leaf::Cell { version, .. } = self.leaves[leaf] else { unreachable!("cells name cell leaves") };
+            lent.lend(&self.device, number, cell, version)?;
         }
-        let mut bindings = Bindings { leaves: &mut lent.leaves, host: &self.host, paths: &paths };
-        let results = self.device.run(&executable, &mut bindings);
+        let mut bindings = Bindings { leaves: &mut lent.leaves, host: &part.host, paths: &paths };
+        let results = self.device.run(&program, &mut bindings);
         if results.is_ok() {
             lent.cells.iter_mut().for_each(|(_, state)| state.version += 1);
         }
         drop(lent);
-        Ok(outputs
-            .iter()
-            .zip(results.map_err(|error| self.locate(error))?)
-            .map(|(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage))
-            .collect())
+        let storages = results.map_err(|error| self.locate(error, &part))?;
+        let tensor = |(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage);
+        Ok(outputs.iter().zip(storages).map(tensor).collect())
     }
 
-    /// As the function of this name.
-    pub(super) fn locate(&self, error: Error) -> Error {
-        locate(error, &self.graph, &self.origins, |leaf| self.leaves[leaf].path())
+    /// [`locate`] in the part that ran.
+    fn locate(&self, error: Error, part: &Part<'_>) -> Error {
+        let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(part));
+        locate(error, &graph, &origins, |leaf| self.leaf_path(part.leaves[leaf]))
     }
 
-    fn leaf_storage(&self, leaf: &Leaf, replaced: &[(ValueId, Tensor)]) -> Result<Storage> {
-        match leaf {
-            Leaf::Input(tensor) => {
-                let of_this = |value: &ValueId| match self.graph.maker(*value).source {
-                    Source::Leaf(k) => std::ptr::eq(&raw const self.leaves[k], leaf),
-                    _ => false,
-                };
-                let tensor = replaced.iter().find(|(value, _)| of_this(value)).map_or(tensor, |(_, tensor)| tensor);
-                Ok(tensor.storage().clone())
-            }
+    /// The leaf that a value is.
+    fn leaf(&self, value: ValueId) -> Option<usize> {
+        match self.graph.maker(value).source {
+            Source::Leaf(leaf) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    /// The tensor of a leaf. A parameter must be what it was when it was recorded.
+    fn leaf_tensor(&self, leaf: usize) -> Result<Tensor> {
+        match &self.leaves[leaf] {
+            Leaf::Input(tensor) => Ok(tensor.clone()),
             Leaf::Declared { input, .. } => Err(no_value(*input)),
-            Leaf::Cell { cell, version, value } => {
-                if let Some((_, tensor)) = replaced.iter().find(|(v, _)| v == value) {
-                    return Ok(tensor.storage().clone());
+            Leaf::Cell { cell, version, .. } => {
+                if let Some(tensor) = self.substitutes.get(&cell.id()) {
+                    return Ok(tensor.clone());
                 }
-                Ok(self.cell_tensor(cell, *version)?.storage().clone())
+                let state = cell.lock();
+                if state.version != *version {
+                    drop(state);
+                    return Err(stale(cell));
+                }
+                Ok(state.tensor.clone())
             }
         }
     }
+}
 
-    /// The value of a parameter, which must be the one that was recorded.
-    fn cell_tensor(&self, cell: &Cell, version: u64) -> Result<Tensor> {
-        if let Some(tensor) = self.substitutes.get(&cell.id()) {
-            return Ok(tensor.clone());
-        }
-        let state = cell.lock();
-        if state.version != version {
-            drop(state);
-            let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
-            bail!(
-                StaleTape,
-                "{name} was updated after this tape recorded it; record the step again on a new tape \
-                 (values wanted from this one must be read, or held in a `Var`, before the update)"
-            );
-        }
-        Ok(state.tensor.clone())
-    }
+/// The error for computing with, or updating, a parameter that changed after the tape recorded it.
+pub(super) fn stale(cell: &Cell) -> Error {
+    let name = cell.path().map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
+    let message = format!(
+        "{name} was updated after this tape recorded it; record the step again on a new tape (values wanted from this one \
+         must be read, or held in a `Var`, before the update)"
+    );
+    Error::new(ErrorKind::StaleTape, message)
 }
 
 /// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name the one with the
@@ -168,7 +244,7 @@ pub(super) fn locate(
     node.inputs.iter().fold(error.at(origins[at]), |error, &x| error.operand(graph.ty(x), path(x)))
 }
 
-/// That somebody reads what depends on an input that is not there yet.
+/// The error for reading a value that depends on an input which is not there yet.
 fn no_value(input: usize) -> Error {
     let message =
         format!("input {input} has no value while the function is compiled: nothing that depends on it can be read");
@@ -183,9 +259,14 @@ struct Lent<'a> {
 }
 
 impl<'a> Lent<'a> {
-    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too.
-    fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell) -> Result<()> {
+    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too. The cell must still have this
+    /// version.
+    fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell, version: u64) -> Result<()> {
         let mut state = cell.lock();
+        if state.version != version {
+            drop(state);
+            return Err(stale(cell));
+        }
         drop(std::mem::replace(&mut self.leaves[leaf], Storage::empty()));
         if !state.tensor.storage().is_unique() {
             let copy = device.copy(state.tensor.storage(), state.tensor.ty())?;

@@ -1,5 +1,6 @@
 //! A value on a tape, as the caller holds it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
@@ -30,7 +31,8 @@ pub(crate) enum VarState {
 
 /// Lives as long as somebody holds the value.
 pub(crate) struct Handle {
-    pub(crate) id: ValueId,
+    /// The value's name, which changes when the tape forgets others.
+    pub(crate) id: Cell<ValueId>,
 }
 
 impl Var {
@@ -45,7 +47,7 @@ impl Var {
     /// The value's name on its tape, or the error that poisoned it.
     pub(crate) fn id(&self) -> Result<ValueId> {
         match &self.state {
-            VarState::Live(handle) => Ok(handle.id),
+            VarState::Live(handle) => Ok(handle.id.get()),
             VarState::Poisoned(error) => Err(error.clone()),
         }
     }
@@ -230,7 +232,7 @@ impl Var {
 impl fmt::Debug for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state {
-            VarState::Live(handle) => write!(f, "Var({:?}: {})", handle.id, self.ty),
+            VarState::Live(handle) => write!(f, "Var({:?}: {})", handle.id.get(), self.ty),
             VarState::Poisoned(error) => write!(f, "Var(poisoned: {error})"),
         }
     }

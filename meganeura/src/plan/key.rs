@@ -1,0 +1,222 @@
+//! Keys of plans: the structure that a plan was made for, and others that are held to it without being written out.
+
+use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
+
+use super::Request;
+use crate::TensorType;
+use crate::graph::{Graph, Node, Source, ValueId};
+
+/// The structure that a plan was made for.
+pub(crate) struct Key {
+    graph: Graph,
+    outputs: Vec<ValueId>,
+    assigns: Vec<(usize, ValueId)>,
+}
+
+impl Key {
+    /// The number of nodes of its graph.
+    pub(crate) fn nodes(&self) -> usize {
+        self.graph.nodes().len()
+    }
+
+    pub(crate) fn request(&self) -> Request<'_> {
+        Request { graph: &self.graph, outputs: &self.outputs, assigns: &self.assigns }
+    }
+}
+
+/// A part of a graph, and what is wanted of it: some of the nodes, in their order, and some of the values as leaves. Values, leaves and
+/// words of the host have names of their own, from 0 on. So equal parts of different graphs are equal.
+///
+/// A graph of a step has thousands of nodes. So an excerpt is hashed, and compared with keys, as it stands in the graph; only a
+/// new key copies it.
+pub(crate) struct Excerpt<'a> {
+    graph: &'a Graph,
+    entries: Vec<Entry>,
+    /// The names here of the graph's values; those of values that are not here mean nothing.
+    names: Vec<ValueId>,
+    /// The next name.
+    next: ValueId,
+    pub(crate) outputs: Vec<ValueId>,
+    pub(crate) assigns: Vec<(usize, ValueId)>,
+}
+
+/// A node of an excerpt.
+#[derive(Clone, Copy)]
+enum Entry {
+    /// A node of the graph.
+    Node(usize),
+    /// A node of the graph, of another number: a leaf, or words of the host.
+    Numbered(usize, usize),
+    /// A value of the graph, as the leaf of a number.
+    Leaf(ValueId, usize),
+}
+
+impl<'a> Excerpt<'a> {
+    /// An empty one.
+    pub(crate) fn new(graph: &'a Graph) -> Self {
+        let names = vec![ValueId(u32::MAX); graph.values()];
+        Self { graph, entries: Vec::new(), names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new() }
+    }
+
+    /// Appends a node of the graph; one that is a leaf, or words of the host, gets `number`.
+    pub(crate) fn push(&mut self, node: usize, number: Option<usize>) {
+        self.entries.push(number.map_or(Entry::Node(node), |number| Entry::Numbered(node, number)));
+        for value in self.graph.nodes()[node].outputs() {
+            self.name(value);
+        }
+    }
+
+    /// Appends a value of the graph as the leaf of this number.
+    pub(crate) fn push_leaf(&mut self, value: ValueId, number: usize) {
+        self.entries.push(Entry::Leaf(value, number));
+        self.name(value);
+    }
+
+    fn name(&mut self, value: ValueId) {
+        self.names[value.index()] = self.next;
+        self.next.0 += 1;
+    }
+
+    /// The name here of a value that is here.
+    pub(crate) fn named(&self, value: ValueId) -> ValueId {
+        self.names[value.index()]
+    }
+
+    /// The graph's node behind each node.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.entries.iter().map(|entry| match *entry {
+            Entry::Node(node) | Entry::Numbered(node, _) => node,
+            Entry::Leaf(value, _) => self.graph.maker_index(value),
+        })
+    }
+
+    /// Source, operands in the graph's names, and types of each node.
+    fn described(&self) -> impl Iterator<Item = (Cow<'a, Source>, &'a [ValueId], &'a [TensorType])> + '_ {
+        self.entries.iter().map(|entry| match *entry {
+            Entry::Node(node) => {
+                let Node { source, inputs, types, .. } = &self.graph.nodes()[node];
+                (Cow::Borrowed(source), &inputs[..], &types[..])
+            }
+            Entry::Numbered(node, number) => {
+                let Node { source, types, .. } = &self.graph.nodes()[node];
+                let source = match source {
+                    Source::Leaf(_) => Source::Leaf(number),
+                    Source::Host(_) => Source::Host(number),
+                    Source::Const(_) | Source::Op(_) => unreachable!("these have no numbers"),
+                };
+                (Cow::Owned(source), &[][..], &types[..])
+            }
+            Entry::Leaf(value, number) => {
+                let node = self.graph.maker(value);
+                let at = value.index() - node.first.index();
+                (Cow::Owned(Source::Leaf(number)), &[][..], &node.types[at..=at])
+            }
+        })
+    }
+
+    /// Written out as a graph.
+    pub(crate) fn to_graph(&self) -> Graph {
+        let mut graph = Graph::default();
+        for (source, inputs, types) in self.described() {
+            let inputs = inputs.iter().map(|&input| self.named(input)).collect();
+            graph.push(source.into_owned(), inputs, types.to_vec());
+        }
+        graph
+    }
+
+    pub(crate) fn to_key(&self) -> Key {
+        Key { graph: self.to_graph(), outputs: self.outputs.clone(), assigns: self.assigns.clone() }
+    }
+
+    pub(crate) fn is(&self, key: &Key) -> bool {
+        let nodes = key.graph.nodes();
+        let is_same = |((source, inputs, types), node): ((Cow<'_, Source>, &[ValueId], &[TensorType]), &Node)| {
+            let inputs = inputs.iter().map(|&input| self.named(input));
+            *source == node.source && inputs.eq(node.inputs.iter().copied()) && types == node.types
+        };
+        self.outputs == key.outputs
+            && self.assigns == key.assigns
+            && self.entries.len() == nodes.len()
+            && self.described().zip(nodes).all(is_same)
+    }
+}
+
+impl Hash for Excerpt<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.outputs, &self.assigns, self.entries.len()).hash(state);
+        for (source, inputs, types) in self.described() {
+            (source, types).hash(state);
+            inputs.iter().for_each(|&input| self.named(input).hash(state));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::DefaultHasher;
+
+    use super::*;
+    use crate::ops::Pointwise;
+    use crate::{DType, Shape};
+
+    fn hash(excerpt: &Excerpt<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        excerpt.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// `exp(a) + b`, after so many other nodes.
+    fn graph(before: usize) -> (Graph, [ValueId; 4]) {
+        let ty = TensorType::new(DType::F32, Shape::from([2]));
+        let mut graph = Graph::default();
+        for leaf in 0..before {
+            graph.push(Source::Leaf(leaf), vec![], vec![ty]);
+        }
+        let a = graph.push(Source::Leaf(before), vec![], vec![ty]);
+        let exp = graph.push(Source::Op(Pointwise::Exp.into()), vec![a], vec![ty]);
+        let b = graph.push(Source::Host(before), vec![], vec![ty]);
+        let sum = graph.push(Source::Op(Pointwise::Add.into()), vec![exp, b], vec![ty]);
+        (graph, [a, exp, b, sum])
+    }
+
+    fn whole<'a>(graph: &'a Graph, values: &[ValueId; 4]) -> Excerpt<'a> {
+        let mut excerpt = Excerpt::new(graph);
+        for (value, number) in values.iter().zip([Some(0), None, Some(0), None]) {
+            excerpt.push(graph.maker_index(*value), number);
+        }
+        excerpt.outputs = vec![excerpt.named(values[3])];
+        excerpt
+    }
+
+    #[test]
+    fn equal_parts_of_different_graphs_are_equal() {
+        let ((one, values), (other, others)) = (graph(0), graph(3));
+        let (one, other) = (whole(&one, &values), whole(&other, &others));
+        assert_eq!(hash(&one), hash(&other));
+        assert!(other.is(&one.to_key()) && one.is(&other.to_key()));
+        assert_eq!(one.to_graph(), other.to_graph());
+        assert_eq!(other.to_graph().to_string().lines().last(), Some("%3 = add(%1, %2) : f32[2]"));
+    }
+
+    #[test]
+    fn what_differs_is_told_apart() {
+        let (graph, [a, exp, b, sum]) = graph(2);
+        let key = whole(&graph, &[a, exp, b, sum]).to_key();
+        let mut cut = Excerpt::new(&graph);
+        cut.push_leaf(exp, 0);
+        cut.push(graph.maker_index(b), Some(0));
+        cut.push(graph.maker_index(sum), None);
+        cut.outputs = vec![cut.named(sum)];
+        assert_eq!(cut.to_graph().to_string().lines().last(), Some("%2 = add(%0, %1) : f32[2]"));
+        assert_eq!(cut.nodes().collect::<Vec<_>>(), [exp, b, sum].map(|value| graph.maker_index(value)));
+        let (mut outputs, mut assigns, mut leaf) =
+            (whole(&graph, &[a, exp, b, sum]), whole(&graph, &[a, exp, b, sum]), whole(&graph, &[a, exp, b, sum]));
+        outputs.outputs.push(outputs.named(exp));
+        assigns.assigns.push((0, assigns.named(sum)));
+        leaf.entries[0] = Entry::Numbered(graph.maker_index(a), 1);
+        for other in [cut, outputs, assigns, leaf] {
+            assert!(!other.is(&key) && hash(&other) != hash(&whole(&graph, &[a, exp, b, sum])));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! One tape, used again and again: what nobody holds is forgotten, and what somebody holds stays as it was.
+
+use libtest_mimic::Trial;
+use meganeura::nn::{Linear, Relu};
+use meganeura::optim::{Optimizer, Sgd};
+use meganeura::{Device, ErrorKind, Init, Layer, Seed, Tape, Tensor};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::nets::{Tiny, images, tensor};
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let mut both = |name: &str, run: fn(&Device) -> Outcome| {
+        // Devices of their own: the plans that they make are this test's alone.
+        trials.push(Trial::test(format!("reuse::{name}"), move || run(&Device::cpu())));
+        trials.push(gpu_trial(format!("reuse::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
+    };
+    both("a_tape_does_not_grow_with_its_passes", passes);
+    both("what_is_held_keeps_its_gradient", held);
+    both("a_state_that_is_detached_does_not_grow", recurrent);
+}
+
+/// How many nodes a tape has: its `Debug` form says so.
+fn nodes(tape: &Tape) -> usize {
+    let text = format!("{tape:?}");
+    let number = text.trim_start_matches("Tape(").split(' ').next().expect("a number comes first");
+    number.parse().unwrap_or_else(|_| panic!("{text} names its nodes"))
+}
+
+fn passes(device: &Device) -> Outcome {
+    let net = Tiny::init(device, 1)?;
+    let tape = Tape::inference(device);
+    let (pixels, _) = images(device, "reuse", 2)?;
+    let first = net.forward(&tape.input(&pixels));
+    let expected = first.to_vec()?;
+    let one_pass = nodes(&tape);
+    let passes = if device.is_gpu() { 300 } else { 4000 };
+    for pass in 0..passes {
+        let x = Tensor::full(device, [2, 1, 6, 6], pass as f32 / 1000.0)?;
+        let y = net.forward(&tape.input(&x)).to_vec()?;
+        assert!(y.iter().all(|y| y.is_finite()));
+        assert!(nodes(&tape) <= 4 * one_pass, "{} nodes after {pass} passes, one is {one_pass}", nodes(&tape));
+        let plans = device.stats().plans;
+        assert!(plans <= 2, "{plans} plans after {pass} passes");
+    }
+    assert_eq!(first.to_vec()?, expected);
+    // It is computed with as ever.
+    assert_eq!((first * 2.0).to_vec()?, expected.iter().map(|y| 2.0 * y).collect::<Vec<_>>());
+    Ok(())
+}
+
+/// What led to a value that is held stays on the tape, as its gradient may be asked for.
+fn held(device: &Device) -> Outcome {
+    let mut net = (Linear::new(5, 4), Relu, Linear::new(4, 3)).init(device, Seed::new(1))?;
+    let x = tensor(device, "x", [6, 5])?;
+    let gradients = |passes: usize| -> Result<_, meganeura::Error> {
+        let tape = Tape::new(device);
+        let (input, loss) = (tape.input(&x), tape.scalar(0.5));
+        let loss = loss * net.forward(&input).square().sum();
+        let early = tape.backward(&loss)?;
+        for pass in 0..passes {
+            let other = Tensor::full(device, [1, 5], pass as f32)?;
+            net.forward(&tape.input(&other)).to_vec()?;
+        }
+        let late = tape.backward(&loss)?;
+        let mut found = Vec::new();
+        for grads in [early, late] {
+            found.push(grads.of(&input).expect("the loss depends on it").to_vec()?);
+            for weight in [&net.0.weight, &net.2.weight] {
+                found.push(grads.get(weight).expect("trained").to_vec()?);
+            }
+        }
+        Ok(found)
+    };
+    let (once, after) = (gradients(0)?, gradients(40)?);
+    assert_eq!(once, after);
+    assert_eq!(once[..3], once[3..]);
+    // A tape that has forgotten much steps as ever, and is stale as ever after that.
+    let tape = Tape::new(device);
+    for _ in 0..20 {
+        net.forward(&tape.input(&x)).to_vec()?;
+    }
+    let loss = net.forward(&tape.input(&x)).square().mean();
+    let grads = tape.backward(&loss)?;
+    let before = net.0.weight.value().to_vec()?;
+    Sgd::new(0.5).step(&mut net, &grads)?;
+    assert_ne!(net.0.weight.value().to_vec()?, before);
+    for _ in 0..20 {
+        let error = net.forward(&tape.input(&x)).to_vec().expect_err("the tape saw the parameters before the step");
+        assert_eq!(error.kind(), ErrorKind::StaleTape);
+    }
+    assert!(loss.item()?.is_finite());
+    Ok(())
+}
+
+/// A state that goes from pass to pass, cut off from its past.
+fn recurrent(device: &Device) -> Outcome {
+    let net = Linear::new(4, 4).init(device, Seed::new(1))?;
+    let start = tensor(device, "start", [1, 4])?;
+    let tape = Tape::inference(device);
+    let mut state = tape.input(&start);
+    let mut expected = start.clone();
+    let mut most = 0;
+    for pass in 0..200 {
+        state = net.forward(&state).tanh().detach();
+        let found = state.to_vec()?;
+        expected = net.forward(&Tape::inference(device).input(&expected)).tanh().to_tensor()?;
+        assert_eq!(found, expected.to_vec()?, "pass {pass}");
+        if pass < 10 {
+            most = most.max(nodes(&tape));
+        }
+        assert!(nodes(&tape) <= most, "{} nodes after {pass} passes", nodes(&tape));
+    }
+    Ok(())
+}
