@@ -1,5 +1,6 @@
 //! Reductions over any axes: sum, maximum, minimum; and what is made of them: mean and variance.
 
+mod cascade;
 mod forms;
 
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::panic::Location;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use self::cascade::{Cascade, by_halves};
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -22,6 +24,10 @@ const PART: usize = 1 << 14;
 const PARTS: usize = 256;
 /// Interleaved partial results of a row: two of the widest vectors.
 const LANES: usize = 32;
+/// Columns that are folded at once.
+const COLUMNS: usize = 256;
+/// Elements of a block: so many of each column, or of each partial of a row, are folded one after the other.
+const RUN: usize = 16;
 
 /// `y[kept] = fold over the reduced axes of x`
 ///
@@ -194,18 +200,23 @@ impl Reduce {
     /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do not.
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
-        let block = width.min(256);
+        let join = |a, b| self.fold.join(a, b);
         y.par_chunks_mut(width).enumerate().for_each(|(row, y)| {
             let base = kept.at(row * width);
-            y.par_chunks_mut(block).enumerate().for_each(|(part, y)| {
-                y.fill(self.fold.start());
-                for r in range.clone() {
-                    let start = base + part * block + reduced.at(r);
-                    let len = y.len();
-                    for (y, &x) in y.iter_mut().zip(&data[start..start + len]) {
-                        *y = self.fold.join(*y, x);
+            y.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, y)| {
+                let mut cascade = Cascade::<T, COLUMNS>::new(self.fold.start());
+                let mut run = [self.fold.start(); COLUMNS];
+                let run = &mut run[..y.len()];
+                for first in range.clone().step_by(RUN) {
+                    run.fill(self.fold.start());
+                    for r in first..range.end.min(first + RUN) {
+                        let start = base + part * COLUMNS + reduced.at(r);
+                        let x = &data[start..start + y.len()];
+                        run.iter_mut().zip(x).for_each(|(run, &x)| *run = join(*run, x));
                     }
+                    cascade.push(run, join);
                 }
+                y.copy_from_slice(&cascade.finish(join)[..y.len()]);
             });
         });
     }
@@ -240,17 +251,17 @@ impl<T: Real> WithSimd for Rows<'_, T> {
     }
 }
 
-/// Folds a range of the elements of one result: runs of the innermost reduced axis, each in interleaved partials so that the
-/// loop is SIMD and rounding errors grow with a small part of its length.
+/// Folds a range of the elements of one result: stretches of the innermost reduced axis, in interleaved partials, so that the loop
+/// is SIMD, and those in blocks.
 #[inline(always)]
-fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, zero: T, join: impl Fn(T, T) -> T) -> T {
+fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, neutral: T, join: impl Fn(T, T) -> T) -> T {
     let inner = reduced.shape().dims().last().copied().unwrap_or(1);
     let stride = reduced.strides().last().copied().unwrap_or(1);
-    let (mut total, mut at) = (zero, range.start);
+    let (mut cascade, mut lanes) = (Cascade::<T, LANES>::new(neutral), [neutral; LANES]);
+    let (mut folded, mut at) = (0, range.start);
     while at < range.end {
         let start = reduced.at(at);
-        let count = (inner - at % inner).min(range.end - at);
-        let mut lanes = [zero; LANES];
+        let count = (inner - at % inner).min(range.end - at).min(RUN * LANES);
         if stride == 1 {
             let (chunks, rest) = data[start..start + count].as_chunks::<LANES>();
             for chunk in chunks {
@@ -262,17 +273,16 @@ fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, zero: T, join
                 lanes[i % LANES] = join(lanes[i % LANES], data[start + i * stride]);
             }
         }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for lane in 0..half {
-                lanes[lane] = join(lanes[lane], lanes[lane + half]);
-            }
-            half /= 2;
-        }
-        total = join(total, lanes[0]);
         at += count;
+        // Elements in the first lane, which has the most.
+        folded += count.div_ceil(LANES);
+        if folded >= RUN && at < range.end {
+            cascade.push(&lanes, &join);
+            (lanes, folded) = ([neutral; LANES], 0);
+        }
     }
-    total
+    cascade.push(&lanes, &join);
+    by_halves(cascade.finish(&join), &join)
 }
 
 impl Var {
@@ -350,7 +360,7 @@ impl Var {
     }
 
     /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0 costs
-    /// no digits.
+    /// no digits, and no single element costs the others theirs.
     #[must_use]
     #[track_caller]
     pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
@@ -369,7 +379,10 @@ impl Var {
             return self.fail(error.at(Location::caller()));
         }
         let freedom = as_f64(count - correction);
-        let centred = self - self.mean_keep(axes);
+        // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences, which are exact
+        // then; taking a number off changes no variance, so it has no gradient.
+        let near = self - self.mean_keep(axes).detach();
+        let centred = &near - near.mean_keep(axes);
         centred.square().sum_keep(axes).scale(1.0 / freedom)
     }
 }

@@ -49,34 +49,81 @@ pub(crate) fn real<T: Real>(n: usize) -> T {
 /// Interleaved partial sums: several of the widest vectors, so that one addition need not wait for another.
 const LANES: usize = 32;
 
+/// Groups of [`LANES`] elements in a block, and blocks that are added before they go into the sums of all. What follows an outlier
+/// in its chain of additions may be off by half a unit in the outlier's last place for each, all in one direction; so chains are
+/// short.
+const BLOCK: usize = 8;
+const BLOCKS: usize = 16;
+
 /// `Σ x`, as [`sum_by`].
 #[inline(always)]
 pub(crate) fn sum<T: Real>(x: &[T]) -> T {
     sum_by(x, |x| x)
 }
 
-/// `Σ f(x)`, in interleaved partial sums: the loop is SIMD, and rounding errors grow with a small part of its length.
+/// `Σ f(x)`, in interleaved partial sums, and those in blocks: the loop is SIMD, and rounding errors grow with a small part of the
+/// length.
 #[inline(always)]
 pub(crate) fn sum_by<T: Real>(x: &[T], f: impl Fn(T) -> T) -> T {
-    let mut lanes = [T::ZERO; LANES];
-    let (chunks, rest) = x.as_chunks::<LANES>();
-    for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane += f(x));
+    let [sum] = sums_by(x, |x| [f(x)]);
+    sum
+}
+
+/// Several sums in one pass, each as [`sum_by`].
+#[inline(always)]
+pub(crate) fn sums_by<T: Real, const N: usize>(x: &[T], f: impl Fn(T) -> [T; N]) -> [T; N] {
+    let (groups, rest) = x.as_chunks::<LANES>();
+    let (blocks, last) = groups.as_chunks::<BLOCK>();
+    let mut sums = [[T::ZERO; LANES]; N];
+    last.iter().for_each(|group| add_terms(&mut sums, group, &f));
+    add_terms(&mut sums, rest, &f);
+    for blocks in blocks.chunks(BLOCKS) {
+        let mut of_blocks = [[T::ZERO; LANES]; N];
+        for block in blocks {
+            let mut of_block = [[T::ZERO; LANES]; N];
+            block.iter().for_each(|group| add_terms(&mut of_block, group, &f));
+            of_blocks.iter_mut().zip(&of_block).for_each(|(sums, of_block)| add(sums, of_block));
+        }
+        sums.iter_mut().zip(&of_blocks).for_each(|(sums, of_blocks)| add(sums, of_blocks));
     }
-    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane += f(x));
-    total(lanes)
+    sums.map(total)
+}
+
+/// Adds the terms of up to [`LANES`] elements to their partial sums.
+#[inline(always)]
+fn add_terms<T: Real, const N: usize>(sums: &mut [[T; LANES]; N], x: &[T], f: &impl Fn(T) -> [T; N]) {
+    for (k, lanes) in sums.iter_mut().enumerate() {
+        lanes.iter_mut().zip(x).for_each(|(lane, &x)| *lane += f(x)[k]);
+    }
 }
 
 /// `Σ f(x, y)`, as [`sum_by`].
 #[inline(always)]
 pub(crate) fn dot_by<T: Real>(x: &[T], y: &[T], f: impl Fn(T, T) -> T) -> T {
-    let mut lanes = [T::ZERO; LANES];
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
-    for (x, y) in x.iter().zip(y) {
-        lanes.iter_mut().zip(x.iter().zip(y)).for_each(|(lane, (&x, &y))| *lane += f(x, y));
+    let mut sums = [T::ZERO; LANES];
+    add_products(&mut sums, x_rest, y_rest, &f);
+    for (x, y) in x.chunks(BLOCK * BLOCKS).zip(y.chunks(BLOCK * BLOCKS)) {
+        let mut of_blocks = [T::ZERO; LANES];
+        for (x, y) in x.chunks(BLOCK).zip(y.chunks(BLOCK)) {
+            let mut of_block = [T::ZERO; LANES];
+            x.iter().zip(y).for_each(|(x, y)| add_products(&mut of_block, x, y, &f));
+            add(&mut of_blocks, &of_block);
+        }
+        add(&mut sums, &of_blocks);
     }
-    lanes.iter_mut().zip(x_rest.iter().zip(y_rest)).for_each(|(lane, (&x, &y))| *lane += f(x, y));
-    total(lanes)
+    total(sums)
+}
+
+#[inline(always)]
+fn add_products<T: Real>(sums: &mut [T; LANES], x: &[T], y: &[T], f: &impl Fn(T, T) -> T) {
+    sums.iter_mut().zip(x.iter().zip(y)).for_each(|(sum, (&x, &y))| *sum += f(x, y));
+}
+
+/// Adds partial sums to others.
+#[inline(always)]
+fn add<T: Real>(to: &mut [T; LANES], lanes: &[T; LANES]) {
+    to.iter_mut().zip(lanes).for_each(|(to, &lane)| *to += lane);
 }
 
 /// The sum of what need not lie side by side, in partial sums as [`sum_by`].

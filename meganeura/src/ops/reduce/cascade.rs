@@ -1,0 +1,86 @@
+//! Folding long sequences in steps, so that rounding errors grow with a small part of their length.
+
+/// Partial results of a fold, up to `L` side by side: those of blocks, which go by sixteens into those of all.
+///
+/// Terms of one sign that are added to a far larger sum all round in one direction: what follows an outlier in its chain of
+/// additions may be off by half a unit in the outlier's last place for each. So chains are short.
+pub(super) struct Cascade<T, const L: usize> {
+    few: [T; L],
+    all: [T; L],
+    /// What changes no result.
+    neutral: T,
+    blocks: usize,
+}
+
+impl<T: Copy, const L: usize> Cascade<T, L> {
+    #[inline(always)]
+    pub(super) fn new(neutral: T) -> Self {
+        Self { few: [neutral; L], all: [neutral; L], neutral, blocks: 0 }
+    }
+
+    /// Folds in the partial results of another block; of all blocks as many.
+    #[inline(always)]
+    pub(super) fn push(&mut self, block: &[T], join: impl Fn(T, T) -> T) {
+        fold_into(&mut self.few, block, &join);
+        self.blocks += 1;
+        if self.blocks.is_multiple_of(16) {
+            fold_into(&mut self.all, &self.few[..block.len()], &join);
+            self.few[..block.len()].fill(self.neutral);
+        }
+    }
+
+    /// The partial results of all blocks.
+    #[inline(always)]
+    pub(super) fn finish(mut self, join: impl Fn(T, T) -> T) -> [T; L] {
+        fold_into(&mut self.all, &self.few, &join);
+        self.all
+    }
+}
+
+/// Folds partial results into others.
+#[inline(always)]
+fn fold_into<T: Copy>(to: &mut [T], from: &[T], join: &impl Fn(T, T) -> T) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = join(*to, from));
+}
+
+/// The result of partial results, by halves; `L` is a power of two.
+#[inline(always)]
+pub(super) fn by_halves<T: Copy, const L: usize>(mut lanes: [T; L], join: impl Fn(T, T) -> T) -> T {
+    const { assert!(L.is_power_of_two()) };
+    let mut half = L / 2;
+    while half > 0 {
+        let (low, high) = lanes.split_at_mut(half);
+        low.iter_mut().zip(high).for_each(|(low, &mut high)| *low = join(*low, high));
+        half /= 2;
+    }
+    lanes[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_in_the_result_once() {
+        for blocks in [0, 1, 15, 16, 17, 255, 256, 5000] {
+            let mut cascade = Cascade::<u64, 2>::new(0);
+            for block in 0..blocks {
+                cascade.push(&[block, 1], |a, b| a + b);
+            }
+            assert_eq!(cascade.finish(|a, b| a + b), [blocks * blocks.saturating_sub(1) / 2, blocks]);
+        }
+    }
+
+    #[test]
+    fn what_follows_a_large_term_rounds_a_few_times() {
+        // 1.2 where the large one's neighbours are 2 apart: added one after the other, each comes to 2.
+        let (large, small) = (16_777_216.0f32, 1.2f32);
+        let mut cascade = Cascade::<f32, 1>::new(0.0);
+        cascade.push(&[large], |a, b| a + b);
+        (0..2000).for_each(|_| cascade.push(&[small], |a, b| a + b));
+        let [sum] = cascade.finish(|a, b| a + b);
+        let right = f64::from(large) + 2000.0 * f64::from(small);
+        // 15 additions to the large term, and 126 of sixteens.
+        assert!((f64::from(sum) - right).abs() < 15.0 + 126.0, "{sum} for {right}");
+    }
+}
