@@ -83,6 +83,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/matrix_sums"
     "shared/matrix_tile"
     "shared/matrix_units"
+    "shared/mean"
     "shared/packed"
     "shared/powers"
     "shared/prologue"

@@ -1,12 +1,19 @@
 // Group normalisation: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over a sample's group of C/G
-// channels and S positions. LANES invocations hold a group in registers, HOLD elements each, so that it is read once: E[x²] −
-// E[x]² would cancel, and the mean of the centred squares needs the mean first. What the rounding of the mean left of it is found
-// with the squares, and taken off as well. All is counted from the group's first element: a mean far above the spread has no room for
-// the digits that matter, its distance from that element has.
+// channels and S positions. LANES invocations hold a group in registers, HOLD elements each, so that it is read once.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, shift[N,G], rstd[N,G] (TO result), or of the elements from
-// p·PART on, PART or as many as there are, parts[N,G,PARTS,2]: their shift, and the sum of their centred squares (TO scratch; see
-// group_norm_apply). A shift is a mean less the group's first element. ⌈N·G·PARTS·LANES/WG⌉ workgroups.
+// The mean is the sum of two numbers, high + low. `high` is the mean rounded to an f32: where the mean is far above the spread, that
+// has no room for the digits that matter. `low`, the mean of x − high, has: these differences are exact near `high`.
+//
+// The first element serves to compute `high` alone. Where the mean is far above the spread, differences from it are small, and
+// `high` is off by half a step. Where it is an outlier, `high` is off by a few of the outlier's last places, a small part of the
+// spread that it makes, and `low` makes up for them.
+//
+// Squares are summed about `high`: Σ(x − mean)² = Σ(x − high)² − low·Σ(x − high). Numbers that are whole steps from `high`, with a
+// mean up to half a step from it, vary by at least as much, so no more than a bit or two cancels.
+//
+// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G] (TO result), or of the elements from
+// p·PART on, PART or as many as there are, parts[N,G,PARTS,4]: their mean, the sum of their centred squares, and nothing (TO
+// scratch; see group_norm_apply). ⌈N·G·PARTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ PART
 //          TO      result or scratch
@@ -16,6 +23,7 @@
 //          ALIGNED 1 where LANES divides S, else 0
 
 #include "shared/grid"
+#include "shared/mean"
 #include "shared/totals"
 #if TO == result
 #include "shared/epilogue"
@@ -38,10 +46,10 @@ const UNITS: u32 = N * G * PARTS;
 #if TO == result
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> beta: array<f32>;
-@group(0) @binding(3) var<storage, read_write> shift: array<f32>;
+@group(0) @binding(3) var<storage, read_write> mean: array<vec2<f32>>;
 @group(0) @binding(4) var<storage, read_write> rstd: array<f32>;
 #else
-@group(0) @binding(1) var<storage, read_write> parts: array<vec2<f32>>;
+@group(0) @binding(1) var<storage, read_write> parts: array<vec4<f32>>;
 #endif
 
 /// The channel of element r of a group, which is element k of those that an invocation holds.
@@ -51,6 +59,12 @@ fn channel(k: u32, r: u32) -> u32 {
 #else
     return r / S;
 #endif
+}
+
+/// The sum of an invocation's partial sums. Where one term is far larger than the others, each addition to its sum rounds in the
+/// same direction; in eight sums these are few.
+fn sum_of_eight(s: array<vec2<f32>, 8>) -> vec2<f32> {
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 
 @compute @workgroup_size(WG)
@@ -71,32 +85,33 @@ fn main(
     let begin = group * LEN + unit % PARTS * PART;
     let count = min(PART, LEN - unit % PARTS * PART);
 
-    let first_x = x[group * LEN];
+    let first_x = x[begin];
 #for K in HOLD
     let r_${K} = member + ${K}u * LANES;
     let in_${K} = (${K}u < FULL) | (r_${K} < count);
-    let x_${K} = x[begin + select(0u, r_${K}, in_${K})] - first_x;
+    let x_${K} = x[begin + select(0u, r_${K}, in_${K})];
 #endfor
-    var sum = 0.0;
+    var sums: array<vec2<f32>, 8>;
 #for K in HOLD
-    sum += select(0.0, x_${K}, in_${K});
+    sums[${K}u % 8u].x += select(0.0, x_${K} - first_x, in_${K});
 #endfor
-    let centre = segment_total(lane, vec2(sum, 0.0)).x / f32(count);
+    let high = first_x + segment_total(lane, sum_of_eight(sums)).x / f32(count);
 
-    var both = vec2<f32>();
+    sums = array<vec2<f32>, 8>();
 #for K in HOLD
-    let d_${K} = select(0.0, x_${K} - centre, in_${K});
-    both += vec2(d_${K}, d_${K} * d_${K});
+    let d_${K} = select(0.0, x_${K} - high, in_${K});
+    sums[${K}u % 8u] += vec2(d_${K}, d_${K} * d_${K});
 #endfor
-    both = segment_total(lane, both);
-    let rest = both.x / f32(count);
+    let both = segment_total(lane, sum_of_eight(sums));
+    let low = both.x / f32(count);
+    let squares = squares_about_mean(both, low);
 
 #if TO == scratch
     if member == 0u && own < UNITS {
-        parts[unit] = vec2(centre + rest, both.y);
+        parts[unit] = vec4(high, low, squares, 0.0);
     }
 #else
-    let scale = 1.0 / sqrt(both.y / f32(count) + EPS);
+    let scale = 1.0 / sqrt(squares / f32(count) + EPS);
     if own >= UNITS {
         return;
     }
@@ -104,11 +119,11 @@ fn main(
 #for K in HOLD
     if in_${K} {
         let c = first_c + channel(${K}u, r_${K});
-        store(begin + r_${K}, (d_${K} - rest) * scale * gamma[c] + beta[c]);
+        store(begin + r_${K}, (d_${K} - low) * scale * gamma[c] + beta[c]);
     }
 #endfor
     if member == 0u {
-        shift[group] = centre + rest;
+        mean[group] = vec2(high, low);
         rstd[group] = scale;
     }
 #endif

@@ -1,8 +1,9 @@
-// Group normalisation of groups whose parts were looked at by group_norm: joins those, in a fixed order, to the group's shift and
-// rstd, and computes y = (x − mean)·rstd·gamma + beta.
+// Group normalisation of groups whose parts were looked at by group_norm: joins those, in a fixed order, to the group's mean and
+// rstd, and computes y = (x − mean)·rstd·gamma + beta. The parts are joined as group_norm sums elements: `high` by counting from
+// the first part's mean, then `low` and the squares about `high`.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,2] → y[N,C,S] by its epilogue, shift[N,G], rstd[N,G]. A workgroup joins
-// the parts for itself, and computes CHUNK elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
+// Bindings: x[N,C,S], gamma[C], beta[C], parts[N,G,PARTS,4] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G]. A workgroup
+// joins the parts for itself, and computes CHUNK elements of the group; N·G·⌈LEN/CHUNK⌉ workgroups.
 //
 // Defines: WG = LANES, see shared/totals
 //          N, C, S, G; EPS a literal
@@ -11,6 +12,7 @@
 
 #include "shared/epilogue"
 #include "shared/grid"
+#include "shared/mean"
 #include "shared/totals"
 
 const WG: u32 = ${WG};
@@ -29,8 +31,8 @@ const CHUNKS: u32 = (LEN + CHUNK - 1u) / CHUNK;
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> beta: array<f32>;
-@group(0) @binding(3) var<storage, read> parts: array<vec2<f32>>;
-@group(0) @binding(4) var<storage, read_write> shift: array<f32>;
+@group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> mean: array<vec2<f32>>;
 @group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
 
 /// The number of elements of part p.
@@ -51,19 +53,22 @@ fn main(
     let group = index / CHUNKS;
     let chunk = index % CHUNKS;
 
-    let first = x[group * LEN];
+    let first = parts[group * PARTS].x;
     var sum = 0.0;
     for (var p = lane; p < PARTS; p += WG) {
-        sum += count(p) * parts[group * PARTS + p].x;
+        let part = parts[group * PARTS + p];
+        sum += count(p) * ((part.x - first) + part.y);
     }
-    let further = segment_total(lane, vec2(sum, 0.0)).x / f32(LEN);
-    var squares = 0.0;
+    let high = first + segment_total(lane, vec2(sum, 0.0)).x / f32(LEN);
+    var both = vec2<f32>();
     for (var p = lane; p < PARTS; p += WG) {
         let part = parts[group * PARTS + p];
-        let d = part.x - further;
-        squares += part.y + count(p) * d * d;
+        let d = (part.x - high) + part.y;
+        both += vec2(count(p) * d, part.z + count(p) * d * d);
     }
-    let scale = 1.0 / sqrt(segment_total(lane, vec2(squares, 0.0)).x / f32(LEN) + EPS);
+    both = segment_total(lane, both);
+    let low = both.x / f32(LEN);
+    let scale = 1.0 / sqrt(squares_about_mean(both, low) / f32(LEN) + EPS);
 
     let first_c = group % G * GROUP_C;
     let begin = group * LEN;
@@ -74,7 +79,7 @@ fn main(
         let r_${K} = r + ${K}u * WG;
         let at_${K} = min(r_${K}, end - 1u);
         let c_${K} = first_c + at_${K} / S;
-        let y_${K} = (x[begin + at_${K}] - first - further) * scale * gamma[c_${K}] + beta[c_${K}];
+        let y_${K} = centred(x[begin + at_${K}], vec2(high, low)) * scale * gamma[c_${K}] + beta[c_${K}];
         let epilogue_${K} = epilogue(begin + at_${K});
 #endfor
 #for K in 4
@@ -84,7 +89,7 @@ fn main(
 #endfor
     }
     if chunk == 0u && lane == 0u {
-        shift[group] = further;
+        mean[group] = vec2(high, low);
         rstd[group] = scale;
     }
 }

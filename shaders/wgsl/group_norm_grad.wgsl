@@ -1,8 +1,8 @@
-// Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − first − shift)·rstd the normalised
-// input, first being the group's first element, t = dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel,
-// over several samples or over a part of one, which group_norm_grad_sums adds.
+// Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the normalised
+// input, t = dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel, over several samples or over a part
+// of one, which group_norm_grad_sums adds.
 //
-// Bindings: x[N,C,S], gamma[C], shift[N,G], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or the block's part of
+// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or the block's part of
 // Σ t and Σ t·z to parts[N,G,BLOCKS,2] (TO scratch; see group_norm_grad_apply); and sums[P,2,C]. dy is loaded through
 // shared/prologue, once each element.
 //
@@ -18,6 +18,7 @@
 //          FULL   how many of the HOLD elements of an invocation are elements of every piece of every block
 
 #include "shared/grid"
+#include "shared/mean"
 #include "shared/prologue"
 #include "shared/totals"
 #if TO == result
@@ -42,7 +43,7 @@ const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
-@group(0) @binding(2) var<storage, read> shift: array<f32>;
+@group(0) @binding(2) var<storage, read> mean: array<vec2<f32>>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
 @group(0) @binding(4) var<storage, read_write> sums: array<f32>;
 #if TO == scratch
@@ -129,8 +130,7 @@ fn main(
         let is_sample = part * ROWS + row < N;
         let group = sample * G + g;
         let begin = (sample * C + c) * S + piece * PIECE;
-        let first = x[group * LEN];
-        let further = shift[group];
+        let centre = mean[group];
         let scale = rstd[group];
 #for K in HOLD
         let r_${K} = member + ${K}u * LANES;
@@ -141,7 +141,7 @@ fn main(
 #endfor
         var own_sum = vec2<f32>();
 #for K in HOLD
-        let z_${K} = (x_${K} - first - further) * scale;
+        let z_${K} = centred(x_${K}, centre) * scale;
         own_sum += vec2(d_${K}, d_${K} * z_${K});
 #endfor
         let channel_sum = segment_total(lane, own_sum);

@@ -1,7 +1,7 @@
 // The rest of the gradient of `group_norm` where group_norm_grad summed the blocks of a group: adds those, in a fixed order, and
 // computes dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩).
 //
-// Bindings: x[N,C,S], gamma[C], shift[N,G], rstd[N,G], parts[N,G,BLOCKS,2], dy[N,C,S] → dx[N,C,S] by its epilogue; dy is loaded
+// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], parts[N,G,BLOCKS,2], dy[N,C,S] → dx[N,C,S] by its epilogue; dy is loaded
 // through shared/prologue, once each element. A workgroup adds the blocks for itself, and computes CHUNK elements of the group;
 // N·G·⌈LEN/CHUNK⌉ workgroups.
 //
@@ -12,6 +12,7 @@
 
 #include "shared/epilogue"
 #include "shared/grid"
+#include "shared/mean"
 #include "shared/prologue"
 #include "shared/totals"
 
@@ -28,7 +29,7 @@ const CHUNKS: u32 = (LEN + CHUNK - 1u) / CHUNK;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
-@group(0) @binding(2) var<storage, read> shift: array<f32>;
+@group(0) @binding(2) var<storage, read> mean: array<vec2<f32>>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
 @group(0) @binding(4) var<storage, read> parts: array<vec2<f32>>;
 
@@ -50,18 +51,17 @@ fn main(
     }
     let means = segment_total(lane, sum) / f32(LEN);
 
-    let further = shift[group];
+    let centre = mean[group];
     let scale = rstd[group];
     let first_c = group % G * GROUP_C;
     let begin = group * LEN;
-    let first = x[begin];
     let end = min(chunk * CHUNK + CHUNK, LEN);
     for (var r = chunk * CHUNK + lane; r < end; r += 4u * WG) {
         // Four at a time, so that loads need not wait for one another.
 #for K in 4
         let r_${K} = r + ${K}u * WG;
         let at_${K} = begin + min(r_${K}, end - 1u);
-        let z_${K} = (x[at_${K}] - first - further) * scale;
+        let z_${K} = centred(x[at_${K}], centre) * scale;
         let t_${K} = load(at_${K}) * gamma[first_c + min(r_${K}, end - 1u) / S];
         let epilogue_${K} = epilogue(at_${K});
 #endfor

@@ -1,7 +1,7 @@
 // Gradient of `group_norm` where each element is a channel (S = 1), as in normalisation over the last axes: see group_norm_grad.
 // LANES invocations hold a group in registers, HOLD elements each, and add Σ dy·z and Σ dy of their channels over ROWS samples.
 //
-// Bindings: x[N,C], gamma[C], shift[N,G], rstd[N,G], dy[N,C] → dx[N,C] by its epilogue, sums[⌈N/ROWS⌉,2,C]; dy is loaded through
+// Bindings: x[N,C], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C] → dx[N,C] by its epilogue, sums[⌈N/ROWS⌉,2,C]; dy is loaded through
 // shared/prologue, once each element. ⌈⌈N/ROWS⌉·G·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ C/G
@@ -10,6 +10,7 @@
 
 #include "shared/epilogue"
 #include "shared/grid"
+#include "shared/mean"
 #include "shared/prologue"
 #include "shared/totals"
 
@@ -24,7 +25,7 @@ const UNITS: u32 = (N + ROWS - 1u) / ROWS * G;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
-@group(0) @binding(2) var<storage, read> shift: array<f32>;
+@group(0) @binding(2) var<storage, read> mean: array<vec2<f32>>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
 @group(0) @binding(4) var<storage, read_write> sums: array<f32>;
 
@@ -54,8 +55,7 @@ fn main(
     for (var row = 0u; row < ROWS; row++) {
         let sample = min(part * ROWS + row, N - 1u);
         let is_sample = part * ROWS + row < N;
-        let first = x[sample * C + first_c];
-        let further = shift[sample * G + unit % G];
+        let centre = mean[sample * G + unit % G];
         let scale = rstd[sample * G + unit % G];
 #for K in HOLD
         let x_${K} = x[sample * C + c_${K}];
@@ -64,7 +64,7 @@ fn main(
 #endfor
         var own_sum = vec2<f32>();
 #for K in HOLD
-        let z_${K} = (x_${K} - first - further) * scale;
+        let z_${K} = centred(x_${K}, centre) * scale;
         sum_${K} += select(vec2<f32>(), vec2(d_${K}, d_${K} * z_${K}), is_sample);
         own_sum += select(vec2<f32>(), vec2(t_${K}, t_${K} * z_${K}), in_${K});
 #endfor

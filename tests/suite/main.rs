@@ -32,6 +32,7 @@ mod not_finite;
 mod numbers;
 mod ops;
 mod optimizers;
+mod outliers;
 mod plan;
 mod planted;
 mod pytorch;
@@ -67,6 +68,7 @@ fn main() {
     ops::collect(&mut trials);
     layers::collect(&mut trials);
     norms::collect(&mut trials);
+    outliers::collect(&mut trials);
     planted::collect(&mut trials);
     custom::collect(&mut trials);
     special::collect(&mut trials);

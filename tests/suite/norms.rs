@@ -137,7 +137,7 @@ fn poisoned(device: &Device) -> Outcome {
         };
         let (x, dy) = (normal("x", count), normal("dy", count));
         let clean = run(&x, &dy)?;
-        // In the middle of the last group, and its first element, from which all are counted.
+        // In the middle of the last group, and its first element.
         let poisons = [(f64::NAN, true), (f64::INFINITY, true), (f64::NAN, false)];
         let places = [count - group / 2 - 1, count - group];
         for ((value, in_x), at) in poisons.into_iter().flat_map(|poison| places.map(|at| (poison, at))) {

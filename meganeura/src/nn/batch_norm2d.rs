@@ -80,10 +80,10 @@ impl BatchNorm2d {
     fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
         let [n, c, h, w] = *x.shape().dims() else { unreachable!("`misfit` has seen it") };
         let axes = [0, 2, 3];
-        let first = x.slice(0, 0..1).slice(2, 0..1).slice(3, 0..1);
         // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the mean is far
-        // above the spread the difference is exact, and small enough for its mean to be so.
-        let moved = x - first.detach();
+        // above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No element decides alone.
+        let rounded = x.mean_keep(&axes).detach();
+        let moved = x - &rounded;
         let mean = moved.mean_keep(&axes);
         let variance = (&moved - &mean).square().mean_keep(&axes);
         let tape = x.tape();
@@ -92,7 +92,7 @@ impl BatchNorm2d {
             tape.update_buffer(running, |old| old * kept + batch.reshape([c]) * share);
         };
         let count = (n * h * w) as f64;
-        follow(&self.running_mean, &mean + first);
+        follow(&self.running_mean, &mean + rounded);
         follow(&self.running_var, variance.scale(count / (count - 1.0)));
         (moved, mean, variance)
     }

@@ -12,6 +12,7 @@ pub(crate) use block::Block;
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, peak_and_mass, real, sum, sum_by, sum_of,
+    sums_by,
 };
 pub use real::Real;
 pub use scratch::Scratch;

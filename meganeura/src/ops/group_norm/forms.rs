@@ -98,7 +98,7 @@ fn split_forward(g: &Geometry, eps: Exact) -> Variant {
     let mut second = Launch::new("group_norm_apply", defines, (3, 3), groups.saturating_mul(len.div_ceil(chunk)));
     second.bindings.insert(3, Binding::Scratch(0));
     let launches = vec![first, second.stores_through_epilogue()];
-    Variant { name: "split", launches, scratch: vec![2 * groups.saturating_mul(parts)] }
+    Variant { name: "split", launches, scratch: vec![4 * groups.saturating_mul(parts)] }
 }
 
 /// How the invocations of a workgroup share a group's channels, backward.

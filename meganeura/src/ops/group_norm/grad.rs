@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Geometry, expect, forms};
+use super::{Geometry, Mean, expect, forms};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
@@ -12,8 +12,8 @@ use crate::{Error, Result, Shape, TensorType};
 
 /// `dx`, `dγ` and `dβ` of [`GroupNorm`](super::GroupNorm).
 ///
-/// Shapes: `x [N,C,…]`, `γ [C]`, `δ [N,G]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`, `dγ [C]`, `dβ [C]`. Has no gradient of its
-/// own.
+/// Shapes: `x [N,C,…]`, `γ [C]`, `μ [N,G,2]`, `r [N,G]`, `dy [N,C,…]` → `dx [N,C,…]`, `dγ [C]`, `dβ [C]`. Has no gradient
+/// of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNormGrad {
     groups: usize,
@@ -32,8 +32,8 @@ impl Primitive for GroupNormGrad {
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
         let geometry = Geometry::new(x[0].shape, self.groups)?;
-        let (c, s) = (Shape::from([geometry.c]), geometry.statistics());
-        expect(x, &[("input", x[0].shape), ("weight", c), ("shift", s), ("1/σ", s), ("cotangent", x[0].shape)])?;
+        let (c, means, rstds) = (Shape::from([geometry.c]), geometry.means(), geometry.rstds());
+        expect(x, &[("input", x[0].shape), ("weight", c), ("mean", means), ("1/σ", rstds), ("cotangent", x[0].shape)])?;
         Ok(vec![x[0], x[0].with_shape(c), x[0].with_shape(c)])
     }
 
@@ -63,7 +63,7 @@ impl Kernel for GroupNormGrad {
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
-        let [x, weight, shift, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
+        let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
         let [dx, dw, db] = y else { unreachable!("three results") };
         let (arch, len, per_group) = (pulp::Arch::new(), g.group(), g.c / g.groups);
         let mut dots = scratch.borrow::<T>(g.n * g.c);
@@ -72,8 +72,9 @@ impl Kernel for GroupNormGrad {
         let groups = dx.floats().par_chunks_mut(len).zip(channels).enumerate();
         groups.with_min_len(native::grain(len)).for_each(|(at, (dx, (dots, sums)))| {
             let (x, dy) = (&x[at * len..][..len], &dy[at * len..][..len]);
-            let (shift, rstd, weight) = (shift[at], rstd[at], &weight[g.channels(at)]);
-            arch.dispatch(Group { x, dy, weight, shift, rstd, dx, dots, sums });
+            let mean = Mean { high: mean[2 * at], low: mean[2 * at + 1] };
+            let (rstd, weight) = (rstd[at], &weight[g.channels(at)]);
+            arch.dispatch(Group { x, dy, weight, mean, rstd, dx, dots, sums });
         });
         add_samples(&dots, dw.floats());
         add_samples(&sums, db.floats());
@@ -89,7 +90,7 @@ struct Group<'a, T> {
     x: &'a [T],
     dy: &'a [T],
     weight: &'a [T],
-    shift: T,
+    mean: Mean<T>,
     rstd: T,
     dx: &'a mut [T],
     dots: &'a mut [T],
@@ -101,15 +102,13 @@ impl<T: Real> WithSimd for Group<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { x, dy, weight, shift, rstd, dx, dots, sums } = self;
+        let Self { x, dy, weight, mean, rstd, dx, dots, sums } = self;
         let (count, pixels) = (native::real::<T>(x.len()), x.len() / weight.len());
-        let first = x[0];
-        let centred = |x: T| x - first - shift;
         let (mut sum, mut dot) = (T::ZERO, T::ZERO);
         let planes = x.chunks_exact(pixels).zip(dy.chunks_exact(pixels));
         for ((x, dy), ((of_dot, of_sum), &weight)) in planes.zip(dots.iter_mut().zip(sums).zip(weight)) {
             *of_sum = native::sum(dy);
-            *of_dot = native::dot_by(x, dy, |x, dy| dy * centred(x) * rstd);
+            *of_dot = native::dot_by(x, dy, |x, dy| dy * mean.centred(x) * rstd);
             sum += weight * *of_sum;
             dot += weight * *of_dot;
         }
@@ -117,7 +116,7 @@ impl<T: Real> WithSimd for Group<'_, T> {
         let planes = dx.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels).zip(dy.chunks_exact(pixels)));
         for ((dx, (x, dy)), &weight) in planes.zip(weight) {
             for (dx, (&x, &dy)) in dx.iter_mut().zip(x.iter().zip(dy)) {
-                *dx = rstd * (dy * weight - sum - centred(x) * rstd * dot);
+                *dx = rstd * (dy * weight - sum - mean.centred(x) * rstd * dot);
             }
         }
     }

@@ -19,12 +19,12 @@ use crate::{Result, Shape, TensorType};
 
 /// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
 ///
-/// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `δ [N,G]`, `r [N,G]`; the statistics are kept for the gradient. `δ = μ − x₀`
-/// says how far the mean is from the group's first element: as an `f32` a mean of 1000 would be off by 3e-5, the fourth digit of a spread
-/// of 0.1, while `x − x₀` is exact where the two are within a factor of 2. A first element far from all others costs digits, no more
-/// than the spread that it makes allows: `√K` units in the last place of that.
-/// Gradient: with `g = dy·γ` and `x̂ = (x − x₀ − δ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
-/// statistics, over `K` elements each: `dδ/dx = 1/K`, of the first element less 1; `dr/dx = −r³·(x − μ)/K`.
+/// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `μ [N,G,2]`, `r [N,G]`; the statistics are kept for the gradient. `μ` is the
+/// sum of two numbers: the mean rounded, `h`, and the mean of `x − h`. As one `f32` a mean of 1000 would be off by 3e-5, the fourth
+/// digit of a spread of 0.1, while `x − h` is exact where the two are within a factor of 2. No single element decides on `h`, so an
+/// outlier costs the others no digits, wherever it stands.
+/// Gradient: with `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
+/// statistics, over `K` elements each: `dh/dx = 1/K`, and 0 of what rounding left; `dr/dx = −r³·(x − μ)/K`.
 /// Source: [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNorm {
@@ -59,13 +59,17 @@ impl Geometry {
         self.c / self.groups * self.s
     }
 
-    /// Each group less its mean, `[N, G, K]`, from `δ`.
-    fn centred(&self, x: &Var, shift: &Var) -> Var {
+    /// Each group less its mean, `[N, G, K]`.
+    fn centred(&self, x: &Var, mean: &Var) -> Var {
         let groups = x.reshape([self.n, self.groups, self.group()]);
-        &groups - groups.slice(2, 0..1) - shift.reshape([self.n, self.groups, 1])
+        groups - mean.slice(2, 0..1) - mean.slice(2, 1..2)
     }
 
-    fn statistics(&self) -> Shape {
+    fn means(&self) -> Shape {
+        Shape::from([self.n, self.groups, 2])
+    }
+
+    fn rstds(&self) -> Shape {
         Shape::from([self.n, self.groups])
     }
 
@@ -102,18 +106,17 @@ impl Primitive for GroupNorm {
         check_eps(self.eps.0)?;
         let channels = Shape::from([geometry.c]);
         expect(x, &[("input", x[0].shape), ("weight", channels), ("bias", channels)])?;
-        let statistics = x[0].with_shape(geometry.statistics());
-        Ok(vec![x[0], statistics, statistics])
+        Ok(vec![x[0], x[0].with_shape(geometry.means()), x[0].with_shape(geometry.rstds())])
     }
 
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let ([x, weight, _], [_, shift, rstd], [dy, d_shift, d_rstd]) = (x, y, dy) else {
+        let ([x, weight, _], [_, mean, rstd], [dy, d_mean, d_rstd]) = (x, y, dy) else {
             unreachable!("three operands, three results")
         };
         let (mut dx, mut dw, mut db) = (None, None, None);
         if let Some(dy) = dy {
             (dx, dw, db) =
-                dy.record_many(GroupNormGrad::new(self.groups), &[x, weight, shift, rstd, dy]).map(Some).into();
+                dy.record_many(GroupNormGrad::new(self.groups), &[x, weight, mean, rstd, dy]).map(Some).into();
         }
         let g = Geometry::of(x.shape(), self.groups);
         let (one, len) = ([g.n, g.groups, 1], g.group());
@@ -121,24 +124,22 @@ impl Primitive for GroupNorm {
             let more = more.reshape(x.shape());
             dx = Some(dx.take().map_or(more.clone(), |dx| dx + more));
         };
-        if let Some(d_shift) = d_shift {
-            let d_shift = d_shift.reshape(one);
-            let of_first = d_shift.pad(&[(0, 0), (0, 0), (0, len - 1)], 0.0);
-            add(d_shift.scale(1.0 / len as f64).expand([g.n, g.groups, len]) - of_first);
+        if let Some(d_mean) = d_mean {
+            add(d_mean.slice(2, 0..1).scale(1.0 / len as f64).expand([g.n, g.groups, len]));
         }
         if let Some(d_rstd) = d_rstd {
             let slope = -(d_rstd * rstd * rstd.square()).scale(1.0 / len as f64);
-            add(g.centred(x, shift) * slope.reshape(one));
+            add(g.centred(x, mean) * slope.reshape(one));
         }
         Ok(vec![dx, dw, db])
     }
 
     /// From `x` and the statistics, by broadcasting over groups: `[N, G, C/G, …]`.
     fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
-        let ([x, weight, bias], [_, shift, rstd]) = (x, y) else { return None };
+        let ([x, weight, bias], [_, mean, rstd]) = (x, y) else { return None };
         let g = Geometry::of(x.shape(), self.groups);
         let per_channel = |parameter: &Var| parameter.reshape([1, g.groups, g.c / g.groups, 1]);
-        let centred = g.centred(x, shift).reshape([g.n, g.groups, g.c / g.groups, g.s]);
+        let centred = g.centred(x, mean).reshape([g.n, g.groups, g.c / g.groups, g.s]);
         let y = centred * rstd.reshape([g.n, g.groups, 1, 1]) * per_channel(weight) + per_channel(bias);
         Some(y.reshape(x.shape()))
     }
@@ -191,7 +192,7 @@ impl Primitive for GroupNorm {
 fn naive(a: &[super::case::Array], groups: usize) -> Vec<super::case::Array> {
     use super::case::Array;
     let g = Geometry::of(a[0].shape, groups);
-    let (mut y, mut shifts, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
     for (at, x) in a[0].data.chunks_exact(g.group()).enumerate() {
         let n = x.len() as f64;
         let mean = x.iter().sum::<f64>() / n;
@@ -200,11 +201,11 @@ fn naive(a: &[super::case::Array], groups: usize) -> Vec<super::case::Array> {
             let c = g.channel(at, i);
             (x - mean) * rstd * a[1].data[c] + a[2].data[c]
         }));
-        shifts.push(mean - x[0]);
+        means.extend([mean, 0.0]);
         rstds.push(rstd);
     }
     let array = |shape, data| Array { shape, data };
-    vec![array(a[0].shape, y), array(g.statistics(), shifts), array(g.statistics(), rstds)]
+    vec![array(a[0].shape, y), array(g.means(), means), array(g.rstds(), rstds)]
 }
 
 impl Kernel for GroupNorm {
@@ -223,21 +224,36 @@ impl Kernel for GroupNorm {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let g = Geometry::of(x[0].layout().shape(), self.groups);
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
-        let [y, shift, rstd] = y else { unreachable!("three results") };
-        let (shift, rstd) = (shift.floats(), rstd.floats());
+        let [y, mean, rstd] = y else { unreachable!("three results") };
+        let (mean, rstd) = (mean.floats(), rstd.floats());
         let (arch, len) = (pulp::Arch::new(), g.group());
-        let statistics = shift.par_iter_mut().zip(rstd);
+        let statistics = mean.par_chunks_mut(2).zip(rstd);
         let groups = y.floats().par_chunks_mut(len).zip(statistics).enumerate();
-        groups.with_min_len(native::grain(len)).for_each(|(at, (y, (shift, rstd)))| {
+        groups.with_min_len(native::grain(len)).for_each(|(at, (y, (mean, rstd)))| {
             let (x, eps) = (&x[at * len..][..len], T::from_f64(self.eps.0));
             let channels = g.channels(at);
             let (weight, bias) = (&weight[channels.clone()], &bias[channels]);
-            arch.dispatch(Group { x, weight, bias, eps, y, shift, rstd });
+            arch.dispatch(Group { x, weight, bias, eps, y, mean, rstd });
         });
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         forms::forward(&Geometry::of(x[0].ty.shape, self.groups), self.eps)
+    }
+}
+
+/// A group's mean, `high + low`.
+#[derive(Clone, Copy)]
+struct Mean<T> {
+    high: T,
+    low: T,
+}
+
+impl<T: Real> Mean<T> {
+    /// `x − mean`. The first difference is exact near `high`.
+    #[inline(always)]
+    fn centred(self, x: T) -> T {
+        x - self.high - self.low
     }
 }
 
@@ -248,7 +264,7 @@ struct Group<'a, T> {
     bias: &'a [T],
     eps: T,
     y: &'a mut [T],
-    shift: &'a mut T,
+    mean: &'a mut [T],
     rstd: &'a mut T,
 }
 
@@ -259,16 +275,22 @@ impl<T: Real> WithSimd for Group<'_, T> {
     fn with_simd<S: Simd>(self, _: S) {
         let Self { x, weight, bias, eps, y, .. } = self;
         let count = native::real::<T>(x.len());
+        // As `group_norm.wgsl`, which says why: from the first element to `high`, and from there to `low` and the squares.
         let first = x[0];
-        let shift = native::sum_by(x, |x| x - first) / count;
-        let centred = |x: T| x - first - shift;
-        let rstd = T::ONE / (native::sum_by(x, |x| centred(x) * centred(x)) / count + eps).sqrt();
-        (*self.shift, *self.rstd) = (shift, rstd);
+        let high = first + native::sum_by(x, |x| x - first) / count;
+        let [sum, squares] = native::sums_by(x, |x| [x - high, (x - high) * (x - high)]);
+        let low = sum / count;
+        let squares = squares - sum * low;
+        // NaN stays NaN.
+        let squares = if squares < T::ZERO { T::ZERO } else { squares };
+        let (mean, rstd) = (Mean { high, low }, T::ONE / (squares / count + eps).sqrt());
+        self.mean.copy_from_slice(&[high, low]);
+        *self.rstd = rstd;
         let pixels = x.len() / weight.len();
         let planes = y.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels));
         for ((y, x), (&weight, &bias)) in planes.zip(weight.iter().zip(bias)) {
             let scale = rstd * weight;
-            y.iter_mut().zip(x).for_each(|(y, &x)| *y = centred(x) * scale + bias);
+            y.iter_mut().zip(x).for_each(|(y, &x)| *y = mean.centred(x) * scale + bias);
         }
     }
 }

@@ -1,0 +1,12 @@
+// Means that are sums of two numbers, `high + low`; see group_norm.
+
+/// Σ(x − mean)² from Σ(x − high) and Σ(x − high)². NaN stays NaN.
+fn squares_about_mean(about_high: vec2<f32>, low: f32) -> f32 {
+    let squares = about_high.y - about_high.x * low;
+    return select(squares, 0.0, squares < 0.0);
+}
+
+/// x − mean. The first difference is exact near `high`.
+fn centred(x: f32, mean: vec2<f32>) -> f32 {
+    return (x - mean.x) - mean.y;
+}
