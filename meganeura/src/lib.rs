@@ -82,6 +82,7 @@ mod grad;
 mod graph;
 mod host;
 mod kernel;
+mod mode;
 mod param;
 mod plan;
 mod shape;

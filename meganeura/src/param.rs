@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::bail;
+use crate::mode::Mode;
 use crate::{Device, Result, Shape, Tensor, TensorType};
 
 /// A tensor that is replaced over time, seen under one identity by the tapes that read it.
@@ -160,13 +161,15 @@ macro_rules! cell_newtype {
         $(#[$doc])*
         pub struct $name {
             cell: Arc<Cell>,
+            /// Of this place in the model: a tied one may be in evaluation in one place and in training in another.
+            mode: Mode,
         }
 
         impl $name {
             /// One that starts with this value.
             #[must_use]
             pub fn new(value: Tensor) -> Self {
-                Self { cell: Cell::new(value, Kind::$name) }
+                Self { cell: Cell::new(value, Kind::$name), mode: Mode::new() }
             }
 
             /// The value now.
@@ -230,7 +233,12 @@ macro_rules! cell_newtype {
             /// ```
             #[must_use]
             pub fn tied(&self) -> Self {
-                Self { cell: Arc::clone(&self.cell) }
+                Self { cell: Arc::clone(&self.cell), mode: Mode::new() }
+            }
+
+            /// The same one once more, to stand where `place` stands: in that place's mode.
+            pub(crate) fn tied_in_place_of(&self, place: &Self) -> Self {
+                Self { cell: Arc::clone(&self.cell), mode: place.mode.clone() }
             }
 
             /// Whether both are one.
@@ -242,13 +250,18 @@ macro_rules! cell_newtype {
             pub(crate) fn cell(&self) -> &Arc<Cell> {
                 &self.cell
             }
+
+            pub(crate) fn mode(&self) -> &Mode {
+                &self.mode
+            }
         }
 
-        /// A copy with an identity of its own: updating one leaves the other alone. What is frozen, or not saved, stays so.
+        /// A copy with an identity of its own: updating one leaves the other alone. What is frozen, evaluated or not saved stays so.
         impl Clone for $name {
             fn clone(&self) -> Self {
                 let state = self.cell.lock();
-                Self { cell: Cell::with(state.tensor.clone(), self.cell.kind, state.freezing) }
+                let cell = Cell::with(state.tensor.clone(), self.cell.kind, state.freezing);
+                Self { cell, mode: self.mode.clone() }
             }
         }
 
@@ -296,7 +309,7 @@ impl Buffer {
     /// One that is moved with the model but not saved, as the model makes it anew: a mask, a table of positions.
     #[must_use]
     pub fn constant(value: Tensor) -> Self {
-        Self { cell: Cell::new(value, Kind::Constant) }
+        Self { cell: Cell::new(value, Kind::Constant), mode: Mode::new() }
     }
 
     /// Whether it is in no file.

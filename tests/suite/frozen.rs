@@ -1,7 +1,7 @@
 //! What is frozen costs no gradient: nothing of it is in the plan, and below what is trained nothing is even recorded.
 
 use libtest_mimic::Trial;
-use meganeura::nn::{Conv2d, Linear};
+use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Linear};
 use meganeura::optim::{Optimizer, Sgd};
 use meganeura::{Device, Grads, Layer, Module, ModuleExt, Result, Tape, Var};
 
@@ -19,6 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("an_input_that_is_held_has_its_gradient", held_input);
     both("gradients_pass_through_what_is_frozen", passes_through);
     both("what_is_thawed_trains_again", thawed);
+    both("what_is_evaluated_keeps_its_statistics_and_drops_nothing", evaluated);
 }
 
 /// Layers whose weights are of different sizes, to be told apart in dumps.
@@ -146,5 +147,48 @@ fn thawed(device: &Device) -> Outcome {
     net.thaw("encoder.1.weight")?;
     net.freeze("**.bias")?;
     assert_eq!(step(&mut net)?, ["encoder.1.weight", "neck.weight", "head.weight"]);
+    Ok(())
+}
+
+/// A part to be frozen and evaluated, and one to be trained.
+#[derive(Module, Debug, Clone)]
+#[module(sequential)]
+struct FineTuned {
+    #[module(init = (Conv2d::new(1, 3, 3), BatchNorm2d::new(3), Dropout::new(0.5)), then = Dropout::new(0.5))]
+    encoder: (Conv2d, BatchNorm2d, Dropout),
+    #[module(init = BatchNorm2d::new(3), then = flatten)]
+    norm: BatchNorm2d,
+    #[module(init = Linear::new(3 * 16, 3))]
+    head: Linear,
+}
+
+/// Which tensors a step of training changes.
+fn changed(net: &mut FineTuned, device: &Device) -> Result<Vec<String>> {
+    let before = bits(net)?;
+    let (images, labels) = images(device, "evaluated", 4)?;
+    let loss = net.forward(&Tape::new(device).input(&images)).cross_entropy(&labels);
+    let grads = loss.tape().backward(&loss)?;
+    Sgd::new(0.1).step(net, &grads)?;
+    let pairs = bits(net)?.into_iter().zip(before);
+    Ok(pairs.filter(|(now, before)| now != before).map(|((path, _), _)| path).collect())
+}
+
+fn evaluated(device: &Device) -> Outcome {
+    let mut net = FineTuned::init(device, 1)?;
+    let statistics = ["encoder.1.running_mean", "encoder.1.running_var"];
+    let trained = ["norm.weight", "norm.bias", "norm.running_mean", "norm.running_var", "head.weight", "head.bias"];
+    net.freeze("encoder.**")?;
+    assert_eq!(changed(&mut net, device)?, [&statistics[..], &trained].concat(), "frozen alone, statistics move");
+    net.evaluate("encoder")?;
+    assert_eq!(changed(&mut net, device)?, trained);
+    // What it computes in a training step is what it computes in inference, and a copy's does too.
+    let (images, _) = images(device, "evaluated", 4)?;
+    let of = |net: &FineTuned, tape: &Tape| net.encoder.forward(&tape.input(&images)).to_vec();
+    let expected = of(&net, &Tape::inference(device))?;
+    assert_eq!(of(&net, &Tape::new(device))?, expected);
+    assert_eq!(of(&net.clone(), &Tape::new(device))?, expected);
+    net.train("**")?;
+    assert_ne!(of(&net, &Tape::new(device))?, expected);
+    assert_eq!(changed(&mut net, device)?, [&statistics[..], &trained].concat());
     Ok(())
 }

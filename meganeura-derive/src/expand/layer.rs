@@ -17,9 +17,11 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
     let shortcut = input.shortcut();
     let mut chain = Chain { names, applications: Vec::new() };
     for field in visited(fields).filter(|field| !shortcut.is_some_and(|shortcut| shortcut.member == field.member)) {
-        chain.steps(field.options.before.as_ref());
+        let member = &field.member;
+        let held = quote!(&self.#member);
+        chain.steps(field.options.before.as_ref(), &held);
         chain.push(field.ty().span(), |x| apply_field(field, names, x));
-        chain.steps(field.options.then.as_ref());
+        chain.steps(field.options.then.as_ref(), &held);
     }
     if let Some(residual) = &options.residual {
         let x = match shortcut {
@@ -34,7 +36,7 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
         let private = names.private_at(span);
         chain.push(span, |y| quote_spanned!(span=> #private::add_residual(#x, #y)));
     }
-    chain.steps(options.then.as_ref());
+    chain.steps(options.then.as_ref(), &quote!(self));
 
     let mut applications = chain.applications;
     let last = applications.pop();
@@ -65,10 +67,11 @@ struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    fn steps(&mut self, steps: Option<&Given<Vec<Step>>>) {
+    /// Steps that stand at what is `held`, and are in its mode.
+    fn steps(&mut self, steps: Option<&Given<Vec<Step>>>, held: &TokenStream) {
         for step in steps.iter().flat_map(|given| &given.value) {
             let names = self.names;
-            self.push(step.span(), |x| apply_step(step, names, x));
+            self.push(step.span(), |x| apply_step(step, names, x, held));
         }
     }
 
@@ -93,7 +96,7 @@ fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream
     quote_spanned!(span=> <#ty as #private::Layer>::forward(&#this.#member, #x))
 }
 
-fn apply_step(step: &Step, names: &Names, x: &TokenStream) -> TokenStream {
+fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -> TokenStream {
     let span = step.span();
     match step {
         Step::Method(method, arguments) => {
@@ -104,7 +107,8 @@ fn apply_step(step: &Step, names: &Names, x: &TokenStream) -> TokenStream {
         Step::Function(function) => quote_spanned!(span=> #function(#x)),
         Step::Layer(layer) => {
             let private = names.private_at(span);
-            quote_spanned!(span=> #private::apply_layer(&#layer, #x))
+            let whole = quote!(self);
+            quote_spanned!(span=> #private::apply_layer(&#layer, #x, #held, #whole))
         }
         Step::Closure(closure) => {
             let private = &names.private;

@@ -2,7 +2,8 @@
 
 use std::panic::Location;
 
-use super::{Layer, Module};
+use super::evaluate::is_evaluated;
+use super::{At, Layer, Module, Slot};
 use crate::{Error, ErrorKind, Var};
 
 /// What the input of a residual struct takes beside the others: a layer, or nothing where it is passed on as it is.
@@ -58,10 +59,29 @@ pub trait Applied: Layer {}
 
 impl<L: Layer> Applied for L {}
 
-/// Applies the layer of a `then` or `before`.
+/// Applies the layer of a `then` or `before`, in the mode of the field that it stands at, or of the whole struct if that field
+/// holds nothing. It is made anew by each `forward`: a parameter in it that is no part of the struct would never be trained.
 #[doc(hidden)]
 #[track_caller]
-pub fn apply_layer<L: Applied>(layer: &L, x: &Var) -> Var {
+pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &dyn Module) -> Var {
+    let evaluated = x.tape().is_training() && is_evaluated(field).or_else(|| is_evaluated(whole)) == Some(true);
+    let mut leaves = Vec::new();
+    layer.visit(At::root(), &mut |at, slot| match slot {
+        Slot::Mode(mode) if evaluated => mode.set_evaluated(true),
+        Slot::Param(_) | Slot::Buffer(_) => leaves.extend(slot.cell().map(|cell| (at.path(), cell.id()))),
+        Slot::Mode(_) | Slot::Variant(_) => {}
+    });
+    if !leaves.is_empty() {
+        whole
+            .visit(At::root(), &mut |_, slot| leaves.retain(|(_, id)| slot.cell().is_none_or(|cell| cell.id() != *id)));
+    }
+    if let Some((path, _)) = leaves.first() {
+        let message = format!(
+            "the layer in `then` or `before` is made anew by each `forward`, so its `{path}` would be neither trained nor \
+             saved; make the layer a field"
+        );
+        return x.fail(Error::new(ErrorKind::Argument, message).at(Location::caller()));
+    }
     layer.forward(x)
 }
 

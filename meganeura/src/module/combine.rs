@@ -39,6 +39,8 @@ fn outline<M: Module + ?Sized>(module: &M) -> Vec<(String, Part)> {
     module.visit(At::root(), &mut |at, slot| {
         let part = match slot {
             Slot::Variant(variant) => Part::Variant(variant),
+            // Nothing of two models' values: the one may train where the other is evaluated.
+            Slot::Mode(_) => return,
             Slot::Param(_) | Slot::Buffer(_) => {
                 let cell = slot.cell().expect("a tensor");
                 Part::Tensor { id: cell.id(), kind: cell.kind(), dtype: cell.ty().dtype, shape: cell.ty().shape }

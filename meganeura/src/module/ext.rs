@@ -1,11 +1,12 @@
 //! The ready-made walks over a module.
 
 use super::combine::{update, zip};
+use super::evaluate::{is_evaluated, set_evaluated};
 use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
 use super::{Counts, Leaf, Module, Summary};
-use crate::{Buffer, Device, Param, Result, Var};
+use crate::{Buffer, Device, Param, Result, Tape, Var};
 
 /// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
 ///
@@ -103,6 +104,59 @@ pub trait ModuleExt: Module {
     /// If there is no such parameter.
     fn thaw_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
         set_frozen(self, &Selection::Rule(Box::new(rule)), false)
+    }
+
+    /// Puts the parts whose paths match, and all below them, into evaluation: on a training tape, too, batch normalisation goes by
+    /// its running statistics and leaves them alone, and dropout drops nothing.
+    ///
+    /// `encoder` and `encoder.**` are the same part. The pattern is written as for [`freeze`](Self::freeze), but names parts, not
+    /// parameters; `**` is the whole. What is said last of a part holds. It holds from the next use on, and clones have it. Files and
+    /// checkpoints do not: a program says it each time it starts.
+    ///
+    /// Freezing is another matter: frozen parameters stay as they are, while the running statistics of a frozen part move. A part
+    /// that is to stay as it is, the pretrained one in fine-tuning, is frozen and evaluated:
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let encoder = (Conv2d::new(3, 8, 3), BatchNorm2d::new(8), Dropout::new(0.5));
+    /// let mut net = (encoder, Conv2d::new(8, 2, 1)).init(&device, Seed::new(1))?;
+    /// net.freeze("0.**")?;
+    /// net.evaluate("0")?;
+    ///
+    /// let tape = Tape::new(&device);
+    /// let y = net.forward(&tape.input(&Tensor::full(&device, [4, 3, 8, 8], 1.0)?));
+    /// let grads = tape.backward(&y.square().mean())?;
+    /// Sgd::new(0.1).step(&mut net, &grads)?;
+    /// assert_eq!(net.0.1.running_mean.value().to_vec()?, [0.0; 8]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the pattern names no part that holds a parameter, a buffer or a [mode](super::Mode); the message names parts that come
+    /// near it.
+    fn evaluate(&mut self, pattern: &str) -> Result<()> {
+        set_evaluated(self, pattern, true)
+    }
+
+    /// Takes the parts whose paths match, and all below them, out of evaluation, so that the tape decides; see
+    /// [`evaluate`](Self::evaluate). New models are in training everywhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`evaluate`](Self::evaluate).
+    fn train(&mut self, pattern: &str) -> Result<()> {
+        set_evaluated(self, pattern, false)
+    }
+
+    /// `true` if this module trains on `tape`: a [training tape](Tape::is_training), unless all of the module's parameters, buffers
+    /// and [modes](super::Mode) are in [evaluation](Self::evaluate).
+    ///
+    /// What a layer asks in its `forward`, if it behaves otherwise in training.
+    fn is_training(&self, tape: &Tape) -> bool {
+        tape.is_training() && is_evaluated(self) != Some(true)
     }
 
     /// Moves every parameter and buffer to `device`.

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Module, ModuleExt, Seed};
+use super::{Mode, Module, ModuleExt, Seed};
 use crate::{Device, Result};
 
 /// A module not yet built: the sizes and options of a layer, such as `Conv2d::new(1, 32, 3).padding(1)`.
@@ -219,6 +219,13 @@ impl<M: FromSeed> FromSeed for Arc<M> {
 impl<T: ?Sized> FromSeed for PhantomData<T> {
     fn from_seed(_: &Device, _: Seed) -> Result<Self> {
         Ok(Self)
+    }
+}
+
+/// In training.
+impl FromSeed for Mode {
+    fn from_seed(_: &Device, _: Seed) -> Result<Self> {
+        Ok(Self::new())
     }
 }
 

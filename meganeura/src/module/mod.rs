@@ -13,7 +13,8 @@
 //! | chain modules that turn one value into one value | [`Layer`] |
 //! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] and [`FromConfig`] for a derived struct, [`Seed`] |
 //! | print a model | [`Summary`] |
-//! | freeze, tie, average, copy | [`ModuleExt`] |
+//! | freeze, evaluate, tie, average, copy | [`ModuleExt`] |
+//! | know the mode of a layer without parameters | [`Mode`], a field of the layer |
 //!
 //! Nothing here knows a particular layer, an optimizer or a file format.
 
@@ -21,6 +22,7 @@ mod apply;
 mod at;
 mod combine;
 mod containers;
+mod evaluate;
 mod ext;
 mod init;
 mod layer;
@@ -42,6 +44,8 @@ pub use leaves::{Counts, Leaf, Role};
 pub use seed::Seed;
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
+
+pub use crate::mode::Mode;
 
 pub(crate) use select::Selection;
 pub(crate) use tie::tie;
@@ -76,7 +80,7 @@ use crate::{Buffer, Param};
 /// are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`.
 ///
 /// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two leaves
-/// may share a path. An enum hands out its [variant](Slot::Variant) too, in `visit` alone.
+/// may share a path. An enum hands out its [variant](Slot::Variant) too, and a [`Mode`] itself, in `visit` alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module: its parameters cannot be visited",
     label = "not a module",
@@ -109,4 +113,13 @@ impl Module for Buffer {
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
         f(at, SlotMut::Buffer(LeafMut::own(self)));
     }
+}
+
+impl Module for Mode {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        f(at, Slot::Mode(self));
+    }
+
+    /// Hands out nothing: a mode changes through a shared reference.
+    fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
 }

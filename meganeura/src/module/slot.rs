@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::mode::Mode;
 use crate::param::Cell;
 use crate::{Buffer, Device, Param, Result, Tensor, TensorType};
 
-/// What a visit meets: a tensor of the model and the role it has, or which variant of an enum is there.
+/// What a visit meets: a tensor of the model and its role, the mode of a layer without tensors, or the variant of an enum.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Slot<'a> {
@@ -15,6 +16,8 @@ pub enum Slot<'a> {
     Param(&'a Param),
     /// Saved with the model, but not trained: running statistics, tables.
     Buffer(&'a Buffer),
+    /// No tensor: a layer that has none is in this mode.
+    Mode(&'a Mode),
     /// No tensor: here is an enum, and this variant of it. What the variant holds is visited next.
     Variant(&'static str),
 }
@@ -44,6 +47,16 @@ impl<'a> Slot<'a> {
         match self {
             Self::Param(param) => Some(param.cell()),
             Self::Buffer(buffer) => Some(buffer.cell()),
+            Self::Mode(_) | Self::Variant(_) => None,
+        }
+    }
+
+    /// The mode of this place.
+    pub(crate) fn mode(self) -> Option<&'a Mode> {
+        match self {
+            Self::Param(param) => Some(param.mode()),
+            Self::Buffer(buffer) => Some(buffer.mode()),
+            Self::Mode(mode) => Some(mode),
             Self::Variant(_) => None,
         }
     }
@@ -53,7 +66,7 @@ impl<'a> Slot<'a> {
         match self {
             Self::Param(param) => Some(SlotMut::Param(LeafMut(Hold::Shared(param)))),
             Self::Buffer(buffer) => Some(SlotMut::Buffer(LeafMut(Hold::Shared(buffer)))),
-            Self::Variant(_) => None,
+            Self::Mode(_) | Self::Variant(_) => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::at::Segment;
 use super::leaves::leaves;
-use super::{At, Module, Role, Slot};
+use super::{At, Mode, Module, Role, Slot};
 use crate::TensorType;
 
 /// The tree of a module's parameters and buffers. `{}` prints it, with the types, how many numbers are parameters, and the
@@ -24,8 +24,8 @@ use crate::TensorType;
 ///    └─ bias    f32[10]               10      40 B
 /// ```
 ///
-/// Frozen parameters and buffers are marked, an enum is followed by the variant that is there, and where a tied tensor stands
-/// again there is the path under which it counts. [`depth`](Self::depth) cuts the tree of a large model.
+/// Frozen parameters and buffers are marked, so are parts in [evaluation](super::ModuleExt::evaluate), an enum is
+/// followed by the variant that is there, and where a tied tensor stands again there is the path under which it counts. [`depth`](Self::depth) cuts the tree of a large model.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// The root first, and children after their parents.
@@ -38,6 +38,8 @@ struct Node {
     name: String,
     variant: Option<&'static str>,
     leaf: Option<Printed>,
+    /// The mode of a leaf, or of a layer without leaves.
+    evaluated: Option<bool>,
     children: Vec<usize>,
     total: Total,
 }
@@ -55,6 +57,23 @@ struct Total {
     parameters: usize,
     frozen: usize,
     bytes: usize,
+    /// Leaves that have a mode, and those in evaluation.
+    modes: usize,
+    evaluated: usize,
+    /// Leaves and variants: what makes a line.
+    lines: usize,
+}
+
+impl Total {
+    /// All of it is in evaluation.
+    fn is_evaluated(&self) -> bool {
+        self.modes > 0 && self.evaluated == self.modes
+    }
+
+    /// A layer that has nothing but a mode is a line only where that is news.
+    fn is_shown(&self, said: bool) -> bool {
+        self.lines > 0 || self.evaluated > 0 && !said
+    }
 }
 
 impl Summary {
@@ -64,8 +83,17 @@ impl Summary {
         // The node at which each tensor counts.
         let mut first = HashMap::new();
         module.visit(At::root(), &mut |at, slot| {
-            let node = tree.descend(&at);
+            let segments = at.segments();
+            if let Slot::Mode(mode) = slot {
+                // That of the layer which holds it.
+                let node = tree.descend(segments.split_last().map_or(&[], |(_, layer)| layer));
+                tree.nodes[node].evaluated = Some(mode.is_evaluated());
+                return;
+            }
+            let node = tree.descend(&segments);
+            tree.nodes[node].evaluated = slot.mode().map(Mode::is_evaluated);
             match slot {
+                Slot::Mode(_) => {}
                 Slot::Variant(variant) => tree.nodes[node].variant = Some(variant),
                 Slot::Param(_) | Slot::Buffer(_) => {
                     let leaf = slot.cell().map(|cell| &leaves[&cell.id()]).expect("a tensor");
@@ -97,7 +125,12 @@ impl Summary {
             0 => String::new(),
             frozen => format!(", {} frozen", thousands(frozen)),
         };
-        format!("{} ({} {noun}{frozen}{more})", self.root().label(), thousands(parameters))
+        let mode = match (self.root().total.is_evaluated(), self.root().total.evaluated) {
+            (true, _) => ", evaluated",
+            (false, 0) => "",
+            (false, _) => ", partly evaluated",
+        };
+        format!("{} ({} {noun}{frozen}{mode}{more})", self.root().label(), thousands(parameters))
     }
 
     /// The lines below the headline, as columns: the branches and the name; the type; the count; the bytes; the role.
@@ -105,14 +138,18 @@ impl Summary {
         let mut rows = Vec::new();
         // What is still to be written, the next line last: nodes, each with its level and what stands before its branch.
         let mut open: Vec<(usize, usize, String)> = Vec::new();
-        let (mut at, mut level, mut indent) = (0, 0, String::new());
+        // The mode that is said of a part is that of all below: down to which level it has been said.
+        let (mut at, mut level, mut indent, mut said) = (0, 0, String::new(), None);
         loop {
-            let children = self.nodes[at].children.iter().rev().filter(|_| level < self.depth);
+            said = said.filter(|&above| above < level).or_else(|| self.nodes[at].total.is_evaluated().then_some(level));
+            let is_shown = |child: &&usize| level < self.depth && self.nodes[**child].total.is_shown(said.is_some());
+            let children = self.nodes[at].children.iter().rev().filter(is_shown);
             open.extend(children.map(|&child| (child, level + 1, indent.clone())));
             let Some((node, depth, before)) = open.pop() else { return rows };
             let is_last = open.last().is_none_or(|(_, next, _)| *next != depth);
             let (branch, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-            rows.push(self.nodes[node].row(format!("{before}{branch}{}", self.nodes[node].label())));
+            let is_said = said.is_some_and(|above| above < depth);
+            rows.push(self.nodes[node].row(format!("{before}{branch}{}", self.nodes[node].label()), is_said));
             (at, level, indent) = (node, depth, before + below);
         }
     }
@@ -160,9 +197,8 @@ impl Tree {
     }
 
     /// The node at a place, made if it is not there.
-    fn descend(&mut self, at: &At<'_>) -> usize {
-        let segments = at.segments();
-        let known = self.way.iter().zip(&segments).take_while(|((step, _), segment)| step.is(segment)).count();
+    fn descend(&mut self, segments: &[Segment<'_>]) -> usize {
+        let known = self.way.iter().zip(segments).take_while(|((step, _), segment)| step.is(segment)).count();
         self.way.truncate(known);
         for segment in &segments[known..] {
             let parent = self.way.last().map_or(0, |(_, node)| *node);
@@ -192,6 +228,9 @@ impl Tree {
                 parameters: a.parameters + b.parameters,
                 frozen: a.frozen + b.frozen,
                 bytes: a.bytes + b.bytes,
+                modes: a.modes + b.modes,
+                evaluated: a.evaluated + b.evaluated,
+                lines: a.lines + b.lines,
             });
         }
         self.nodes
@@ -217,7 +256,7 @@ impl Step {
 
 impl Node {
     fn new(name: String) -> Self {
-        Self { name, variant: None, leaf: None, children: Vec::new(), total: Total::default() }
+        Self { name, variant: None, leaf: None, evaluated: None, children: Vec::new(), total: Total::default() }
     }
 
     fn label(&self) -> String {
@@ -226,6 +265,12 @@ impl Node {
 
     /// Without what is below.
     fn own(&self) -> Total {
+        let modes = Total {
+            modes: usize::from(self.evaluated.is_some()),
+            evaluated: usize::from(self.evaluated == Some(true)),
+            lines: usize::from(self.leaf.is_some() || self.variant.is_some()),
+            ..Total::default()
+        };
         match self.leaf {
             Some(Printed::Leaf(ty, role)) => {
                 let count_if = |counted: bool| if counted { ty.shape.elements() } else { 0 };
@@ -233,14 +278,15 @@ impl Node {
                     parameters: count_if(matches!(role, Role::Trained | Role::Frozen)),
                     frozen: count_if(role == Role::Frozen),
                     bytes: ty.bytes(),
+                    ..modes
                 }
             }
-            Some(Printed::Tied(..)) | None => Total::default(),
+            Some(Printed::Tied(..)) | None => modes,
         }
     }
 
-    fn row(&self, name: String) -> [String; 5] {
-        let (ty, role) = match &self.leaf {
+    fn row(&self, name: String, said: bool) -> [String; 5] {
+        let (ty, mut role) = match &self.leaf {
             None => (String::new(), String::new()),
             Some(Printed::Tied(ty, path)) => (ty.to_string(), format!("= {path}")),
             Some(Printed::Leaf(ty, role)) => {
@@ -253,6 +299,9 @@ impl Node {
                 (ty.to_string(), role.to_owned())
             }
         };
+        if self.total.is_evaluated() && !said {
+            role = if role.is_empty() { "evaluated".to_owned() } else { format!("{role}, evaluated") };
+        }
         // A buffer's elements are not parameters, and would not add up.
         let Total { parameters, bytes: size, .. } = self.total;
         let unless_zero = |n: usize, text: fn(usize) -> String| if n == 0 { String::new() } else { text(n) };
@@ -448,6 +497,37 @@ Scattered (8 parameters, 32 B)
 └─ b        f32[2]  2   8 B";
         let shown = Summary::of(&Scattered((0..4).map(|_| param()).collect())).to_string();
         assert_eq!(shown, expected, "\n{shown}");
+    }
+
+    #[test]
+    fn evaluated_parts_show_once() {
+        use crate::ModuleExt;
+        use crate::nn::Dropout;
+        let param = || Param::new(Tensor::zeros(&Device::cpu(), [2]).unwrap());
+        let block = || (param(), Dropout::new(0.5), param());
+        let mut net = vec![(block(), Dropout::new(0.1)), (block(), Dropout::new(0.1))];
+        let shown = |net: &Vec<_>| Summary::of(net).to_string().lines().map(str::to_owned).collect::<Vec<_>>();
+        let plain = shown(&net);
+        assert!(!plain.join("").contains("evaluated") && plain.len() == 9, "{plain:#?}");
+        net.evaluate("0").unwrap();
+        net.evaluate("1.0.1").unwrap();
+        net.evaluate("1.1").unwrap();
+        let expected = "\
+Vec<((Param, Dropout, Param), Dropout)> (8 parameters, partly evaluated, 32 B)
+├─ 0                4  16 B  evaluated
+│  └─ 0             4  16 B
+│     ├─ 0  f32[2]  2   8 B
+│     └─ 2  f32[2]  2   8 B
+└─ 1                4  16 B
+   ├─ 0             4  16 B
+   │  ├─ 0  f32[2]  2   8 B
+   │  ├─ 1                   evaluated
+   │  └─ 2  f32[2]  2   8 B
+   └─ 1                      evaluated";
+        assert_eq!(shown(&net).join("\n"), expected, "\n{}", shown(&net).join("\n"));
+        net.evaluate("**").unwrap();
+        let all = shown(&net);
+        assert!(all[0].ends_with("(8 parameters, evaluated, 32 B)") && all[1..] == plain[1..], "{all:#?}");
     }
 
     #[test]

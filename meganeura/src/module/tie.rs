@@ -119,8 +119,14 @@ impl Place {
 
     fn take_place_of(&self, slot: SlotMut<'_>) -> bool {
         match (&self.handle, slot) {
-            (Handle::Param(keeper), SlotMut::Param(mut param)) => param.put(keeper.tied()),
-            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => buffer.put(keeper.tied()),
+            (Handle::Param(keeper), SlotMut::Param(mut param)) => {
+                let tied = keeper.tied_in_place_of(&param);
+                param.put(tied)
+            }
+            (Handle::Buffer(keeper), SlotMut::Buffer(mut buffer)) => {
+                let tied = keeper.tied_in_place_of(&buffer);
+                buffer.put(tied)
+            }
             _ => false,
         }
     }

@@ -6,7 +6,7 @@ use meganeura_derive::Module;
 
 use crate::dtype::check_eps;
 use crate::error::bail;
-use crate::module::{Init, Layer, Seed};
+use crate::module::{Init, Layer, ModuleExt, Seed};
 use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Tensor, Var};
 
 /// Batch normalisation of images: `y = (x − mean)/√(variance + ε) · weight + bias`
@@ -14,7 +14,8 @@ use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// On a training tape, mean and variance are those of each channel over the whole batch, the variance without Bessel's
 /// correction, and the running ones move towards them by the share [`momentum`](Self::momentum), the variance with the
 /// correction, when the step is taken: by the optimizer, in the same run, or by [`Tape::apply`](crate::Tape::apply). On an
-/// inference tape they are the running ones, and examples do not see each other. As in PyTorch.
+/// inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), they are the running ones, which
+/// stay, and examples do not see each other. Freezing the layer does not do that. As in PyTorch.
 ///
 /// Shapes: `x [N, C, H, W]`, all others `[C]` → `y [N, C, H, W]`.
 /// [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).
@@ -64,9 +65,9 @@ impl BatchNorm2d {
         Some(match *x.shape().dims() {
             _ if !x.ty().dtype.is_float() => format!("needs floats, the input holds {}", x.ty().dtype),
             [_, c, _, _] if c != channels => format!("normalises {channels} channels, the input has {c}"),
-            [1, _, 1, 1] if x.tape().is_training() => {
+            [1, _, 1, 1] if self.is_training(x.tape()) => {
                 "each channel is a single number, which normalised is 0 whatever it was; train with more examples or pixels, \
-                 or use the model on `Tape::inference`"
+                 or use the model on `Tape::inference` or in evaluation"
                     .to_owned()
             }
             [_, _, _, _] => return None,
@@ -109,7 +110,7 @@ impl Layer for BatchNorm2d {
             return x.refuse("batch_norm2d", ErrorKind::Argument, message);
         }
         let channels = |x: Var| x.reshape([x.shape().elements(), 1, 1]);
-        let (near, mean, variance) = match x.tape().is_training() {
+        let (near, mean, variance) = match self.is_training(x.tape()) {
             true => {
                 let (moved, mean, variance) = self.of_batch(x);
                 (moved, Some(mean), variance)
@@ -187,7 +188,7 @@ impl Init for BatchNorm2dConfig {
 mod tests {
     use super::*;
     use crate::optim::{Optimizer, Sgd};
-    use crate::{ModuleExt, Shape, Tape};
+    use crate::{Shape, Tape};
 
     fn tensor(device: &Device, shape: &[usize], x: &[f32]) -> Tensor {
         Tensor::from_slice(device, Shape::new(shape), x).unwrap()

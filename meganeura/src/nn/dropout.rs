@@ -5,12 +5,12 @@ use std::panic::Location;
 use meganeura_derive::Module;
 
 use crate::error::bail;
-use crate::module::{Init, Layer, Seed};
+use crate::module::{Init, Layer, Mode, ModuleExt, Seed};
 use crate::{Device, Error, Result, Var};
 
 /// Dropout: `y = x·mask/(1 − p)`, each element of the mask 0 with probability `p`, else 1
 ///
-/// On an inference tape it does nothing. The mask comes from the tape's seed and is the same on every device; dividing by
+/// On an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), it does nothing. The mask comes from the tape's seed and is the same on every device; dividing by
 /// `1 − p` keeps the expected value, so that inference needs no factor. `p` may change from step to step.
 /// [Srivastava et al., 2014](https://jmlr.org/papers/v15/srivastava14a.html).
 ///
@@ -28,21 +28,22 @@ use crate::{Device, Error, Result, Var};
 /// assert_eq!(dropout.forward(&Tape::inference(&device).input(&x)).to_vec()?, [1.0; 100]);
 /// # Ok::<(), meganeura::Error>(())
 /// ```
-#[derive(Module, Debug, Clone, Copy, PartialEq)]
+#[derive(Module, Debug, Clone)]
 #[must_use]
 pub struct Dropout {
     /// The probability of dropping an element, at least 0 and below 1.
     #[module(skip)]
     pub p: f64,
+    mode: Mode,
 }
 
 impl Dropout {
     /// Drops elements with probability `p`, at least 0 and below 1.
     pub const fn new(p: f64) -> Self {
-        Self { p }
+        Self { p, mode: Mode::new() }
     }
 
-    fn check(self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         match self.p {
             0.0..1.0 => Ok(()),
             p => bail!(Argument, "dropout: the probability {p} is not at least 0 and below 1"),
@@ -65,7 +66,7 @@ impl Layer for Dropout {
             return x.fail(Error::at(error, Location::caller()));
         }
         let tape = x.tape();
-        if !tape.is_training() || self.p == 0.0 {
+        if !self.is_training(tape) || self.p == 0.0 {
             return x.clone();
         }
         // A selection rather than a product: an infinity that is dropped is gone, and the mask needs no gradient.

@@ -145,8 +145,9 @@ impl Tape {
         self.recording.borrow().device.clone()
     }
 
-    /// Whether this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left in the wrong
-    /// one; layers of your own ask for it here.
+    /// `true` if this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left in the wrong
+    /// one; of a part of a model, [evaluation](crate::ModuleExt::evaluate) may be said besides. So layers of your own ask
+    /// [`is_training`](crate::ModuleExt::is_training).
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.recording.borrow().training

@@ -103,7 +103,7 @@ pub fn leaves(module: &mut (impl Module + ?Sized)) -> Vec<String> {
     let line = |at: At<'_>, role: &str| format!("{at}{role}{}", if at.is_frozen() { " (frozen)" } else { "" });
     let (mut shared, mut exclusive) = (Vec::new(), Vec::new());
     module.visit(At::root(), &mut |at, slot| {
-        if !matches!(slot, Slot::Variant(_)) {
+        if matches!(slot, Slot::Param(_) | Slot::Buffer(_)) {
             shared.push(line(at, if matches!(slot, Slot::Buffer(_)) { " (buffer)" } else { "" }));
         }
     });

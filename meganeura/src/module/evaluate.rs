@@ -1,0 +1,351 @@
+//! Which parts of a model are in evaluation: said by their paths, kept with each leaf.
+
+use super::near::{nearest, shortened};
+use super::pattern::matches;
+use super::{At, Module};
+use crate::Result;
+use crate::error::bail;
+
+/// `true` if everything in the module is in evaluation; nothing if there is nothing in it to be.
+pub(super) fn is_evaluated<M: Module + ?Sized>(module: &M) -> Option<bool> {
+    let mut all = None;
+    module.visit(At::root(), &mut |_, slot| {
+        if let Some(mode) = slot.mode() {
+            all = Some(all.unwrap_or(true) && mode.is_evaluated());
+        }
+    });
+    all
+}
+
+/// Says of the parts whose paths match, and of all below them, whether they are in evaluation.
+pub(super) fn set_evaluated<M: Module + ?Sized>(module: &M, pattern: &str, evaluated: bool) -> Result<()> {
+    let whole = if pattern.is_empty() { "**" } else { pattern };
+    // Of a leaf's path, a part of the model is what stands before its last segment, or before any other.
+    let below = format!("{whole}.**.*");
+    let (mut leaves, mut is_named) = (Vec::new(), false);
+    module.visit(At::root(), &mut |at, slot| {
+        let Some(mode) = slot.mode() else { return };
+        let path = at.path();
+        if matches(&below, &path) {
+            mode.set_evaluated(evaluated);
+            is_named = true;
+        } else if !is_named {
+            // For the message, if there is none.
+            leaves.push(path);
+        }
+    });
+    if is_named { Ok(()) } else { no_part(pattern, &leaves) }
+}
+
+fn no_part(pattern: &str, leaves: &[String]) -> Result<()> {
+    const SHOWN: usize = 4;
+    let shown = shortened(pattern);
+    if leaves.is_empty() {
+        bail!(Argument, "the pattern `{shown}` names no part: there are no parameters, buffers or modes");
+    }
+    let leaf = leaves.iter().find(|path| matches(pattern, path));
+    let hint = match leaf.map(|path| path.rsplit_once('.').map_or("**", |(part, _)| part)) {
+        Some(part) => format!("; what it names is a leaf, whose part is `{}`", shortened(part)),
+        None => String::new(),
+    };
+    let near = nearest(pattern, parts(leaves).map(|part| (part, 0, part)));
+    let near: Vec<_> = near.into_iter().take(SHOWN).map(|(_, part)| format!("`{part}`, ")).collect();
+    bail!(Argument, "the pattern `{shown}` names no part of the model{hint}; there are {}`**`", near.concat())
+}
+
+/// The parts that leaves are in, each once, if the leaves come in the order of a tree.
+fn parts(leaves: &[String]) -> impl Iterator<Item = &str> {
+    leaves.iter().enumerate().flat_map(|(index, path)| {
+        let before = index.checked_sub(1).map_or("", |before| &*leaves[before]);
+        let known = before.bytes().zip(path.bytes()).take_while(|(a, b)| a == b).count();
+        path.match_indices('.').map(|(dot, _)| dot).filter(move |&dot| dot >= known).map(|dot| &path[..dot])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use meganeura_derive::Module;
+
+    use super::*;
+    use crate::module::Mode;
+    use crate::nn::{BatchNorm2d, Conv2d, Dropout};
+    use crate::optim::{Ema, Optimizer, Sgd};
+    use crate::{Buffer, Device, ErrorKind, Init, Layer, ModuleExt, Param, Seed, Tape, Tensor, Var};
+
+    fn param() -> Param {
+        Param::new(Tensor::zeros(&Device::cpu(), [1]).unwrap())
+    }
+
+    /// The paths of what is in evaluation.
+    fn evaluated(module: &(impl Module + ?Sized)) -> Vec<String> {
+        let mut paths = Vec::new();
+        module.visit(At::root(), &mut |at, slot| {
+            if slot.mode().is_some_and(Mode::is_evaluated) {
+                paths.push(at.path());
+            }
+        });
+        paths
+    }
+
+    type Net = BTreeMap<String, Vec<(Param, Dropout)>>;
+
+    fn net() -> Net {
+        ["encoder", "head"].map(|key| (key.to_owned(), vec![(param(), Dropout::new(0.5)); 2])).into()
+    }
+
+    #[test]
+    fn patterns_name_parts() {
+        let encoder = ["encoder.0.0", "encoder.0.1.mode", "encoder.1.0", "encoder.1.1.mode"];
+        let head = ["head.0.0", "head.0.1.mode", "head.1.0", "head.1.1.mode"];
+        let all = [encoder, head].concat();
+        for (pattern, expected) in [
+            ("encoder", &encoder[..]),
+            ("encoder.**", &encoder),
+            ("encoder.*", &encoder),
+            ("encoder.1", &encoder[2..]),
+            ("head.1.1", &head[3..]),
+            ("*.0", &["encoder.0.0", "encoder.0.1.mode", "head.0.0", "head.0.1.mode"]),
+            ("**", &all),
+            ("**.1.1", &["encoder.1.1.mode", "head.1.1.mode"]),
+        ] {
+            let mut net = net();
+            net.evaluate(pattern).unwrap();
+            assert_eq!(evaluated(&net), expected, "{pattern}");
+            net.train(pattern).unwrap();
+            assert_eq!(evaluated(&net), [] as [&str; 0], "{pattern}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_last_holds() {
+        let mut net = net();
+        net.evaluate("encoder").unwrap();
+        net.train("encoder.1").unwrap();
+        net.evaluate("head.0.1").unwrap();
+        assert_eq!(evaluated(&net), ["encoder.0.0", "encoder.0.1.mode", "head.0.1.mode"]);
+        // A part by itself is part of the whole.
+        net.get_mut("head").unwrap().evaluate("**").unwrap();
+        assert_eq!(evaluated(&net).len(), 6);
+        net.train("**").unwrap();
+        assert_eq!(evaluated(&net), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_pattern_without_a_part_is_an_error_that_names_some() {
+        let mut net = net();
+        let mut fail = |pattern: &str| {
+            let error = net.evaluate(pattern).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            assert_eq!(net.train(pattern).unwrap_err().to_string(), error.to_string());
+            error.to_string()
+        };
+        assert_eq!(
+            fail("encodr"),
+            "the pattern `encodr` names no part of the model; there are `encoder`, `encoder.0`, `encoder.1`, `encoder.0.1`, `**`"
+        );
+        let error = fail("encoder.1.0");
+        assert!(error.contains("what it names is a leaf, whose part is `encoder.1`"), "{error}");
+        assert_eq!(
+            fail("h").as_str().split("there are ").nth(1).unwrap(),
+            "`head`, `head.0`, `head.1`, `head.0.1`, `**`"
+        );
+        assert!(().evaluate("**").unwrap_err().to_string().contains("no parameters, buffers or modes"));
+        assert_eq!(evaluated(&net), [] as [&str; 0]);
+        param().evaluate("**").unwrap();
+    }
+
+    #[test]
+    fn a_part_is_evaluated_if_all_of_it_is() {
+        let tape = Tape::new(&Device::cpu());
+        let mut pair = (param(), param());
+        assert!(pair.is_training(&tape) && ().is_training(&tape));
+        pair.0.evaluate("**").unwrap();
+        assert!(pair.is_training(&tape) && !pair.0.is_training(&tape));
+        pair.1.evaluate("**").unwrap();
+        assert!(!pair.is_training(&tape));
+        pair.train("**").unwrap();
+        assert!(pair.is_training(&tape) && !pair.is_training(&Tape::inference(&Device::cpu())));
+    }
+
+    #[test]
+    fn ties_have_a_mode_in_each_place_and_shared_modules_have_one() {
+        let w = param();
+        let mut tied = [w.tied(), w];
+        tied[1].evaluate("**").unwrap();
+        assert_eq!(evaluated(&tied), ["1"]);
+        // Tied anew, each stays in its place's mode.
+        let mut copy = tied.clone();
+        copy.tie_like(&tied).unwrap();
+        assert!(copy[0].is_tied_to(&copy[1]));
+        assert_eq!(evaluated(&copy), ["1"]);
+
+        let shared = Arc::new((param(), Dropout::new(0.5)));
+        let mut holders = (Arc::clone(&shared), vec![Some(shared), None]);
+        holders.evaluate("1.0").unwrap();
+        assert_eq!(evaluated(&holders), ["0.0", "0.1.mode", "1.0.0", "1.0.1.mode"]);
+    }
+
+    #[derive(Module, Debug, Clone)]
+    #[module(sequential)]
+    struct Encoder {
+        #[module(init = Conv2d::new(1, 3, 1))]
+        conv: Conv2d,
+        #[module(init = BatchNorm2d::new(3), then = Dropout::new(0.5))]
+        norm: BatchNorm2d,
+        #[module(init = Dropout::new(0.5))]
+        dropout: Dropout,
+    }
+
+    #[derive(Module, Debug, Clone)]
+    #[module(sequential)]
+    struct FineTuned {
+        #[module(init)]
+        encoder: Encoder,
+        #[module(init = BatchNorm2d::new(3))]
+        norm: BatchNorm2d,
+    }
+
+    fn input(device: &Device) -> Tensor {
+        let numbers: Vec<f32> = (0..36_u16).map(|i| f32::from(i * i % 11) - 4.0).collect();
+        Tensor::from_slice(device, [4, 1, 3, 3], &numbers).unwrap()
+    }
+
+    fn step(net: &mut FineTuned) -> Vec<f32> {
+        let device = net.norm.running_mean.value().device().clone();
+        let tape = Tape::new(&device);
+        let y = net.forward(&tape.input(&input(&device)));
+        let grads = tape.backward(&y.square().mean()).unwrap();
+        Sgd::new(0.1).step(net, &grads).unwrap();
+        y.to_vec().unwrap()
+    }
+
+    fn statistics(norm: &BatchNorm2d) -> [Vec<f32>; 2] {
+        [&norm.running_mean, &norm.running_var].map(|buffer| buffer.value().to_vec().unwrap())
+    }
+
+    #[test]
+    fn an_evaluated_part_normalises_by_its_statistics_and_leaves_them_while_the_rest_trains() {
+        let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
+        // Statistics of the encoder's own, unlike those of any batch.
+        step(&mut net);
+        net.freeze("encoder.**").unwrap();
+        // Frozen alone, they move.
+        let before = statistics(&net.encoder.norm);
+        step(&mut net);
+        assert_ne!(statistics(&net.encoder.norm), before);
+
+        net.evaluate("encoder").unwrap();
+        let (encoder, head) = (statistics(&net.encoder.norm), statistics(&net.norm));
+        let device = Device::cpu();
+        let expected = net.encoder.forward(&Tape::inference(&device).input(&input(&device))).to_vec().unwrap();
+        let trained = net.encoder.forward(&Tape::new(&device).input(&input(&device))).to_vec().unwrap();
+        assert_eq!(trained, expected, "no number is dropped, and none is normalised by the batch");
+        step(&mut net);
+        assert_eq!(statistics(&net.encoder.norm), encoder);
+        assert_ne!(statistics(&net.norm), head);
+
+        net.train("**").unwrap();
+        step(&mut net);
+        assert_ne!(statistics(&net.encoder.norm), encoder);
+    }
+
+    #[test]
+    fn gradients_go_through_an_evaluated_part() {
+        let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
+        // Away from zero means and unit variances.
+        step(&mut net);
+        net.evaluate("encoder").unwrap();
+        let forward = |net: &FineTuned, x: &[Var]| vec![net.forward(&x[0])];
+        crate::check::gradcheck(&net, &[input(&Device::cpu())], forward).unwrap().ok().unwrap();
+    }
+
+    #[test]
+    fn steps_of_a_chain_go_by_the_field_they_stand_at() {
+        #[derive(Module)]
+        #[module(sequential, then = Dropout::new(0.5))]
+        struct Chain {
+            #[module(then = Dropout::new(0.5))]
+            first: Scale,
+            #[module(before = Dropout::new(0.5))]
+            second: Scale,
+            #[module(then = Dropout::new(0.5))]
+            nothing: Nothing,
+        }
+
+        #[derive(Module)]
+        struct Nothing;
+
+        #[derive(Module)]
+        struct Scale(Param);
+
+        impl Layer for Scale {
+            fn forward(&self, x: &Var) -> Var {
+                x.clone()
+            }
+        }
+
+        impl Layer for Nothing {
+            fn forward(&self, x: &Var) -> Var {
+                x.clone()
+            }
+        }
+
+        let device = Device::cpu();
+        let mut chain = Chain { first: Scale(param()), second: Scale(param()), nothing: Nothing };
+        let x = Tensor::full(&device, [4096], 1.0).unwrap();
+        // The share that is kept: a half for each dropout that drops.
+        let mut kept = |pattern: &str| {
+            chain.train("**").unwrap();
+            if !pattern.is_empty() {
+                chain.evaluate(pattern).unwrap();
+            }
+            let y = chain.forward(&Tape::with_seed(&device, 7).input(&x)).to_vec().unwrap();
+            y.iter().filter(|&&y| y != 0.0).count()
+        };
+        // Six standard errors at most, of √(4096·p·(1 − p)).
+        let near = |count: usize, expected: usize| count.abs_diff(expected) <= 120;
+        assert!(near(kept(""), 256), "{}", kept(""));
+        assert!(near(kept("first"), 512), "{}", kept("first"));
+        assert_eq!(kept("**"), 4096);
+    }
+
+    #[test]
+    fn copies_and_averages_have_the_mode_and_files_leave_it() {
+        use crate::io::Checkpoint;
+        let mut net = FineTuned::init(&Device::cpu(), 42).unwrap();
+        net.evaluate("encoder").unwrap();
+        let expected = evaluated(&net);
+        assert_eq!(expected.len(), 7);
+        net.to_device(&Device::cpu()).unwrap();
+        assert_eq!(evaluated(&net), expected);
+        assert_eq!(evaluated(&net.clone()), expected);
+        let ema = Ema::new(&net, 0.5).unwrap();
+        assert_eq!(evaluated(ema.model()), expected);
+        let mut other = FineTuned::init(&Device::cpu(), 7).unwrap();
+        other.load_safetensors(&net.to_safetensors().unwrap()).unwrap().strict().unwrap();
+        other.copy_from(&net).unwrap();
+        assert_eq!(evaluated(&other), [] as [&str; 0]);
+        net.load_safetensors(&other.to_safetensors().unwrap()).unwrap().strict().unwrap();
+        assert_eq!(evaluated(&net), expected);
+    }
+
+    #[test]
+    fn a_buffer_alone_has_a_mode() {
+        let mut seen = Buffer::new(Tensor::zeros(&Device::cpu(), [1]).unwrap());
+        seen.evaluate("**").unwrap();
+        assert!(!seen.is_training(&Tape::new(&Device::cpu())));
+    }
+
+    #[test]
+    fn a_batch_of_one_number_may_be_evaluated() {
+        let device = Device::cpu();
+        let mut norm = BatchNorm2d::new(1).init(&device, Seed::new(0)).unwrap();
+        let x = Tensor::full(&device, [1, 1, 1, 1], 3.0).unwrap();
+        assert!(norm.forward(&Tape::new(&device).input(&x)).error().is_some());
+        norm.evaluate("**").unwrap();
+        assert!(norm.forward(&Tape::new(&device).input(&x)).error().is_none());
+    }
+}
