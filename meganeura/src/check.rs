@@ -28,7 +28,8 @@ use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
 ///
 /// # Errors
 ///
-/// If `f` records something that does not fit, or an operation without a gradient rule.
+/// If `f` records something that does not fit, or an operation without a gradient rule;
+/// [`NoGradient`](crate::ErrorKind::NoGradient) if the module has trained parameters and `f` uses none of them, as it uses another's.
 pub fn gradcheck<M: Module + ?Sized>(
     module: &M,
     inputs: &[Tensor],
@@ -106,16 +107,24 @@ impl Gradcheck {
                 subjects.push((leaf.path, var, value));
             }
         }
-        let mut x = Vec::with_capacity(inputs.len());
+        let (mut x, mut floats) = (Vec::with_capacity(inputs.len()), 0);
         for (k, input) in inputs.iter().enumerate() {
             let value = input.to_device(&device)?;
             x.push(tape.input(&value));
             if value.ty().dtype.is_float() {
+                floats += 1;
                 subjects.push((format!("input {k}"), x[k].clone(), value));
             }
         }
         let loss = self.weighted_sum(&device, &tape, f(module, &x))?;
         let grads = tape.backward(&loss)?;
+        let parameters = &subjects[..subjects.len() - floats];
+        if !parameters.is_empty() && parameters.iter().all(|(_, var, _)| grads.of(var).is_none()) {
+            bail!(
+                NoGradient,
+                "the outputs depend on none of the module's parameters, so nothing of it would be checked"
+            );
+        }
         let mut entries = Vec::with_capacity(subjects.len());
         for (name, var, value) in subjects {
             let analytic = match grads.of(&var) {
@@ -257,5 +266,23 @@ impl fmt::Display for Report {
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, Init, Layer, nn::Linear};
+
+    #[test]
+    fn a_module_that_is_not_used_is_an_error() {
+        let device = Device::cpu();
+        let layers = [1, 2].map(|seed| Linear::new(3, 2).init(&device, Seed::new(seed)).unwrap());
+        let x = [Tensor::full(&device, [4, 3], 0.5).unwrap()];
+        let error = gradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
+        // One of several parameters may be left out, and inputs alone may be checked.
+        gradcheck(&layers, &x, |layers, x| vec![layers[0].forward(&x[0])]).unwrap().ok().unwrap();
+        gradcheck(&(), &x, |(), x| vec![x[0].square()]).unwrap().ok().unwrap();
     }
 }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::graph::{Source, ValueId};
-use crate::module::{Leaf, Module, ModuleExt, Selection};
+use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::tape::{Cotangents, Tape, Var};
@@ -60,6 +60,8 @@ pub struct Grads {
     frozen: HashSet<u64>,
     /// Patterns of the paths of parameters that need no gradient.
     unused: Vec<String>,
+    /// The parameters whose gradients are those of several micro-batches, by identity, if any are.
+    summed: Option<HashSet<u64>>,
 }
 
 impl Tape {
@@ -119,7 +121,7 @@ impl Tape {
         let cotangents = self.register(Cotangents::new(sweep.cotangents));
         drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
-        Ok(Grads { tape: self.clone(), cotangents, frozen, unused: Vec::new() })
+        Ok(Grads { tape: self.clone(), cotangents, frozen, unused: Vec::new(), summed: None })
     }
 
     /// For each value up to those of node `last`, whether its cotangent leads to a gradient that can be asked for.
@@ -305,10 +307,55 @@ impl Grads {
 
     /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order of a
     /// visit.
+    ///
+    /// # Errors
+    ///
+    /// [`NoGradient`](ErrorKind::NoGradient) if there are parameters to train, and none has a gradient, unless all [may lack
+    /// one](Self::allow_unused): they are another model's gradients.
+    pub fn named(&self, module: &dyn Module) -> Result<Vec<(String, Var)>> {
+        let leaves = module.leaves();
+        let gradient = |leaf: &Leaf<'_>| Some((leaf.path.clone(), self.get(leaf.param()?)?));
+        let named: Vec<_> = leaves.iter().filter_map(gradient).collect();
+        match named.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Trained && !self.may_lack(leaf)) {
+            true => Err(self.none_of(&leaves)),
+            false => Ok(named),
+        }
+    }
+
+    /// The error for a module none of whose parameters has a gradient here.
+    pub(crate) fn none_of(&self, leaves: &[Leaf<'_>]) -> Error {
+        let of = |role| leaves.iter().filter(move |leaf| leaf.role == role).map(|leaf| &leaf.path);
+        let message = match (of(Role::Trained).next(), of(Role::Frozen).next()) {
+            (Some(path), _) => {
+                let cells = self.tape.cells();
+                let others = match cells.iter().find(|cell| self.of_cell(cell).is_some()).map(|cell| cell.path()) {
+                    Some(Some(path)) => format!("others, such as `{path}`"),
+                    Some(None) => "others".to_owned(),
+                    None => "none".to_owned(),
+                };
+                format!(
+                    "none of the module's parameters has a gradient, `{path}` for one; the gradients are of {others} (a clone's \
+                     parameters are not its original's)"
+                )
+            }
+            (None, Some(_)) => {
+                "every parameter of the module is frozen, so there is no gradient; `thaw` some".to_owned()
+            }
+            (None, None) => "the module has no parameters, so there is no gradient".to_owned(),
+        };
+        Error::new(ErrorKind::NoGradient, message)
+    }
+
+    /// `true` unless others of these gradients are of several micro-batches, and the one of this parameter is not.
+    pub(crate) fn has_sum_of(&self, cell: &Cell) -> bool {
+        self.summed.as_ref().is_none_or(|summed| summed.contains(&cell.id()))
+    }
+
+    /// The same gradients, with those of several micro-batches in the place of some parameters'.
     #[must_use]
-    pub fn named(&self, module: &dyn Module) -> Vec<(String, Var)> {
-        let gradient = |leaf: Leaf<'_>| Some((self.get(leaf.param()?)?, leaf.path));
-        module.leaves().into_iter().filter_map(gradient).map(|(gradient, path)| (path, gradient)).collect()
+    pub(crate) fn with_sums(mut self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
+        self.summed = Some(entries.iter().map(|(cell, _)| cell.id()).collect());
+        self.with_entries(entries)
     }
 
     /// The same gradients, with others, made from them, in the place of some parameters'.
@@ -326,8 +373,8 @@ impl Grads {
 impl Clone for Grads {
     fn clone(&self) -> Self {
         let cotangents = self.tape.register(self.cotangents.borrow().clone());
-        let unused = self.unused.clone();
-        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused }
+        let (unused, summed) = (self.unused.clone(), self.summed.clone());
+        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused, summed }
     }
 }
 

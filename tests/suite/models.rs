@@ -264,7 +264,7 @@ fn tied_gradient(device: &Device) -> Outcome {
     let (_, grads) = tied.record(&batch)?;
     let found = of(&grads, "embed.weight")?;
     assert_eq!(found, of(&grads, "unembed.weight")?);
-    let named: Vec<_> = grads.named(&tied).into_iter().map(|(path, _)| path).collect();
+    let named: Vec<_> = grads.named(&tied)?.into_iter().map(|(path, _)| path).collect();
     assert_eq!(named, trained(&tied));
     assert_eq!(found, grads.get(&tied.unembed.weight).expect("trained").to_tensor()?.to_f64_vec()?);
     // One rounding more or less.

@@ -72,7 +72,7 @@ fn pass(subject: &Subject, device: &Device, x: &[f64]) -> Result<Vec<(String, Ve
     let y = layer.forward(&x);
     let grads = tape.backward_with(&y, &tape.input(&tensor(device, "cotangent", subject.shape)?))?;
     let dx = grads.of(&x).expect("depends");
-    let named = grads.named(&layer).into_iter().map(|(path, value)| (format!("d{path}"), value));
+    let named = grads.named(&layer)?.into_iter().map(|(path, value)| (format!("d{path}"), value));
     let values = [("y".to_owned(), y), ("dx".to_owned(), dx)].into_iter().chain(named);
     values.map(|(what, value)| Ok((what, value.to_tensor()?.to_f64_vec()?))).collect()
 }

@@ -1,11 +1,14 @@
 //! The ready-made walks over a module.
 
+use std::collections::HashSet;
+
 use super::combine::{update, zip};
 use super::evaluate::{is_evaluated, set_evaluated};
 use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
 use super::{Counts, Leaf, Module, Summary};
+use crate::error::bail;
 use crate::{Buffer, Device, Param, Result, Tape, Var};
 
 /// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
@@ -239,13 +242,21 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// If types differ, or parameters are in different modules shared by `Arc`; nothing has changed then.
+    /// If types differ, `other` has a tie at a path that is not here, or parameters are in different modules shared by `Arc`;
+    /// nothing has changed then.
     fn tie_like(&mut self, other: &Self) -> Result<()> {
-        let groups: Vec<_> = leaves(other)
+        let groups: Vec<Vec<String>> = leaves(other)
             .into_iter()
             .filter(|leaf| !leaf.aliases.is_empty())
             .map(|leaf| leaf.paths().map(str::to_owned).collect())
             .collect();
+        if !groups.is_empty() {
+            let own = leaves(self);
+            let known: HashSet<&str> = own.iter().flat_map(Leaf::paths).collect();
+            if let Some(path) = groups.iter().flatten().find(|path| !known.contains(path.as_str())) {
+                bail!(Argument, "`{path}` is tied in the other model, and is not in this one");
+            }
+        }
         tie(self, &groups)
     }
 

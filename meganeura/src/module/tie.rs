@@ -179,6 +179,15 @@ mod tests {
     }
 
     #[test]
+    fn a_tie_that_cannot_be_made_is_an_error() {
+        let w = param(&[2], 1.0);
+        let net = vec![w.tied(), param(&[2], 2.0), w];
+        let mut short = vec![param(&[2], 1.0), param(&[2], 2.0)];
+        let error = short.tie_like(&net).unwrap_err();
+        assert_eq!(error.to_string(), "`2` is tied in the other model, and is not in this one");
+    }
+
+    #[test]
     fn what_was_tied_stays_tied() {
         let [a, b] = [1.0, 2.0].map(|value| param(&[2], value));
         // Both groups reach the pair in the middle, from places that are named first.

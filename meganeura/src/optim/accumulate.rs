@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::state::Kept;
 use super::trained::{Trained, expect_gradients};
 use crate::error::bail;
-use crate::module::{Module, ModuleExt, Role};
+use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::param::Cell;
 use crate::{Grads, Result, Var};
 
@@ -60,6 +60,8 @@ pub(super) struct Sums {
     /// By the identity of the parameter: its sum, and the number of gradients in it. These are fewer than `added` where the
     /// parameter [was unused](Grads::allow_unused) or frozen. With none, the sum may hold anything.
     pub(super) cells: HashMap<u64, Kept>,
+    /// The tensors of the module that the micro-batches are of, by identity; nothing after loading.
+    pub(super) module: Option<HashSet<u64>>,
 }
 
 /// The sum of a parameter's gradients, with that of the micro-batch at hand.
@@ -106,13 +108,16 @@ impl Sums {
         let entries = sums.into_iter().map(|sum| (sum.parameter, scaled(sum.value))).collect();
         self.added = 0;
         self.cells.values_mut().for_each(|kept| kept.steps = 0);
-        Ok(grads.with_entries(entries))
+        Ok(grads.with_sums(entries))
     }
 
     /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums, which may
     /// hold anything, in the plan of those that come after.
     #[track_caller]
     fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Vec<Sum>> {
+        let leaves = module.leaves();
+        let gradients = expect_gradients(&leaves, grads)?;
+        self.expect_same(&leaves)?;
         let tape = grads.tape();
         // Two numbers at most, so that the plan is the same for all micro-batches in which all parameters are used.
         let mut numbers: HashMap<bool, Var> = HashMap::new();
@@ -120,8 +125,7 @@ impl Sums {
             |has: bool| numbers.entry(has).or_insert_with(|| tape.scalar(if has { 1.0 } else { 0.0 })).clone();
         let zero = tape.constant(0.0);
         let mut sums = Vec::new();
-        let leaves = module.leaves();
-        let mut gradients = expect_gradients(&leaves, grads)?.into_iter().peekable();
+        let mut gradients = gradients.into_iter().peekable();
         for (index, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.role == Role::Trained) {
             let parameter = Arc::clone(leaf.cell());
             let gradient = gradients.next_if(|trained| trained.leaf == index);
@@ -140,6 +144,26 @@ impl Sums {
             sums.push(Sum { parameter, kept, value, is_new });
         }
         Ok(sums)
+    }
+
+    /// A step is of the same parameters in each of its micro-batches, some of which may be frozen or unused.
+    fn expect_same(&mut self, leaves: &[Leaf<'_>]) -> Result<()> {
+        let here: HashSet<_> = leaves.iter().map(|leaf| leaf.cell().id()).collect();
+        if self.added == 0 {
+            self.module = Some(here);
+            return Ok(());
+        }
+        let Some(before) = &self.module else { return Ok(()) };
+        if let Some(leaf) = leaves.iter().find(|leaf| !before.contains(&leaf.cell().id())) {
+            bail!(Argument, "`{}` was in no micro-batch before; give `accumulate` the same module in each", leaf.path);
+        }
+        if let missing @ 1.. = before.difference(&here).count() {
+            bail!(
+                Argument,
+                "{missing} tensors of the micro-batches before are not in this module; give `accumulate` the same in each"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -232,6 +256,44 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Argument);
         let error = sgd.accumulate(&other, grads(&w, [1.0; 2]), Accumulate::sum(2)).unwrap_err();
         assert_eq!((error.kind(), sgd.accumulated()), (ErrorKind::NoGradient, 0));
+    }
+
+    #[test]
+    fn a_step_is_of_the_same_parameters_in_each_micro_batch() {
+        let how = Accumulate::sum(2);
+        let mut net = [param(), param()];
+        let grads = |net: &[Param; 2]| {
+            let tape = Tape::new(net[0].value().device());
+            tape.backward(&(tape.param(&net[0]) * tape.param(&net[1])).sum()).unwrap()
+        };
+        // Only the head is accumulated, and all are stepped.
+        let mut sgd = Sgd::new(0.5);
+        assert!(sgd.accumulate(&net[1], grads(&net), how).unwrap().is_none());
+        let last = sgd.accumulate(&net[1], grads(&net), how).unwrap().unwrap();
+        let error = sgd.step(&mut net, &last).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().starts_with("`0` was left out of `accumulate`"), "{error}");
+        sgd.step(&mut net[1], &last).unwrap();
+        assert_eq!((value(&net[0]), value(&net[1])), (vec![1.0, -2.0], vec![0.0, 0.0]));
+        // One part, and then another or more.
+        for (first, second, message) in [(0, 0..2, "`1` was in no micro-batch"), (1, 0..1, "`0` was in no micro-batch")]
+        {
+            let mut sgd = Sgd::new(0.5);
+            assert!(sgd.accumulate(&net[first], grads(&net), Accumulate::sum(3)).unwrap().is_none());
+            let part: Vec<Param> = net[second].iter().map(Param::tied).collect();
+            let error = sgd.accumulate(&part, grads(&net), Accumulate::sum(3)).unwrap_err();
+            assert!(error.to_string().starts_with(message), "{error}");
+            assert_eq!(sgd.accumulated(), 1);
+        }
+        let mut sgd = Sgd::new(0.5);
+        assert!(sgd.accumulate(&net, grads(&net), how).unwrap().is_none());
+        let error = sgd.accumulate(&net[1], grads(&net), how).unwrap_err();
+        assert!(error.to_string().starts_with("1 tensors of the micro-batches before"), "{error}");
+        // What is frozen meanwhile is left alone.
+        net[0].freeze();
+        let last = sgd.accumulate(&net, grads(&net), how).unwrap().unwrap();
+        sgd.step(&mut net, &last).unwrap();
+        assert_eq!(value(&net[0]), [1.0, -2.0]);
     }
 
     /// What of two micro-batches' sums goes on in another optimizer, of another model of the same structure.

@@ -1,19 +1,25 @@
 //! Clipping: by the norm of all gradients, or number by number.
 
-use super::trained::{Trained, trained};
+use std::panic::Location;
+
+use super::trained::{Trained, expect_some};
 use crate::error::bail;
-use crate::module::{Module, ModuleExt};
+use crate::module::Module;
 use crate::{Grads, Result, Var};
 
 impl Grads {
     /// The norm of a model's gradients taken as one vector: `√Σ dw²`, over every element of every parameter that is not
     /// frozen.
     ///
-    /// A value on the gradients' tape. Hold it across the step and read it afterwards: it is computed along.
+    /// A value on the gradients' tape. Hold it across the step and read it afterwards: it is computed along. To read it is an error
+    /// if none of the module's parameters has a gradient here, as those of another model.
     #[must_use]
     #[track_caller]
     pub fn norm(&self, module: &dyn Module) -> Var {
-        self.norm_of(&trained(&module.leaves(), self).0)
+        match expect_some(module, self) {
+            Ok(trained) => self.norm_of(&trained),
+            Err(error) => self.tape().constant(0.0).fail(error.in_op("norm").at(Location::caller())),
+        }
     }
 
     /// The gradients, with those of a model scaled down by one factor so that their [`norm`](Self::norm) is at most
@@ -37,13 +43,14 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// If `max_norm` is not above 0.
+    /// If `max_norm` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) if none of the module's parameters has a gradient
+    /// here, as those of another model.
     #[track_caller]
     pub fn clip_norm(self, module: &dyn Module, max_norm: f64) -> Result<Self> {
         if max_norm.is_nan() || max_norm <= 0.0 {
             bail!(Argument, "gradients cannot be clipped to the norm {max_norm}; it must be above 0");
         }
-        let (trained, _) = trained(&module.leaves(), &self);
+        let trained = expect_some(module, &self)?;
         let tape = self.tape();
         let norm = self.norm_of(&trained) + tape.constant(1e-6);
         let factor = (tape.scalar(max_norm) / norm).minimum(&tape.constant(1.0));
@@ -68,13 +75,13 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// If `limit` is not above 0.
+    /// If `limit` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) as [`clip_norm`](Self::clip_norm).
     #[track_caller]
     pub fn clip_value(self, module: &dyn Module, limit: f64) -> Result<Self> {
         if limit.is_nan() || limit <= 0.0 {
             bail!(Argument, "gradients cannot be clipped to {limit}; it must be above 0");
         }
-        let (trained, _) = trained(&module.leaves(), &self);
+        let trained = expect_some(module, &self)?;
         let (low, high) = (self.tape().scalar(-limit), self.tape().scalar(limit));
         let clipped =
             trained.into_iter().map(|Trained { cell, dw, .. }| (cell, dw.maximum(&low).minimum(&high))).collect();
@@ -96,7 +103,7 @@ mod tests {
 
     use super::*;
     use crate::optim::{Optimizer, Sgd};
-    use crate::{Buffer, Device, ErrorKind, Param, Tape, Tensor};
+    use crate::{Buffer, Device, ErrorKind, ModuleExt, Param, Tape, Tensor};
 
     /// On the sum of halved squares, gradients are the values: `(3, 0)` and `(0, 4)`, of norm 5, are to be trained.
     #[derive(Module)]
@@ -170,6 +177,40 @@ mod tests {
             assert_eq!((value(&net.a), value(&net.b)), (3.0 - limit.min(3.0), 4.0 - limit));
             assert_eq!(device.stats().plans, 1);
         }
+    }
+
+    #[test]
+    fn gradients_of_another_model_are_an_error() {
+        let (mut net, grads) = net_and_grads();
+        let (other, buffer) = (net_and_grads().0, Buffer::new(net.a.value()));
+        net.name_parameters();
+        net.freeze("frozen").unwrap();
+        for (module, part) in [
+            (&other as &dyn Module, "`a` for one; the gradients are of others, such as `a`"),
+            (&other.b, "has a gradient, `` for one"),
+            (&net.frozen, "every parameter of the module is frozen"),
+            (&buffer, "the module has no parameters"),
+        ] {
+            let (_, clipped) = net_and_grads();
+            let errors = [
+                grads.norm(module).item().unwrap_err(),
+                clipped.clip_norm(module, 1.0).unwrap_err(),
+                net_and_grads().1.clip_value(module, 1.0).unwrap_err(),
+            ];
+            assert!(errors[0].to_string().contains(part), "{}", errors[0]);
+            assert!(errors.iter().all(|error| error.kind() == ErrorKind::NoGradient), "{errors:?}");
+            // Where nothing is to be trained, a list of nothing is right.
+            let error = grads.named(module).err();
+            assert_eq!(error.map(|error| error.kind()), (module.counts().trained > 0).then_some(ErrorKind::NoGradient));
+        }
+        // What a pass leaves out on purpose has the norm 0.
+        let unused = net_and_grads().1.allow_unused("**");
+        assert!(unused.named(&other).unwrap().is_empty());
+        assert_eq!(unused.norm(&other).item().unwrap(), 0.0);
+        unused.clip_norm(&other, 1.0).unwrap();
+        // Of a part, what is trained in it.
+        net.freeze("a").unwrap();
+        assert_eq!(grads.norm(&net).item().unwrap(), 4.0);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::Result;
 use crate::error::bail;
-use crate::module::{Module, ModuleExt, Role};
+use crate::module::{Leaf, Module, ModuleExt, Role};
+use crate::{Error, ErrorKind, Result};
 
 /// The exponential moving average of a model's parameters, which is often the better model:
 ///
@@ -48,10 +48,16 @@ impl<M: Module + Clone> Ema<M> {
     ///
     /// # Errors
     ///
-    /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is.
+    /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is; if a parameter that is trained is
+    /// shared by both, in an `Arc`, as it would be its own average.
     pub fn new(model: &M, decay: f64) -> Result<Self> {
         let mut average = model.clone();
         average.tie_like(model)?;
+        let shared =
+            |(own, other): &(Leaf<'_>, Leaf<'_>)| own.role == Role::Trained && own.cell().id() == other.cell().id();
+        if let Some((leaf, _)) = average.zip(model)?.iter().find(|pair| shared(pair)) {
+            return Err(is_shared().context(&leaf.path));
+        }
         average.name_parameters();
         Self::resume(average, decay, 0)
     }
@@ -97,11 +103,12 @@ impl<M: Module> Ema<M> {
     ///
     /// # Errors
     ///
-    /// If the model has changed its structure or its device; nothing has changed then.
+    /// If the model has changed its structure or its device, or shares a trained parameter with the average; nothing has changed then.
     pub fn update(&mut self, model: &M) -> Result<()> {
         let rate = 1.0 - self.decay();
         self.average.zip_with(model, |leaf, average, new| match leaf.role {
             Role::Buffer => new.clone(),
+            Role::Trained if average.id().ok() == new.id().ok() => average.fail(is_shared()),
             _ => average + (new - average) * rate,
         })?;
         // What is no float is not computed with.
@@ -155,6 +162,12 @@ impl<M: Module> Ema<M> {
     }
 }
 
+fn is_shared() -> Error {
+    let message = "one parameter in the model and its average, whose clone of an `Arc` is the same module; hold it without `Arc`, or \
+                   make the average of a model built anew: `Ema::resume`";
+    Error::new(ErrorKind::Argument, message)
+}
+
 impl<M> fmt::Debug for Ema<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { decay, warmup, updates, .. } = self;
@@ -167,7 +180,7 @@ mod tests {
     use meganeura_derive::Module;
 
     use super::*;
-    use crate::{Buffer, Device, ErrorKind, Param, Tensor};
+    use crate::{Buffer, Device, Param, Tensor};
 
     #[derive(Module, Clone)]
     struct Net {
@@ -246,6 +259,25 @@ mod tests {
         assert_eq!((values(&net), values(ema.model())), ([4.0; 3], [1.0, 1.0, 4.0]));
         ema.apply(&mut net).unwrap();
         assert_eq!(values(&net), [1.0, 1.0, 4.0]);
+    }
+
+    #[test]
+    fn what_is_shared_has_no_average() {
+        use std::sync::Arc;
+        let shared = Arc::new(Param::new(tensor(1.0)));
+        let mut model = (Param::new(tensor(2.0)), Arc::clone(&shared));
+        let error = Ema::new(&model, 0.5).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().starts_with("1: one parameter in the model and its average"), "{error}");
+        let mut ema = Ema::resume((Param::new(tensor(4.0)), shared), 0.5, 0).unwrap();
+        let error = ema.update(&model).unwrap_err();
+        assert!(error.to_string().starts_with("1: one parameter"), "{error}");
+        assert_eq!((ema.updates(), ema.model().0.value().to_vec().unwrap()), (0, vec![4.0; 2]));
+        // What is not trained may be shared.
+        model.freeze("1").unwrap();
+        ema.update(&model).unwrap();
+        assert_eq!(ema.model().0.value().to_vec().unwrap(), [3.0; 2]);
+        let _ = Ema::new(&model, 0.5).unwrap();
     }
 
     #[test]

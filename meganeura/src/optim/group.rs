@@ -88,6 +88,13 @@ impl Group {
     }
 
     fn check(&self) -> Result<()> {
+        if self.lr.is_none() && self.weight_decay.is_none() {
+            bail!(
+                Argument,
+                "the group {:?} sets nothing; give it an `lr`, `lr_scale` or `weight_decay`",
+                self.selection
+            );
+        }
         let lr = self.lr.map(|(Rate::Own(lr) | Rate::Scaled(lr))| lr);
         for (what, number) in [("learning rate", lr), ("weight decay", self.weight_decay)] {
             if let Some(number) = number.filter(|number| !number.is_finite() || *number < 0.0) {
@@ -135,8 +142,9 @@ impl Classes {
     pub(super) fn new(groups: &[Group], leaves: &[Leaf<'_>], default: Settings) -> Result<Self> {
         let mut members = vec![vec![false; groups.len()]; leaves.len()];
         for (k, group) in groups.iter().enumerate() {
+            let meant = group.selection.among(leaves).map_err(|error| error.context("a group of the optimizer"))?;
             group.check()?;
-            for leaf in group.selection.among(leaves).map_err(|error| error.context("a group of the optimizer"))? {
+            for leaf in meant {
                 members[leaf][k] = true;
             }
         }
@@ -256,6 +264,8 @@ mod tests {
         {
             assert!(fail(group).to_string().contains("must be 0 or above"));
         }
+        let error = fail(Group::new("**"));
+        assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("sets nothing"), "{error}");
         assert_eq!(values(&net), [1.0; 4]);
     }
 }

@@ -43,7 +43,7 @@ pub use rule::{Given, Rule};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
 pub use state::OptimizerState;
-pub(crate) use state::fits;
+pub(crate) use state::{fits, is_of_another};
 pub use step::Stepper;
 
 use crate::module::Module;
@@ -88,7 +88,8 @@ pub trait Optimizer: Rule {
     /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was stepped along these gradients already, or changed
     ///   otherwise;
     /// * likewise if there are parameters, and all of them are frozen;
-    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter;
+    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter or sets nothing; if the
+    ///   gradients were [accumulated](Self::accumulate) for a part of `module` only;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
     ///   was told to [check](Self::check_finite).
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
@@ -118,7 +119,8 @@ pub trait Optimizer: Rule {
     /// # Errors
     ///
     /// What went wrong while recording; [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](Self::step);
-    /// [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step. The sums have not changed then.
+    /// [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step, or the micro-batches before were of other parameters.
+    /// The sums have not changed then.
     #[track_caller]
     fn accumulate(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
         self.stepper_mut().sums.add(module, grads, how)

@@ -149,12 +149,19 @@ pub(crate) fn fits(optimizer: &dyn Optimizer, module: &dyn Module, state: &Optim
     Fitting::new(optimizer, module, state).map(drop)
 }
 
+/// Whether an optimizer has stepped parameters, and none of this module's: what it remembers is of another model.
+pub(crate) fn is_of_another(optimizer: &dyn Optimizer, module: &dyn Module) -> bool {
+    let states = &optimizer.stepper().states;
+    !states.is_empty() && !module.leaves().iter().any(|leaf| states.contains_key(&leaf.cell().id()))
+}
+
 pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: &OptimizerState) -> Result<()> {
     let Fitting { lr, skipped, accumulated, states, sums } = Fitting::new(rule, module, state)?;
     let stepper = rule.stepper_mut();
     stepper.settings.lr = lr;
     stepper.states.extend(states);
     stepper.sums.added = accumulated;
+    stepper.sums.module = None;
     for (id, sum) in sums {
         match sum {
             Some(sum) => stepper.sums.cells.insert(id, sum),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::bail;
-use crate::module::{Leaf, Role};
+use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::param::Cell;
 use crate::{Error, ErrorKind, Grads, Result, Var};
 
@@ -23,6 +23,14 @@ pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec
     if !refused.is_empty() {
         return Err(no_gradient(&refused, grads));
     }
+    let left_out = |trained: &&Trained| !grads.has_sum_of(&trained.cell);
+    if let Some(Trained { path, .. }) = trained.iter().find(left_out) {
+        bail!(
+            Argument,
+            "`{path}` was left out of `accumulate`, so its gradient is that of the last micro-batch alone; give `accumulate` all \
+             that is stepped"
+        );
+    }
     if !missing.is_empty() && !grads.reach_parameters() {
         bail!(NoGradient, "the loss depends on no parameter at all, and that is more than `allow_unused` allows");
     }
@@ -30,6 +38,15 @@ pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec
         bail!(NoGradient, "every parameter is frozen, so the step would change nothing; `thaw` some");
     }
     Ok(trained)
+}
+
+/// The parameters that are not frozen and have gradients. There is one at least, or all [may lack one](Grads::allow_unused): of another
+/// model's gradients, nothing would come.
+pub(super) fn expect_some(module: &dyn Module, grads: &Grads) -> Result<Vec<Trained>> {
+    let leaves = module.leaves();
+    let (trained, missing) = trained(&leaves, grads);
+    let is_unused = !missing.is_empty() && missing.iter().all(|leaf| grads.may_lack(leaf));
+    if trained.is_empty() && !is_unused { Err(grads.none_of(&leaves)) } else { Ok(trained) }
 }
 
 /// The parameters that are not frozen: those with a gradient, and those without. Tells all that have no path theirs.

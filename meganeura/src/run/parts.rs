@@ -77,9 +77,12 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// As [`put_model`](Self::put_model).
+    /// As [`put_model`](Self::put_model); [`Argument`](ErrorKind::Argument) if the optimizer has made steps, and none of this model.
     pub fn put_optimizer(&mut self, name: &str, optimizer: &dyn Optimizer, model: &dyn Module) -> Result<()> {
         self.expect_free(name)?;
+        if optim::is_of_another(optimizer, model) {
+            bail!(Argument, "{name}: the optimizer has stepped another model, and remembers nothing of this one");
+        }
         let bytes = optimizer.state_of(model).to_safetensors().map_err(|error| error.context(name))?;
         self.files.insert(name.to_owned(), bytes);
         Ok(())
@@ -244,4 +247,27 @@ impl fmt::Debug for Parts {
 
 fn updates(name: &str) -> String {
     format!("{name}.updates")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optim::Sgd;
+    use crate::{Param, Tape, Tensor};
+
+    #[test]
+    fn an_optimizer_of_another_model_is_not_saved_as_nothing() {
+        let device = Device::cpu();
+        let [mut net, other] = [1.0, 2.0].map(|value| Param::new(Tensor::full(&device, [2], value).unwrap()));
+        let mut sgd = Sgd::new(0.1).momentum(0.9);
+        // Before the first step there is nothing to lose.
+        Parts::new().put_optimizer("optimizer", &sgd, &other).unwrap();
+        let tape = Tape::new(&device);
+        let grads = tape.backward(&tape.param(&net).square().sum()).unwrap();
+        sgd.step(&mut net, &grads).unwrap();
+        let error = Parts::new().put_optimizer("optimizer", &sgd, &other).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.to_string().starts_with("optimizer: the optimizer has stepped another model"), "{error}");
+        Parts::new().put_optimizer("optimizer", &sgd, &[net.tied(), other]).unwrap();
+    }
 }
