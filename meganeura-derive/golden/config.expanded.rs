@@ -135,30 +135,39 @@ impl ::meganeura::__private::FromConfig for Block {
     ) -> ::meganeura::__private::Result<Self> {
         let BlockConfig { inputs, outputs } = __config;
         ::meganeura::__private::core::result::Result::Ok(Self {
-            conv: ::meganeura::__private::init_field(
-                "conv",
-                ::meganeura::__private::Init::init(
-                    Conv2d::new(inputs, outputs, 3),
-                    __device,
-                    ::meganeura::__private::Seed::field(__seed, "conv"),
-                ),
-            )?,
-            norm: ::meganeura::__private::init_field(
-                "norm",
-                ::meganeura::__private::init_by(
-                    |device, seed| GroupNorm::new(8, outputs).init(device, seed),
-                    __device,
-                    ::meganeura::__private::Seed::field(__seed, "norm"),
-                ),
-            )?,
-            shortcut: ::meganeura::__private::init_field(
-                "shortcut",
-                ::meganeura::__private::Init::init(
-                    (inputs != outputs).then(|| Conv2d::new(inputs, outputs, 1)),
-                    __device,
-                    ::meganeura::__private::Seed::field(__seed, "shortcut"),
-                ),
-            )?,
+            conv: {
+                let __built = ::meganeura::__private::init_field(
+                    "conv",
+                    ::meganeura::__private::Init::init(
+                        Conv2d::new(inputs, outputs, 3),
+                        __device,
+                        ::meganeura::__private::Seed::field(__seed, "conv"),
+                    ),
+                )?;
+                __built
+            },
+            norm: {
+                let __built = ::meganeura::__private::init_field(
+                    "norm",
+                    ::meganeura::__private::init_by(
+                        |device, seed| GroupNorm::new(8, outputs).init(device, seed),
+                        __device,
+                        ::meganeura::__private::Seed::field(__seed, "norm"),
+                    ),
+                )?;
+                __built
+            },
+            shortcut: {
+                let __built = ::meganeura::__private::init_field(
+                    "shortcut",
+                    ::meganeura::__private::Init::init(
+                        (inputs != outputs).then(|| Conv2d::new(inputs, outputs, 1)),
+                        __device,
+                        ::meganeura::__private::Seed::field(__seed, "shortcut"),
+                    ),
+                )?;
+                __built
+            },
         })
     }
 }

@@ -24,10 +24,11 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
             }
             Self::Spectral { weight: field_weight, inner: field_inner, .. } => {
                 {
-                    use ::meganeura::__private::Content as _;
-                    ::meganeura::__private::check_skipped(
-                        &::meganeura::__private::skipped::<T>().__content(),
-                    );
+                    use ::meganeura::__private::{Content as _, ModuleContent as _};
+                    ::meganeura::__private::check_skipped::<
+                        T,
+                        _,
+                    >(&::meganeura::__private::skipped::<T>().__content());
                 }
                 __f(__at, ::meganeura::__private::Slot::Variant("Spectral"));
                 let __at = ::meganeura::__private::At::field(&__at, "spectral");
@@ -48,10 +49,11 @@ impl<T> ::meganeura::__private::Module for Norm<T> {
             }
             Self::Skipped { .. } => {
                 {
-                    use ::meganeura::__private::Content as _;
-                    ::meganeura::__private::check_skipped(
-                        &::meganeura::__private::skipped::<T>().__content(),
-                    );
+                    use ::meganeura::__private::{Content as _, ModuleContent as _};
+                    ::meganeura::__private::check_skipped::<
+                        T,
+                        _,
+                    >(&::meganeura::__private::skipped::<T>().__content());
                 }
                 __f(__at, ::meganeura::__private::Slot::Variant("Skipped"));
             }

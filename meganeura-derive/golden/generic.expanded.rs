@@ -20,10 +20,11 @@ where
         match self {
             Self { 0: field_0, 1: field_1, 2: field_2, .. } => {
                 {
-                    use crate::__private::Content as _;
-                    crate::__private::check_skipped(
-                        &crate::__private::skipped::<&'a str>().__content(),
-                    );
+                    use crate::__private::{Content as _, ModuleContent as _};
+                    crate::__private::check_skipped::<
+                        &'a str,
+                        _,
+                    >(&crate::__private::skipped::<&'a str>().__content());
                 }
                 <L as crate::__private::Module>::visit(
                     field_0,

@@ -15,10 +15,11 @@ impl ::meganeura::__private::Module for Digits {
         match self {
             Self { stem: field_stem, r#type: field_type, head: field_head, .. } => {
                 {
-                    use ::meganeura::__private::Content as _;
-                    ::meganeura::__private::check_skipped(
-                        &::meganeura::__private::skipped::<f32>().__content(),
-                    );
+                    use ::meganeura::__private::{Content as _, ModuleContent as _};
+                    ::meganeura::__private::check_skipped::<
+                        f32,
+                        _,
+                    >(&::meganeura::__private::skipped::<f32>().__content());
                 }
                 <Conv2d as ::meganeura::__private::Module>::visit(
                     field_stem,
@@ -130,14 +131,17 @@ impl ::meganeura::__private::FromSeed for Digits {
         __seed: ::meganeura::__private::Seed,
     ) -> ::meganeura::__private::Result<Self> {
         ::meganeura::__private::core::result::Result::Ok(Self {
-            stem: ::meganeura::__private::init_field(
-                "stem",
-                ::meganeura::__private::Init::init(
-                    Conv2d::new(1, 32, 3).padding(1),
-                    __device,
-                    ::meganeura::__private::Seed::field(__seed, "stem"),
-                ),
-            )?,
+            stem: {
+                let __built = ::meganeura::__private::init_field(
+                    "stem",
+                    ::meganeura::__private::Init::init(
+                        Conv2d::new(1, 32, 3).padding(1),
+                        __device,
+                        ::meganeura::__private::Seed::field(__seed, "stem"),
+                    ),
+                )?;
+                __built
+            },
             r#type: ::meganeura::__private::init_field(
                 "block",
                 <Block as ::meganeura::__private::FromSeed>::from_seed(
@@ -145,14 +149,17 @@ impl ::meganeura::__private::FromSeed for Digits {
                     ::meganeura::__private::Seed::field(__seed, "block"),
                 ),
             )?,
-            head: ::meganeura::__private::init_field(
-                "head",
-                ::meganeura::__private::Init::init(
-                    Linear::new(2048, 10),
-                    __device,
-                    ::meganeura::__private::Seed::field(__seed, "head"),
-                ),
-            )?,
+            head: {
+                let __built = ::meganeura::__private::init_field(
+                    "head",
+                    ::meganeura::__private::Init::init(
+                        Linear::new(2048, 10),
+                        __device,
+                        ::meganeura::__private::Seed::field(__seed, "head"),
+                    ),
+                )?;
+                __built
+            },
             slope: 0.1,
         })
     }

@@ -100,6 +100,11 @@ impl<'a> Field<'a> {
         self.options.skip.is_some()
     }
 
+    /// Whether it is left out although it may hold parameters.
+    pub fn is_skipped_on_purpose(&self) -> bool {
+        self.options.skip.as_ref().is_some_and(|skip| skip.value == attr::Skip::Parameters)
+    }
+
     /// The name in the source, without `r#`.
     pub fn name(&self) -> String {
         match &self.member {

@@ -132,8 +132,9 @@ pub mod __private {
     pub use std;
 
     pub use crate::module::{
-        At, Content, FromConfig, FromSeed, Init, Layer, Module, Seed, Shortcut, Slot, SlotMut, add_residual, apply,
-        apply_layer, check_skipped, fmt_module, init_by, init_configured, init_field, init_module, skipped,
+        At, Content, FromConfig, FromSeed, Init, Layer, Module, ModuleContent, Seed, Shortcut, Slot, SlotMut, Unknown,
+        add_residual, apply, apply_layer, check_skipped, fmt_module, init_by, init_configured, init_field, init_module,
+        skipped,
     };
     pub use crate::{Device, Result, Var};
 }

@@ -1,17 +1,19 @@
 //! Parses `#[module(…)]`: knows how each option is written, not what options mean together.
 
 mod config;
+mod method;
 mod nearest;
 mod read;
 mod step;
 
 use syn::parse::ParseStream;
-use syn::{Attribute, Error, Expr, ExprClosure, Ident, LitStr, Member, Path, Result};
+use syn::{Attribute, Error, Expr, ExprClosure, Ident, LitStr, Member, Path, Result, parenthesized, token};
 
 pub use config::{Config, Value};
 pub use step::Step;
 
 use crate::ctxt::Ctxt;
+pub use method::{is_method, nearest_method};
 pub use nearest::nearest;
 use nearest::unknown;
 use read::{at_end_of_option, equals, flag, for_each_option, malformed, set, string};
@@ -42,7 +44,7 @@ pub struct Variant {
 /// The options of a field.
 #[derive(Default)]
 pub struct Field {
-    pub skip: Option<Given<()>>,
+    pub skip: Option<Given<Skip>>,
     pub rename: Option<Given<LitStr>>,
     pub frozen: Option<Given<()>>,
     pub init: Option<Given<Init>>,
@@ -56,6 +58,15 @@ pub struct Field {
 pub struct Given<T> {
     pub name: Ident,
     pub value: T,
+}
+
+/// What a skipped field may hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Skip {
+    /// `skip`: no module.
+    Settings,
+    /// `skip(parameters)`: anything.
+    Parameters,
 }
 
 /// How a field is built.
@@ -114,7 +125,7 @@ impl Field {
     pub fn parse(ctxt: &Ctxt, attrs: &[Attribute]) -> Self {
         let mut options = Self::default();
         let all_read = for_each_option(ctxt, attrs, "#[module(skip)]", |name, input| match &*name.to_string() {
-            "skip" => set(ctxt, &mut options.skip, name, flag(name, input)?),
+            "skip" => set(ctxt, &mut options.skip, name, skip(name, input)?),
             "frozen" => set(ctxt, &mut options.frozen, name, flag(name, input)?),
             "rename" => set(ctxt, &mut options.rename, name, key(name, input)?),
             "init" => set(ctxt, &mut options.init, name, init(name, input)?),
@@ -142,6 +153,25 @@ fn not_here(name: &Ident, known: &[&str]) -> Error {
 /// `= "name"`, to stand in a path.
 fn key(name: &Ident, input: ParseStream<'_>) -> Result<LitStr> {
     string(name, input, "a name in quotes: `rename = \"conv1\"`")
+}
+
+/// Nothing, or `(parameters)`.
+fn skip(name: &Ident, input: ParseStream<'_>) -> Result<Skip> {
+    const WANTED: &str = "nothing, or for a module that is left out on purpose: `skip(parameters)`";
+    if at_end_of_option(input) {
+        return Ok(Skip::Settings);
+    }
+    if !input.peek(token::Paren) {
+        return Err(malformed(name, name, WANTED));
+    }
+    let content;
+    parenthesized!(content in input);
+    let word: Option<Ident> = content.parse().ok();
+    match word {
+        Some(word) if word == "parameters" && content.is_empty() => Ok(Skip::Parameters),
+        Some(word) => Err(malformed(word, name, WANTED)),
+        None => Err(malformed(name, name, WANTED)),
+    }
 }
 
 /// Nothing, or `= field`.

@@ -5,25 +5,46 @@ use syn::{GenericArgument, PathArguments, Type};
 /// Containers that are modules if what they hold is one.
 const CONTAINERS: [&str; 7] = ["Arc", "Box", "BTreeMap", "HashMap", "Option", "Vec", "VecDeque"];
 
+/// Types that are no modules, but may hold some. Maps are modules for some keys.
+const WRAPPERS: [&str; 11] =
+    ["BTreeMap", "Cell", "HashMap", "LazyCell", "LazyLock", "Mutex", "OnceCell", "OnceLock", "Rc", "RefCell", "RwLock"];
+
+/// The types in `ty` that show whether it holds a module: `ty` itself, unless a wrapper that is none stands in the way.
+pub fn held(ty: &Type) -> Vec<&Type> {
+    fn inner(ty: &Type) -> Vec<&Type> {
+        match ungroup(ty) {
+            Type::Array(array) => vec![&array.elem],
+            Type::Tuple(tuple) => tuple.elems.iter().collect(),
+            ty => arguments(ty, &[&CONTAINERS[..], &WRAPPERS].concat()).into_iter().flatten().collect(),
+        }
+    }
+    fn has_wrapper(ty: &Type) -> bool {
+        arguments(ungroup(ty), &WRAPPERS).is_some() || inner(ty).into_iter().any(has_wrapper)
+    }
+    if has_wrapper(ty) { inner(ty).into_iter().flat_map(held).collect() } else { vec![ungroup(ty)] }
+}
+
 /// The types in `ty`, if it is a container, however deep, and else `ty` itself.
 pub fn contents(ty: &Type) -> Vec<&Type> {
     match ungroup(ty) {
         Type::Array(array) => contents(&array.elem),
         Type::Tuple(tuple) => tuple.elems.iter().flat_map(contents).collect(),
-        ty => match arguments(ty) {
+        ty => match arguments(ty, &CONTAINERS) {
             Some(arguments) => arguments.flat_map(contents).collect(),
             None => vec![ty],
         },
     }
 }
 
-/// The types that a container is given.
-fn arguments(ty: &Type) -> Option<impl Iterator<Item = &Type>> {
+/// The types that one of these is given.
+fn arguments<'a>(ty: &'a Type, known: &[&str]) -> Option<impl Iterator<Item = &'a Type> + use<'a>> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last()?;
     match &last.arguments {
-        PathArguments::AngleBracketed(arguments) if CONTAINERS.iter().any(|name| last.ident == name) => {
-            Some(arguments.args.iter().filter_map(|argument| match argument {
+        PathArguments::AngleBracketed(arguments) if known.iter().any(|name| last.ident == name) => {
+            // A map's key is no part of what is visited.
+            let keys = usize::from(last.ident == "BTreeMap" || last.ident == "HashMap");
+            Some(arguments.args.iter().skip(keys).filter_map(|argument| match argument {
                 GenericArgument::Type(ty) => Some(ty),
                 _ => None,
             }))
@@ -53,10 +74,20 @@ mod tests {
     }
 
     #[test]
+    fn wrappers_are_looked_into_where_there_are_any() {
+        let words = |ty: &Type| held(ty).into_iter().map(|ty| ty.to_token_stream().to_string()).collect::<Vec<_>>();
+        assert_eq!(words(&parse_quote!(Vec<Option<L>>)), ["Vec < Option < L > >"]);
+        assert_eq!(words(&parse_quote!(Rc<L>)), ["L"]);
+        assert_eq!(words(&parse_quote!(Option<(u8, Arc<Mutex<Vec<L>>>)>)), ["u8", "Vec < L >"]);
+        assert_eq!(words(&parse_quote!(HashMap<u32, L>)), ["L"]);
+        assert_eq!(words(&parse_quote!(&'a Rc<L>)), ["& 'a Rc < L >"]);
+    }
+
+    #[test]
     fn containers_are_looked_into() {
         assert_eq!(words(&parse_quote!(L)), ["L"]);
         assert_eq!(words(&parse_quote!(std::vec::Vec<Option<L>>)), ["L"]);
-        assert_eq!(words(&parse_quote!([(HashMap<String, A>, (B)); 2])), ["String", "A", "B"]);
+        assert_eq!(words(&parse_quote!([(HashMap<String, A>, (B)); 2])), ["A", "B"]);
         assert_eq!(words(&parse_quote!(PhantomData<&'a L>)), ["PhantomData < & 'a L >"]);
         assert_eq!(words(&parse_quote!(())), [] as [&str; 0]);
     }

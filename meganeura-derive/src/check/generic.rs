@@ -16,10 +16,10 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>) {
             |ty: &Type| matches!(ty, Type::Path(path) if path.qself.is_none() && path.path.is_ident(parameter));
         let holds = |field: &&&Field<'_>| contents(field.ty()).into_iter().any(is_parameter);
         let Some(module) = visited.iter().find(holds) else { continue };
-        for field in skipped.iter().filter(holds) {
+        for field in skipped.iter().filter(holds).filter(|field| !field.is_skipped_on_purpose()) {
             let message = format!(
                 "`{parameter}` is a module in `{}`, and skipped here, where it would be neither saved nor moved; remove \
-                 `skip` (`frozen` keeps it from training), or use another type parameter",
+                 `skip` (`frozen` keeps it from training), or mean it: `skip(parameters)`",
                 module.name()
             );
             ctxt.error(field.ty(), message);

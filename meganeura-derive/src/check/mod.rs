@@ -1,7 +1,7 @@
 //! What makes sense: options that contradict each other, fields that cannot be visited, keys given twice.
 
 mod build;
-mod contents;
+pub mod contents;
 pub mod field;
 mod generic;
 mod layer;

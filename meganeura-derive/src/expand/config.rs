@@ -1,10 +1,10 @@
 //! A struct that is told something when it is built: its config, `impl FromConfig`, and `impl Init` for the config.
 
 use proc_macro2::{Ident, TokenStream};
-use quote::{ToTokens, format_ident, quote};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 
-use super::{Names, impl_for, impl_trait, init};
+use super::{Names, impl_for, impl_trait_for, init, span_of};
 use crate::ast::{Field, Input};
 use crate::attr::{Config, Given, Value};
 use crate::bound;
@@ -40,6 +40,10 @@ fn name(input: &Input<'_>) -> Ident {
     format_ident!("{}Config", ident.unraw(), span = ident.span())
 }
 
+fn option_of<'a>(input: &'a Input<'_>) -> Option<&'a Ident> {
+    input.options.config.as_ref().map(|given| &given.name)
+}
+
 /// The struct of the values, if it is not the user's own.
 pub fn declaration(input: &Input<'_>, config: &Config) -> TokenStream {
     let Config::Values(values) = config else { return TokenStream::new() };
@@ -53,7 +57,8 @@ pub fn declaration(input: &Input<'_>, config: &Config) -> TokenStream {
     let summary = format!(" What a `{model}` is told when it is built. As an `Init`, it describes one.");
     let generics = bound::mentioned_generics(input, values.iter().map(|value| &value.ty));
     let where_clause = &generics.where_clause;
-    quote! {
+    // All of it is the option's doing, for the compiler to point at that where there is such a struct already.
+    quote_spanned! { span_of(option_of(input))=>
         #[doc = #summary]
         #[derive(#private::core::fmt::Debug, #private::core::clone::Clone)]
         #vis struct #name #generics #where_clause {
@@ -93,7 +98,7 @@ fn impl_from_config(
         }
     };
     let generics = bound::with_field_types(input, |field| init::from_seed_bound(field, names));
-    impl_trait(input, &generics, &quote!(#private::FromConfig), &body)
+    impl_trait_for(Some(&given.name), input, &generics, &quote!(#private::FromConfig), &body)
 }
 
 /// The config as a builder, for the `init` of others. If its type does not say which `Net<T>` it is for, there is none, and
@@ -112,5 +117,5 @@ pub fn impl_init(input: &Input<'_>, ty: &TokenStream) -> Option<TokenStream> {
             #private::FromConfig::from_config(self, #device, #seed)
         }
     };
-    says_all.then(|| impl_for(ty, &generics, &quote!(#private::Init), &body))
+    says_all.then(|| impl_for(option_of(input), ty, &generics, &quote!(#private::Init), &body))
 }

@@ -1,11 +1,12 @@
 //! What builds a struct whose every field has an `init`: `impl FromSeed`, and the `init` that users call.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::Ident;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::{Names, impl_trait};
+use super::{Names, impl_trait_for, span_of};
 use crate::ast::{Field, Input};
 use crate::attr::Init;
 use crate::bound;
@@ -29,7 +30,12 @@ fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
         }
     };
     let generics = bound::with_field_types(input, |field| from_seed_bound(field, names));
-    impl_trait(input, &generics, &quote!(#private::FromSeed), &body)
+    impl_trait_for(first_init(input), input, &generics, &quote!(#private::FromSeed), &body)
+}
+
+/// The first `init`, because of which there is something to build with.
+pub fn first_init<'a>(input: &'a Input<'_>) -> Option<&'a Ident> {
+    input.data.fields().find_map(|field| field.options.init.as_ref()).map(|given| &given.name)
 }
 
 /// The parameters for device and seed: `_` if nothing uses them.
@@ -67,17 +73,29 @@ fn init_field(field: &Field<'_>, names: &Names) -> TokenStream {
         Init::Value(builder) => {
             let span = builder.span();
             let private = names.private_at(span);
-            quote_spanned!(span=> #private::init_field(#key, #private::Init::init(#builder, #device, #seed))?)
+            let built = quote_spanned!(span=> #private::Init::init(#builder, #device, #seed));
+            unwrapped(&quote_spanned!(span=> #private::init_field(#key, #built)), span)
         }
         Init::Closure(closure) => {
             let span = closure.span();
             let private = names.private_at(span);
-            quote_spanned!(span=> #private::init_field(#key, #private::init_by(#closure, #device, #seed))?)
+            let built = quote_spanned!(span=> #private::init_by(#closure, #device, #seed));
+            unwrapped(&quote_spanned!(span=> #private::init_field(#key, #built)), span)
         }
         Init::FromSeed => {
             quote!(#private::init_field(#key, <#ty as #private::FromSeed>::from_seed(#device, #seed))?)
         }
     }
+}
+
+/// What was built, apart from the `?`: if it is of another type than the field, that is no mistake of an operator that the user
+/// did not write.
+fn unwrapped(built: &TokenStream, span: Span) -> TokenStream {
+    let value = Ident::new("__built", Span::mixed_site().located_at(span));
+    quote!({
+        let #value = #built?;
+        #value
+    })
 }
 
 fn inherent_init(input: &Input<'_>, names: &Names) -> TokenStream {
@@ -95,6 +113,13 @@ pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &Tok
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let summary = format!(" Builds a `{}` on `device`, its initial values drawn from `seed`.", ident.unraw());
     // The parameters have plain names, as they are read in the documentation.
+    let signature = quote_spanned! { span_of(first_init(input))=>
+        fn init(
+            device: &#private::Device,
+            seed: impl #private::core::convert::Into<#private::Seed>,
+            #config
+        ) -> #private::Result<Self>
+    };
     quote! {
         impl #impl_generics #ident #ty_generics #where_clause {
             #[doc = #summary]
@@ -105,11 +130,7 @@ pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &Tok
             ///
             /// That of the first field that cannot be built.
             #[allow(dead_code, reason = "a part of another module may be built through that alone")]
-            #vis fn init(
-                device: &#private::Device,
-                seed: impl #private::core::convert::Into<#private::Seed>,
-                #config
-            ) -> #private::Result<Self> {
+            #vis #signature {
                 #body
             }
         }

@@ -1,14 +1,14 @@
 //! `impl Layer` of a sequential struct: the fields, applied in order.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
-use syn::Ident;
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
+use syn::{Expr, Ident, PathSegment};
 
 use super::visit::visited;
-use super::{Names, impl_trait};
+use super::{Names, impl_trait_for};
 use crate::ast::{Field, Input};
-use crate::attr::{Given, Step};
+use crate::attr::{Given, Step, is_method, nearest_method};
 use crate::bound;
 
 pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
@@ -57,7 +57,8 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
         Some(shortcut) if shortcut.member == field.member => vec![quote!(#private::Shortcut)],
         _ => vec![quote!(#private::Layer)],
     });
-    impl_trait(input, &generics, &quote!(#private::Layer), &body)
+    let option = options.sequential.as_ref().map(|given| &given.name);
+    impl_trait_for(option, input, &generics, &quote!(#private::Layer), &body)
 }
 
 /// What is applied, one after the other: to the input first, then to what came before.
@@ -99,6 +100,9 @@ fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream
 fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -> TokenStream {
     let span = step.span();
     match step {
+        Step::Method(method, arguments) if !is_method(&method.ident.to_string()) => {
+            unknown_method(method, arguments.iter(), names, x)
+        }
         Step::Method(method, arguments) => {
             let private = names.private_at(span);
             let arguments = arguments.iter();
@@ -115,4 +119,49 @@ fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -
             quote!(#private::apply(#closure, #x))
         }
     }
+}
+
+/// A method that is not among those of `Var`. A trait of the user's may have it. If none has, it is that of a trait which is here for
+/// its message alone: implemented one reference further out, it is found last.
+fn unknown_method<'a>(
+    method: &PathSegment,
+    arguments: impl ExactSizeIterator<Item = &'a Expr>,
+    names: &Names,
+    x: &TokenStream,
+) -> TokenStream {
+    let (private, span) = (&names.private, method.span());
+    let name = &method.ident;
+    let message = format!("`Var` has no method `{name}`");
+    let label = match nearest_method(&name.to_string()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "no method of `Var`, and of no trait in scope for it".to_owned(),
+    };
+    let types: Vec<_> = (0..arguments.len()).map(|index| format_ident!("__{index}")).collect();
+    let call = quote_spanned!(span=> (#x).#method(#(#arguments),*));
+    quote! {{
+        #[diagnostic::on_unimplemented(
+            message = #message,
+            label = #label,
+            note = "a function is told from a method by its `::`, as in `self::swish`; a closure is written `|x| x * 2.0`"
+        )]
+        trait __Method {}
+        // Of something, so that the compiler does not ask for impls.
+        #[diagnostic::do_not_recommend]
+        impl __Method for () {}
+        #[allow(dead_code, reason = "it is called if there is no other")]
+        trait __Otherwise {
+            fn #name<#(#types),*>(&self, #(_: #types),*) -> #private::Var
+            where
+                for<'__never> #private::Unknown: __Method;
+        }
+        impl __Otherwise for &#private::Var {
+            fn #name<#(#types),*>(&self, #(_: #types),*) -> #private::Var
+            where
+                for<'__never> #private::Unknown: __Method
+            {
+                #private::core::unreachable!()
+            }
+        }
+        #call
+    }}
 }

@@ -7,7 +7,7 @@ mod layer;
 pub mod visit;
 
 use proc_macro2::{Span, TokenStream, TokenTree};
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::{DeriveInput, Generics, Ident};
 
 use crate::ast::{Data, Input};
@@ -93,15 +93,37 @@ pub fn private(input: &Input<'_>) -> TokenStream {
 
 /// `impl path for the struct or enum { body }`.
 pub fn impl_trait(input: &Input<'_>, generics: &Generics, path: &TokenStream, body: &TokenStream) -> TokenStream {
+    impl_trait_for(None, input, generics, path, body)
+}
+
+/// The same, generated because of an option: where the user has written the impl as well, the compiler points at the option.
+pub fn impl_trait_for(
+    option: Option<&Ident>,
+    input: &Input<'_>,
+    generics: &Generics,
+    path: &TokenStream,
+    body: &TokenStream,
+) -> TokenStream {
     let (ident, (_, ty_generics, _)) = (&input.original.ident, generics.split_for_impl());
-    impl_for(&quote!(#ident #ty_generics), generics, path, body)
+    impl_for(option, &quote!(#ident #ty_generics), generics, path, body)
+}
+
+/// Where generated code is that is there because of an option.
+pub fn span_of(option: Option<&Ident>) -> Span {
+    option.map_or_else(Span::call_site, |option| Span::call_site().located_at(option.span()))
 }
 
 /// `impl path for ty { body }`.
-pub fn impl_for(ty: &TokenStream, generics: &Generics, path: &TokenStream, body: &TokenStream) -> TokenStream {
+pub fn impl_for(
+    option: Option<&Ident>,
+    ty: &TokenStream,
+    generics: &Generics,
+    path: &TokenStream,
+    body: &TokenStream,
+) -> TokenStream {
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     // A function in `then` is told from a method by its `self::`, and the compiler must not ask for that to be removed.
-    quote! {
+    quote_spanned! { span_of(option)=>
         #[automatically_derived]
         #[allow(unused_qualifications, reason = "paths are written out so that nothing can shadow them")]
         impl #impl_generics #path for #ty #where_clause {

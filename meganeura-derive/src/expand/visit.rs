@@ -2,13 +2,14 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
-use syn::Ident;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
+use syn::{Ident, Type};
 
 use super::{Names, impl_trait};
 use crate::ast::{Data, Field, Input};
 use crate::bound;
+use crate::check::contents::held;
 
 pub fn impl_module(input: &Input<'_>, names: &Names) -> TokenStream {
     let Names { private, at, f, .. } = names;
@@ -50,8 +51,9 @@ fn visit_body(input: &Input<'_>, names: &Names, method: &Ident) -> TokenStream {
             .unzip();
         let below = key.filter(|_| !visits.is_empty()).map(|key| quote!(let #at = #private::At::field(&#at, #key);));
         // Once is enough.
-        let skipped = fields.iter().filter(|field| field.is_skipped() && method == "visit");
-        let checks = skipped.map(|field| check_skipped(field, names));
+        let unmeant = |field: &&Field<'_>| field.is_skipped() && !field.is_skipped_on_purpose() && method == "visit";
+        let checks =
+            fields.iter().filter(unmeant).flat_map(|field| held(field.ty())).map(|ty| check_skipped(ty, names));
         quote!(#path { #(#patterns,)* .. } => { #(#checks)* #before #below #(#visits)* })
     };
     let arms: TokenStream = match &input.data {
@@ -85,15 +87,14 @@ fn visit_field(field: &Field<'_>, variable: &Ident, names: &Names, method: &Iden
     quote!(<#ty as #private::Module>::#method(#variable, #place, #f);)
 }
 
-/// Asks the type of a skipped field, which may be an alias or another's, whether it holds parameters.
-fn check_skipped(field: &Field<'_>, names: &Names) -> TokenStream {
-    let ty = field.ty();
+/// Asks the type of a skipped field, which may be an alias or another's, whether it is a module.
+fn check_skipped(ty: &Type, names: &Names) -> TokenStream {
     let (private, blamed) = (&names.private, names.private_at(ty.span()));
-    // All of the argument is the type's, for the compiler to point at that.
-    let content = quote_spanned!(ty.span()=> &#blamed::skipped::<#ty>().__content());
+    // All of the call is the type's, for the compiler to point at that.
+    let check = quote_spanned!(ty.span()=> #blamed::check_skipped::<#ty, _>(&#blamed::skipped::<#ty>().__content()););
     quote!({
-        use #private::Content as _;
-        #private::check_skipped(#content);
+        use #private::{Content as _, ModuleContent as _};
+        #check
     })
 }
 

@@ -85,6 +85,11 @@ pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &d
     layer.forward(x)
 }
 
+/// What has no method at all, for the message of one that is not there.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Unknown;
+
 /// Applies the closure of a `then` or `before`. Through a function, so that the closure's parameter has a type to be
 /// inferred from.
 #[doc(hidden)]

@@ -10,6 +10,24 @@ use std::sync::Arc;
 
 use super::{At, Module, Slot, SlotMut};
 
+/// A key of a map of modules: a segment of their paths.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the key of a map of modules",
+    label = "its key is no `String`",
+    note = "a key stands in the paths of what is under it, `heads.left.weight`: use `String`",
+    note = "modules with numbers are a `Vec`; with gaps, a `Vec<Option<…>>`"
+)]
+pub trait Key: Ord {
+    fn segment(&self) -> &str;
+}
+
+impl Key for String {
+    fn segment(&self) -> &str {
+        self
+    }
+}
+
 impl<M: Module> Module for Vec<M> {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
         visit_sequence(self, at, f);
@@ -104,26 +122,26 @@ impl<M: Module + ?Sized> Module for Arc<M> {
     }
 }
 
-impl<M: Module> Module for BTreeMap<String, M> {
+impl<K: Key, M: Module> Module for BTreeMap<K, M> {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
         for (key, module) in self {
-            module.visit(at.field(key), f);
+            module.visit(at.field(key.segment()), f);
         }
     }
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
         for (key, module) in self {
-            module.visit_mut(at.field(key), f);
+            module.visit_mut(at.field(key.segment()), f);
         }
     }
 }
 
-impl<M: Module, S> Module for HashMap<String, M, S> {
+impl<K: Key, M: Module, S> Module for HashMap<K, M, S> {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
         let mut entries: Vec<_> = self.iter().collect();
         entries.sort_unstable_by_key(|(key, _)| *key);
         for (key, module) in entries {
-            module.visit(at.field(key), f);
+            module.visit(at.field(key.segment()), f);
         }
     }
 
@@ -131,7 +149,7 @@ impl<M: Module, S> Module for HashMap<String, M, S> {
         let mut entries: Vec<_> = self.iter_mut().collect();
         entries.sort_unstable_by_key(|(key, _)| *key);
         for (key, module) in entries {
-            module.visit_mut(at.field(key), f);
+            module.visit_mut(at.field(key.segment()), f);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::evaluate::{is_evaluated, set_evaluated};
 use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
-use super::{Counts, Leaf, Module, Summary};
+use super::{Counts, FromSeed, Leaf, Module, Seed, Summary, init_module};
 use crate::error::bail;
 use crate::{Buffer, Device, Param, Result, Tape, Var};
 
@@ -48,6 +48,35 @@ pub trait ModuleExt: Module {
     /// How many numbers are trained, how many are frozen, and how many are in buffers.
     fn counts(&self) -> Counts {
         Counts::of(&leaves(self))
+    }
+
+    /// Builds the module on `device`, its initial values drawn from `seed`, and tells every parameter its path.
+    ///
+    /// A struct whose fields all have an `init` has a function of this name of its own; this is the same for arrays, tuples and boxes of
+    /// such, and for generic code.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// #[derive(Module)]
+    /// struct Block {
+    ///     #[module(init = Linear::new(8, 8))]
+    ///     linear: Linear,
+    /// }
+    ///
+    /// let blocks = <[Block; 3]>::init(&Device::cpu(), 42)?;
+    /// assert_eq!(blocks[2].linear.weight.path().as_deref(), Some("2.linear.weight"));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the first part that cannot be built.
+    fn init(device: &Device, seed: impl Into<Seed>) -> Result<Self>
+    where
+        Self: FromSeed,
+    {
+        init_module(device, seed)
     }
 
     /// Tells every parameter and buffer its path, for messages and saved files to call it by, and whether the model's struct

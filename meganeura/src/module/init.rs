@@ -1,10 +1,11 @@
 //! From a builder, or from a seed alone, to a module on a device.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use super::containers::Key;
 use super::{Mode, Module, ModuleExt, Seed};
 use crate::{Device, Result};
 
@@ -59,11 +60,11 @@ pub trait Init {
 /// `#[derive(Module)]` implements it where every field has an `init`, and the bare `#[module(init)]` asks for it.
 /// Arrays, tuples, `Box` and `Arc` of such modules can be built the same way.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be built without being told how",
-    label = "the bare `init` cannot build this type",
-    note = "if it has a builder, give it: `#[module(init = Linear::new(64, 10))]`",
-    note = "if it derives `Module`, give each of its fields an `init`",
-    note = "if it has a config, that is its builder: `#[module(init = NetConfig {{ … }})]`"
+    message = "`{Self}` cannot be built from a seed alone",
+    label = "nothing says how to build it",
+    note = "a struct that derives `Module` has its `init` from its fields: give each one, such as `#[module(init = Linear::new(64, 10))]`",
+    note = "a field of a type with a builder takes that: `#[module(init = Linear::new(64, 10))]`, not the bare `#[module(init)]`",
+    note = "a type with a config is built by that: `#[module(init = NetConfig {{ … }})]`"
 )]
 pub trait FromSeed: Sized {
     /// Builds the module on `device`, its initial values drawn from `seed`.
@@ -169,29 +170,29 @@ impl<I: Init + Clone> Init for Arc<I> {
     }
 }
 
-impl<I: Init> Init for BTreeMap<String, I> {
-    type Output = BTreeMap<String, I::Output>;
+impl<K: Key, I: Init> Init for BTreeMap<K, I> {
+    type Output = BTreeMap<K, I::Output>;
 
     fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
         init_entries(self, device, seed)
     }
 }
 
-impl<I: Init, S: BuildHasher + Default> Init for HashMap<String, I, S> {
-    type Output = HashMap<String, I::Output, S>;
+impl<K: Key + Hash, I: Init, S: BuildHasher + Default> Init for HashMap<K, I, S> {
+    type Output = HashMap<K, I::Output, S>;
 
     fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
         init_entries(self, device, seed)
     }
 }
 
-fn init_entries<I: Init, Map: FromIterator<(String, I::Output)>>(
-    entries: impl IntoIterator<Item = (String, I)>,
+fn init_entries<K: Key, I: Init, Map: FromIterator<(K, I::Output)>>(
+    entries: impl IntoIterator<Item = (K, I)>,
     device: &Device,
     seed: Seed,
 ) -> Result<Map> {
-    let init = |(key, builder): (String, I)| {
-        let seed = seed.field(&key);
+    let init = |(key, builder): (K, I)| {
+        let seed = seed.field(key.segment());
         Ok((key, builder.init(device, seed)?))
     };
     entries.into_iter().map(init).collect()

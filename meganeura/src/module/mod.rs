@@ -20,6 +20,7 @@
 
 mod apply;
 mod at;
+mod bare;
 mod combine;
 mod containers;
 mod evaluate;
@@ -51,11 +52,13 @@ pub(crate) use select::Selection;
 pub(crate) use tie::tie;
 
 #[doc(hidden)]
-pub use apply::{Shortcut, add_residual, apply, apply_layer};
+pub use apply::{Shortcut, Unknown, add_residual, apply, apply_layer};
+#[doc(hidden)]
+pub use containers::Key;
 #[doc(hidden)]
 pub use init::{init_by, init_configured, init_field, init_module};
 #[doc(hidden)]
-pub use skip::{Content, check_skipped, skipped};
+pub use skip::{Content, ModuleContent, check_skipped, skipped};
 #[doc(hidden)]
 pub use summary::fmt_module;
 
@@ -77,15 +80,18 @@ use crate::{Buffer, Param};
 /// ```
 ///
 /// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box`, `Arc` and maps from `String`
-/// are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`.
+/// are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`, a module that is left out on
+/// purpose with `#[module(skip(parameters))]`.
 ///
 /// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two leaves
 /// may share a path. An enum hands out its [variant](Slot::Variant) too, and a [`Mode`] itself, in `visit` alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module: its parameters cannot be visited",
     label = "not a module",
-    note = "if it has parameters to train, put `#[derive(Module)]` on `{Self}`",
-    note = "if it has none, put `#[module(skip)]` on the field"
+    note = "a struct or enum of yours with parameters: put `#[derive(Module)]` on it",
+    note = "a number, a string or another setting, without parameters: put `#[module(skip)]` on the field",
+    note = "an `Rc`, a cell or a lock: hold the module itself, or an `Arc` of it to share it; parameters have locks of their own",
+    note = "a tuple of more than 12: nest tuples, or make it a struct"
 )]
 pub trait Module {
     /// Hands every parameter and buffer to `f`, with its place below `at`, and of every enum the variant that is there.

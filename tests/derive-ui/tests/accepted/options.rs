@@ -32,3 +32,42 @@ fn options_are_followed() -> meganeura::Result<()> {
     );
     Ok(())
 }
+
+type Cache = std::collections::HashMap<u32, Tensor>;
+
+/// What may be skipped: settings, tensors, references, what holds nothing, and on purpose anything.
+#[derive(Module)]
+struct Skipping<'a, L: Layer> {
+    layer: L,
+    #[module(skip)]
+    borrowed: Option<&'a Scale>,
+    #[module(skip)]
+    tensors: (Option<Tensor>, std::rc::Rc<std::cell::RefCell<Cache>>),
+    #[module(skip)]
+    marker: std::marker::PhantomData<L>,
+    #[module(skip)]
+    unit: (),
+    #[module(skip(parameters))]
+    teacher: Option<L>,
+    #[module(skip(parameters))]
+    own: Param,
+}
+
+#[test]
+fn what_is_skipped_on_purpose_is_no_part() -> meganeura::Result<()> {
+    let scale = |factor| Scale::new(factor).init(&device(), Seed::new(1));
+    let own = Param::new(Tensor::zeros(&device(), [1])?);
+    let mut net = Skipping {
+        layer: scale(1.0)?,
+        borrowed: None,
+        tensors: (None, std::rc::Rc::default()),
+        marker: std::marker::PhantomData,
+        unit: (),
+        teacher: Some(scale(2.0)?),
+        own,
+    };
+    assert_eq!(leaves(&mut net), ["layer.weight"]);
+    assert!(net.teacher.is_some() && net.borrowed.is_none() && net.tensors.0.is_none() && net.own.shape().rank() == 1);
+    let (std::marker::PhantomData, ()) = (net.marker, net.unit);
+    Ok(())
+}

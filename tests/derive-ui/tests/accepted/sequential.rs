@@ -88,3 +88,70 @@ fn steps_are_applied_in_order() -> meganeura::Result<()> {
     assert_eq!(apply(&Order::init(&device(), 42)?, 1.0)?, 4.0);
     Ok(())
 }
+
+/// Methods that `Var` has of a trait alone, by reference and by value, with arguments and without.
+trait Activation {
+    fn swish(&self) -> Var;
+    fn relu6(&self, slope: f64) -> Var;
+}
+
+trait ByValue {
+    fn relux(self) -> Var;
+}
+
+impl Activation for Var {
+    fn swish(&self) -> Var {
+        self * self
+    }
+
+    fn relu6(&self, slope: f64) -> Var {
+        self * slope
+    }
+}
+
+impl ByValue for &Var {
+    fn relux(self) -> Var {
+        self + 1.0
+    }
+}
+
+#[derive(Module)]
+#[module(sequential, then = [relux, relu6(self.slope)])]
+struct Extended {
+    #[module(init = Scale::new(2.0), before = swish, then = relux)]
+    scale: Scale,
+    #[module(skip, init = 10.0)]
+    slope: f64,
+}
+
+#[test]
+fn methods_of_traits_in_scope_are_found() -> meganeura::Result<()> {
+    assert_eq!(apply(&Extended::init(&device(), 42)?, 3.0)?, (9.0 * 2.0 + 1.0 + 1.0) * 10.0);
+    Ok(())
+}
+
+/// A layer with parameters that each `forward` makes anew.
+#[derive(Module)]
+#[module(sequential)]
+struct Forgotten {
+    #[module(init = Scale::new(2.0), then = Scale::new(3.0).init(&device(), Seed::new(1)).unwrap())]
+    scale: Scale,
+}
+
+/// One that it makes of a parameter of its own.
+#[derive(Module)]
+#[module(sequential)]
+struct Twice {
+    #[module(init = |device, seed| Ok(std::sync::Arc::new(Scale::new(2.0).init(device, seed)?)))]
+    #[module(then = std::sync::Arc::clone(&self.scale))]
+    scale: std::sync::Arc<Scale>,
+}
+
+#[test]
+fn a_layer_whose_parameters_nobody_holds_is_an_error() -> meganeura::Result<()> {
+    let error = apply(&Forgotten::init(&device(), 42)?, 1.0).unwrap_err().to_string();
+    assert!(error.contains("its `weight` would be neither trained nor saved; make the layer a field"), "{error}");
+    assert!(error.contains("sequential.rs:"), "{error}");
+    assert_eq!(apply(&Twice::init(&device(), 42)?, 1.0)?, 4.0);
+    Ok(())
+}

@@ -23,7 +23,7 @@ struct Missing(Scale, Vec<Scale>);
 struct Skipped {
     a: Scale,
     #[module(skip)]
-    b: Scale,
+    b: usize,
 }
 
 #[derive(Module)]
