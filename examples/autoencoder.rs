@@ -87,7 +87,7 @@ struct Unflatten {
 impl Init for Unflatten {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> meganeura::Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> meganeura::Result<Self> {
         Ok(self)
     }
 }

@@ -178,7 +178,7 @@ impl ::meganeura::__private::FromConfig for Block {
 )]
 impl ::meganeura::__private::Init for BlockConfig {
     type Output = Block;
-    fn init(
+    fn build(
         self,
         __device: &::meganeura::__private::Device,
         __seed: ::meganeura::__private::Seed,
@@ -198,6 +198,7 @@ impl Block {
         dead_code,
         reason = "a part of another module may be built through that alone"
     )]
+    #[track_caller]
     pub fn init(
         device: &::meganeura::__private::Device,
         seed: impl ::meganeura::__private::core::convert::Into<

@@ -176,6 +176,7 @@ impl Digits {
         dead_code,
         reason = "a part of another module may be built through that alone"
     )]
+    #[track_caller]
     pub fn init(
         device: &::meganeura::__private::Device,
         seed: impl ::meganeura::__private::core::convert::Into<

@@ -15,7 +15,7 @@
 
 use std::fmt;
 
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::init::Initializer;
 use crate::module::{Module, ModuleExt, Role, Seed};
 use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
@@ -30,6 +30,7 @@ use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
 ///
 /// If `f` records something that does not fit, or an operation without a gradient rule;
 /// [`NoGradient`](crate::ErrorKind::NoGradient) if the module has trained parameters and `f` uses none of them, as it uses another's.
+#[track_caller]
 pub fn gradcheck<M: Module + ?Sized>(
     module: &M,
     inputs: &[Tensor],
@@ -89,12 +90,22 @@ impl Gradcheck {
     /// # Errors
     ///
     /// As [`gradcheck`].
+    #[track_caller]
     pub fn run<M: Module + ?Sized>(
         &self,
         module: &M,
         inputs: &[Tensor],
         f: impl Fn(&M, &[Var]) -> Vec<Var>,
     ) -> Result<Report> {
+        here(|| self.entries(module, inputs, f)).map(|entries| Report { entries })
+    }
+
+    fn entries<M: Module + ?Sized>(
+        &self,
+        module: &M,
+        inputs: &[Tensor],
+        f: impl Fn(&M, &[Var]) -> Vec<Var>,
+    ) -> Result<Vec<Entry>> {
         let device = Device::cpu_with(Precision::Double);
         let tape = Tape::with_seed(&device, self.seed);
         let mut subjects = Vec::new();
@@ -133,7 +144,7 @@ impl Gradcheck {
             };
             entries.push(self.compare(&loss, name, &var, &value, &analytic)?);
         }
-        Ok(Report { entries })
+        Ok(entries)
     }
 
     fn weighted_sum(&self, device: &Device, tape: &Tape, outputs: Vec<Var>) -> Result<Var> {
@@ -245,11 +256,14 @@ impl Report {
     /// # Errors
     ///
     /// If a derivative disagrees.
+    #[track_caller]
     pub fn ok(&self) -> Result<()> {
-        if !self.passed() {
-            bail!(Argument, "gradients disagree with finite differences\n{self}");
-        }
-        Ok(())
+        here(|| {
+            if !self.passed() {
+                bail!(Argument, "gradients disagree with finite differences\n{self}");
+            }
+            Ok(())
+        })
     }
 }
 

@@ -41,7 +41,7 @@ pub enum ErrorKind {
 /// A failed operation, device or file.
 ///
 /// `Display` names the operation, what was expected and what was given, the operands with their shapes and parameter
-/// paths, and the line of the caller's code that recorded the operation.
+/// paths, and the line of the caller's code: the one that recorded the operation, else the one that called what failed.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -89,10 +89,19 @@ impl Error {
         self.0.kind
     }
 
-    /// The line of the caller's code that recorded the failed operation.
+    /// The line of the caller's code that recorded the failed operation, or the line that called what failed.
+    ///
+    /// `None` where nobody knows it: after a call through a function pointer, or by the standard library, as in
+    /// `tensors.iter().map(Tensor::item)` or `text.parse::<Schedule>()`.
     #[must_use]
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.0.location
+    }
+
+    /// The message alone: what was expected and what was found, without the operation, its operands and the line.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
     }
 
     /// The operation that failed.
@@ -114,8 +123,11 @@ impl Error {
         self
     }
 
+    /// The same error with this line, if that is a line of the user's and the error names none yet.
     pub(crate) fn at(mut self, location: &'static Location<'static>) -> Self {
-        self.inner().location.get_or_insert(location);
+        if self.0.location.is_none() && is_users(location) {
+            self.inner().location = Some(location);
+        }
         self
     }
 
@@ -164,6 +176,32 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_ref().map(|source| &**source as _)
     }
+}
+
+/// Runs the body of a public function. Its error names the caller's line, unless it names that of an operation already.
+///
+/// Every public function that returns a `Result` is `#[track_caller]` and does this; `tests/suite/lines/` looks.
+#[track_caller]
+pub(crate) fn here<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    let location = Location::caller();
+    body().map_err(|error| error.at(location))
+}
+
+/// Async form of [`here`]: the line is the one that called, not the one that awaits.
+#[track_caller]
+pub(crate) fn here_async<T>(body: impl Future<Output = Result<T>>) -> impl Future<Output = Result<T>> {
+    let location = Location::caller();
+    async move { body.await.map_err(|error| error.at(location)) }
+}
+
+/// `false` for lines of this crate and of the standard library. Both stand for a caller who is not known: closures and function
+/// pointers do not pass the caller's line on, nor do `Iterator::map` and `str::parse`.
+fn is_users(location: &Location<'_>) -> bool {
+    let file = location.file();
+    // In unit tests this crate is its own user.
+    let is_own = !cfg!(test) && file!().strip_suffix("error.rs").is_some_and(|sources| file.starts_with(sources));
+    let is_std = |library| file.replace('\\', "/").contains(&format!("/library/{library}/src/"));
+    !is_own && !["core", "alloc", "std"].into_iter().any(is_std)
 }
 
 macro_rules! bail {

@@ -16,6 +16,7 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::error::here;
 use crate::graph::{Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::Op;
@@ -80,7 +81,7 @@ impl Tape {
     /// operation on the way has no gradient rule.
     #[track_caller]
     pub fn backward(&self, loss: &Var) -> Result<Grads> {
-        loss.id()?;
+        here(|| loss.id())?;
         if loss.shape().elements() != 1 {
             let message = "starts at a scalar; reduce the value with `.sum()` or `.mean()`, or give its cotangent to \
                            `backward_with`";
@@ -99,7 +100,7 @@ impl Tape {
     /// As [`Tape::backward`], and if the cotangent has not the value's shape.
     #[track_caller]
     pub fn backward_with(&self, y: &Var, cotangent: &Var) -> Result<Grads> {
-        let (start, seed) = (y.id()?, cotangent.id()?);
+        let (start, seed) = here(|| Ok((y.id()?, cotangent.id()?)))?;
         if !self.same(y.tape()) || !self.same(cotangent.tape()) {
             let error =
                 Error::new(ErrorKind::Argument, "the value belongs to another tape, which has its own `backward`");
@@ -115,9 +116,7 @@ impl Tape {
         let last = self.with_graph(|graph| graph.maker_index(start));
         let wanted = self.wanted(last);
         let mut sweep = Sweep { tape: self, wanted, cotangents: HashMap::from([(start, seed)]), again: HashMap::new() };
-        for node in (0..=last).rev() {
-            sweep.node(node)?;
-        }
+        here(|| (0..=last).rev().try_for_each(|node| sweep.node(node)))?;
         let cotangents = self.register(Cotangents::new(sweep.cotangents));
         drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
@@ -312,14 +311,17 @@ impl Grads {
     ///
     /// [`NoGradient`](ErrorKind::NoGradient) if there are parameters to train, and none has a gradient, unless all [may lack
     /// one](Self::allow_unused): they are another model's gradients.
+    #[track_caller]
     pub fn named(&self, module: &dyn Module) -> Result<Vec<(String, Var)>> {
-        let leaves = module.leaves();
-        let gradient = |leaf: &Leaf<'_>| Some((leaf.path.clone(), self.get(leaf.param()?)?));
-        let named: Vec<_> = leaves.iter().filter_map(gradient).collect();
-        match named.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Trained && !self.may_lack(leaf)) {
-            true => Err(self.none_of(&leaves)),
-            false => Ok(named),
-        }
+        here(|| {
+            let leaves = module.leaves();
+            let gradient = |leaf: &Leaf<'_>| Some((leaf.path.clone(), self.get(leaf.param()?)?));
+            let named: Vec<_> = leaves.iter().filter_map(gradient).collect();
+            match named.is_empty() && leaves.iter().any(|leaf| leaf.role == Role::Trained && !self.may_lack(leaf)) {
+                true => Err(self.none_of(&leaves)),
+                false => Ok(named),
+            }
+        })
     }
 
     /// The error for a module none of whose parameters has a gradient here.

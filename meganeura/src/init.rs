@@ -7,7 +7,7 @@ mod distribution;
 
 use distribution::Distribution;
 
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::module::{Init, Seed};
 use crate::{Device, Param, Result, Shape, Tensor, TensorType};
 
@@ -150,10 +150,13 @@ impl Initializer {
     ///
     /// If a setting is not finite or a spread negative; if fans are needed and the shape has fewer than two axes; if the
     /// device has no room.
+    #[track_caller]
     pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: Seed) -> Result<Tensor> {
-        let shape = shape.into();
-        device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
-        Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed)?)
+        here(|| {
+            let shape = shape.into();
+            device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
+            Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed)?)
+        })
     }
 
     /// A builder of a parameter with these values, for a field of your own layer. The shape is the parameter's.
@@ -217,7 +220,7 @@ pub struct ParamConfig {
 impl Init for ParamConfig {
     type Output = Param;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Param> {
+    fn build(self, device: &Device, seed: Seed) -> Result<Param> {
         self.initializer.sample(device, self.shape, seed).map(Param::new)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::mode::Mode;
 use crate::{Device, Result, Shape, Tensor, TensorType};
 
@@ -206,8 +206,9 @@ macro_rules! cell_newtype {
             /// # Errors
             ///
             /// If the shape, element type or device differs; the old value stays then.
+            #[track_caller]
             pub fn set(&mut self, value: Tensor) -> Result<()> {
-                self.cell.replace(value)
+                here(|| self.cell.replace(value))
             }
 
             /// Moves the value to another device.
@@ -215,8 +216,9 @@ macro_rules! cell_newtype {
             /// # Errors
             ///
             /// If either device fails; the value stays where it was then.
+            #[track_caller]
             pub fn to_device(&mut self, device: &Device) -> Result<()> {
-                self.cell.to_device(device)
+                here(|| self.cell.to_device(device))
             }
 
             /// The same one once more: one identity and one value in two places.

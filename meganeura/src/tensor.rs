@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::bail;
+use crate::error::{bail, here, here_async};
 use crate::host::HostBuffer;
 use crate::{DType, Device, Result, Shape, TensorType};
 
@@ -93,10 +93,12 @@ impl Tensor {
     /// If the shape has no elements or the device no room for it.
     #[track_caller]
     pub fn full(device: &Device, shape: impl Into<Shape>, value: f32) -> Result<Self> {
-        let ty = TensorType::new(device.precision().dtype(), shape.into());
-        device.expect_fits(ty)?;
-        let host = HostBuffer::try_full(ty.dtype, ty.shape.elements(), value);
-        Self::from_host(device, ty.shape, host.map_err(|error| error.context(format!("a tensor {ty}")))?)
+        here(|| {
+            let ty = TensorType::new(device.precision().dtype(), shape.into());
+            device.expect_fits(ty)?;
+            let host = HostBuffer::try_full(ty.dtype, ty.shape.elements(), value);
+            Self::from_host(device, ty.shape, host.map_err(|error| error.context(format!("a tensor {ty}")))?)
+        })
     }
 
     /// A tensor of zeros.
@@ -111,14 +113,16 @@ impl Tensor {
 
     #[track_caller]
     pub(crate) fn from_host(device: &Device, shape: Shape, host: HostBuffer) -> Result<Self> {
-        if shape.elements() == 0 {
-            bail!(Shape, "a tensor needs at least one element, {shape} has none (an empty batch?)");
-        }
-        if shape.elements() != host.len() {
-            bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
-        }
-        let ty = TensorType::new(host.dtype(), shape);
-        Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, largest: [None; 2] })
+        here(|| {
+            if shape.elements() == 0 {
+                bail!(Shape, "a tensor needs at least one element, {shape} has none (an empty batch?)");
+            }
+            if shape.elements() != host.len() {
+                bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
+            }
+            let ty = TensorType::new(host.dtype(), shape);
+            Ok(Self { device: device.clone(), ty, storage: device.upload(host, ty)?, largest: [None; 2] })
+        })
     }
 
     pub(crate) fn from_storage(device: &Device, ty: TensorType, storage: Storage) -> Self {
@@ -161,12 +165,15 @@ impl Tensor {
     /// # Errors
     ///
     /// If the number of elements differs.
+    #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
-        if shape.elements() != self.shape().elements() {
-            bail!(Shape, "{} does not reshape to {shape}: the numbers of elements differ", self.shape());
-        }
-        Ok(Self { ty: self.ty.with_shape(shape), ..self.clone() })
+        here(|| {
+            let shape = shape.into();
+            if shape.elements() != self.shape().elements() {
+                bail!(Shape, "{} does not reshape to {shape}: the numbers of elements differ", self.shape());
+            }
+            Ok(Self { ty: self.ty.with_shape(shape), ..self.clone() })
+        })
     }
 
     /// The numbers on another device, in that device's precision. Nothing is copied where both hold the same memory.
@@ -174,13 +181,16 @@ impl Tensor {
     /// # Errors
     ///
     /// If either device fails or the other has no room.
+    #[track_caller]
     pub fn to_device(&self, device: &Device) -> Result<Self> {
-        if self.device.same(device) {
-            return Ok(Self { device: device.clone(), ..self.clone() });
-        }
-        let host = self.to_host()?;
-        let host = if self.ty.dtype.is_float() { host.cast(device.precision().dtype()) } else { host };
-        Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
+        here(|| {
+            if self.device.same(device) {
+                return Ok(Self { device: device.clone(), ..self.clone() });
+            }
+            let host = self.to_host()?;
+            let host = if self.ty.dtype.is_float() { host.cast(device.precision().dtype()) } else { host };
+            Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
+        })
     }
 
     pub(crate) fn to_host(&self) -> Result<HostBuffer> {
@@ -192,8 +202,9 @@ impl Tensor {
     /// # Errors
     ///
     /// If the device was lost or the elements are not floats.
+    #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        self.as_f32(self.to_host()?)
+        here(|| self.as_f32(self.to_host()?))
     }
 
     /// As [`Tensor::to_vec`], without blocking the thread.
@@ -201,8 +212,9 @@ impl Tensor {
     /// # Errors
     ///
     /// As [`Tensor::to_vec`].
-    pub async fn to_vec_async(&self) -> Result<Vec<f32>> {
-        self.as_f32(Device::download_async(self).await?)
+    #[track_caller]
+    pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
+        here_async(async { self.as_f32(Device::download_async(self).await?) })
     }
 
     fn as_f32(&self, host: HostBuffer) -> Result<Vec<f32>> {
@@ -217,11 +229,12 @@ impl Tensor {
     /// # Errors
     ///
     /// As [`Tensor::to_vec`].
+    #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
-        match self.to_host()?.cast(DType::F64) {
+        here(|| match self.to_host()?.cast(DType::F64) {
             HostBuffer::F64(data) => Ok(data),
             other => bail!(Argument, "read as f64, but the elements are {}", other.dtype()),
-        }
+        })
     }
 
     /// The elements of a `u32` tensor, row by row. Waits for the device.
@@ -229,8 +242,9 @@ impl Tensor {
     /// # Errors
     ///
     /// If the device was lost or the elements are not `u32`.
+    #[track_caller]
     pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
-        self.as_u32(self.to_host()?)
+        here(|| self.as_u32(self.to_host()?))
     }
 
     /// As [`Tensor::to_u32_vec`], without blocking the thread.
@@ -238,8 +252,9 @@ impl Tensor {
     /// # Errors
     ///
     /// As [`Tensor::to_u32_vec`].
-    pub async fn to_u32_vec_async(&self) -> Result<Vec<u32>> {
-        self.as_u32(Device::download_async(self).await?)
+    #[track_caller]
+    pub fn to_u32_vec_async(&self) -> impl Future<Output = Result<Vec<u32>>> {
+        here_async(async { self.as_u32(Device::download_async(self).await?) })
     }
 
     fn as_u32(&self, host: HostBuffer) -> Result<Vec<u32>> {
@@ -254,8 +269,9 @@ impl Tensor {
     /// # Errors
     ///
     /// If there are more elements, or as [`Tensor::to_vec`].
+    #[track_caller]
     pub fn item(&self) -> Result<f32> {
-        self.single(&self.to_vec()?)
+        here(|| self.single(&self.to_vec()?))
     }
 
     /// As [`Tensor::item`], without blocking the thread.
@@ -263,8 +279,9 @@ impl Tensor {
     /// # Errors
     ///
     /// As [`Tensor::item`].
-    pub async fn item_async(&self) -> Result<f32> {
-        self.single(&self.to_vec_async().await?)
+    #[track_caller]
+    pub fn item_async(&self) -> impl Future<Output = Result<f32>> {
+        here_async(async { self.single(&self.to_vec_async().await?) })
     }
 
     fn single(&self, data: &[f32]) -> Result<f32> {

@@ -297,12 +297,16 @@ fn refused(misuse: &Misuse) -> Outcome {
         assert!(message.contains(part), "{part:?} is not in {message}");
     }
     // The operation's own line, which in this file has its name.
-    let at = error.location().ok_or_else(|| Failed::from(format!("no location: {message}")))?;
-    assert!(at.file().ends_with("bad_input.rs"), "{message}");
-    let line = include_str!("bad_input.rs").lines().nth(at.line() as usize - 1).unwrap_or_default();
-    assert!(line.trim_start().starts_with(&format!("{:?} [", misuse.op)), "not the line of the mistake: {message}");
+    assert!(line_of(&error)?.starts_with(&format!("{:?} [", misuse.op)), "not the line of the mistake: {message}");
     assert!(y.to_vec().is_err());
     Ok(())
+}
+
+/// The line of this file that an error names.
+fn line_of(error: &Error) -> Result<&'static str, Failed> {
+    let at = error.location().ok_or_else(|| Failed::from(format!("no location: {error}")))?;
+    assert!(at.file().ends_with("bad_input.rs"), "{error}");
+    Ok(include_str!("bad_input.rs").lines().nth(at.line() as usize - 1).unwrap_or_default().trim_start())
 }
 
 /// Layers check their descriptions when they are built, before anything is recorded.
@@ -332,6 +336,9 @@ fn descriptions() -> Outcome {
         let error = error.ok_or_else(|| Failed::from(format!("built without complaint: {parts:?}")))?;
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         assert!(parts.iter().all(|part| error.to_string().contains(part)), "{error}");
+        // The line that builds, which in this file says what is expected.
+        let line = line_of(&error)?;
+        assert!(parts.iter().all(|part| line.contains(part)), "{error}");
     }
     Ok(())
 }
@@ -377,8 +384,11 @@ fn sizes(device: &Device) -> Outcome {
     }
     // Tensors and parameters.
     let error = Tensor::zeros(device, HUGE).map(drop).expect_err("too large");
+    assert!(line_of(&error)?.contains("Tensor::zeros(device, HUGE)"), "{error}");
     check(error, &["a tensor f32[1073741824, 1073741824]: "]);
-    let message = Wide::init(device, 1).map(drop).expect_err("too large").to_string();
+    let error = Wide::init(device, 1).map(drop).expect_err("too large");
+    assert!(line_of(&error)?.contains("Wide::init(device, 1)"), "{error}");
+    let message = error.to_string();
     assert!(message.contains("head: weight: ") && message.contains("[1073741824, 1073741824]"), "{message}");
     assert!(message.contains(" bytes"), "{message}");
     Ok(())
@@ -397,6 +407,7 @@ fn tensors(device: &Device) -> Outcome {
         let error = result.map(drop).expect_err(part);
         assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
         assert!(error.to_string().contains(part), "{error}");
+        assert!(line_of(&error)?.starts_with("(Tensor::"), "{error}");
     }
     let floats = Tensor::zeros(device, [2])?;
     assert_eq!(floats.to_u32_vec().map(drop).expect_err("floats").kind(), ErrorKind::Argument);

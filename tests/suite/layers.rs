@@ -147,11 +147,11 @@ fn subjects() -> Vec<Subject> {
             Ok(Box::new(CrossEntropy::new(&[2, 2, 3], 3, 0.2).weighted().ignoring(1)))
         }),
         built("cross_entropy ignoring", &[5, 4], |_| Ok(Box::new(CrossEntropy::new(&[5], 4, 0.0).ignoring(3)))),
-        targeted("mse", Var::mse),
-        targeted("l1", Var::l1),
+        targeted("mse", |x, target| x.mse(target)),
+        targeted("l1", |x, target| x.l1(target)),
         targeted("huber", |x, target| x.huber_with(target, 0.7, Reduction::None)),
         targeted("smooth_l1", |x, target| x.smooth_l1_with(target, 1.3, Reduction::Sum)),
-        targeted("bce_with_logits", Var::bce_with_logits),
+        targeted("bce_with_logits", |x, target| x.bce_with_logits(target)),
         targeted("bce_with_logits weighted", weighted_bce),
         built("tiny", &[2, 1, 6, 6], |device| Ok(Box::new(Tiny::init(device, 1)?))),
         built("nested", &[2, 2, 5, 5], |device| Ok(Box::new(Nested::from_seed(device, Seed::new(1))?))),
@@ -283,6 +283,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let shared = Arc::clone(&subject);
         trials.push(Trial::test(name("gradient"), move || gradient(&shared)));
         let shared = Arc::clone(&subject);
+        trials.push(Trial::test(name("lines"), move || lines(&shared)));
+        let shared = Arc::clone(&subject);
         trials.push(Trial::test(name("native"), move || agrees(&shared, &Device::cpu().for_testing(0)?)));
         let shared = Arc::clone(&subject);
         trials.push(gpu_trial(name("gpu"), move |device| agrees(&shared, &device.for_testing(0)?)));
@@ -304,6 +306,19 @@ fn gradient(subject: &Subject) -> Result<(), Failed> {
         assert!(entry.analytic != 0.0 || entry.numeric != 0.0 || entry.largest_absolute > 0.0, "{report}");
     }
     Ok(report.ok()?)
+}
+
+/// Every operation of both passes bears a line of the caller's: none is recorded in a closure, which does not know it.
+fn lines(subject: &Subject) -> Result<(), Failed> {
+    let device = Device::cpu();
+    let layer = (subject.build)(&device)?;
+    let tape = Tape::new(&device);
+    let y = layer.forward(&tape.input(&tensor(&device, "x", meganeura::Shape::new(&subject.x))?));
+    tape.backward(&y.sum())?;
+    for at in tape.lines() {
+        assert!(at.file().starts_with("tests/") || at.file().starts_with("tests\\"), "{at}");
+    }
+    Ok(())
 }
 
 /// Outputs and gradients by name, all of them in the order in which they came.

@@ -23,6 +23,7 @@ mod guide;
 mod large;
 mod large_scores;
 mod layers;
+mod lines;
 mod lost;
 mod merge;
 mod models;
@@ -87,6 +88,7 @@ fn main() {
     steps::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
+    lines::collect(&mut trials);
     devices::collect(&mut trials);
     lost::collect(&mut trials);
     variants::collect(&mut trials);

@@ -113,7 +113,7 @@ pub fn impl_init(input: &Input<'_>, ty: &TokenStream) -> Option<TokenStream> {
     let body = quote! {
         type Output = #ident #ty_generics;
 
-        fn init(self, #device: &#private::Device, #seed: #private::Seed) -> #private::Result<Self::Output> {
+        fn build(self, #device: &#private::Device, #seed: #private::Seed) -> #private::Result<Self::Output> {
             #private::FromConfig::from_config(self, #device, #seed)
         }
     };

@@ -130,6 +130,7 @@ pub fn method(input: &Input<'_>, names: &Names, config: &TokenStream, body: &Tok
             ///
             /// That of the first field that cannot be built.
             #[allow(dead_code, reason = "a part of another module may be built through that alone")]
+            #[track_caller]
             #vis #signature {
                 #body
             }

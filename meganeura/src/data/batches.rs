@@ -1,6 +1,7 @@
 //! Batches: the examples of a dataset, some at a time, as tensors.
 
 use std::iter::FusedIterator;
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::Dataset;
@@ -127,16 +128,18 @@ impl Batches {
     /// The batches, one after the other, as tensors on `device`.
     ///
     /// Each is an error if an example cannot be read or the device has no room for it. What is wrong from the beginning (batches of 0
-    /// examples, 0 batches ahead, a transformation that does not fit) is one error and no batches.
+    /// examples, 0 batches ahead, a transformation that does not fit) is one error and no batches. Errors name the line of this call.
+    #[track_caller]
     pub fn on(self, device: &Device) -> BatchesOn {
         let (skip, workers, ahead) = (self.skip, self.workers, self.ahead.unwrap_or(self.workers.saturating_mul(2)));
-        match self.recipe(device) {
+        let state = match self.recipe(device) {
             Ok(recipe) => {
                 let next = skip.min(recipe.count());
-                BatchesOn(State::Ready { recipe: Arc::new(recipe), next, workers, ahead, loader: None })
+                State::Ready { recipe: Arc::new(recipe), next, workers, ahead, loader: None }
             }
-            Err(error) => BatchesOn(State::Wrong(Some(error))),
-        }
+            Err(error) => State::Wrong(Some(error)),
+        };
+        BatchesOn { state, line: Location::caller() }
     }
 
     fn recipe(self, device: &Device) -> Result<Recipe> {
@@ -176,7 +179,11 @@ impl Batches {
 /// which call it.
 #[derive(Debug)]
 #[must_use]
-pub struct BatchesOn(State);
+pub struct BatchesOn {
+    state: State,
+    /// Where the batches were asked for: a `for` loop has no line to call from.
+    line: &'static Location<'static>,
+}
 
 #[derive(Debug)]
 enum State {
@@ -195,22 +202,16 @@ enum State {
 #[cfg(test)]
 impl BatchesOn {
     pub(super) fn loader(&self) -> Option<&Loader> {
-        match &self.0 {
+        match &self.state {
             State::Ready { loader, .. } => loader.as_ref(),
             State::Wrong(_) => None,
         }
     }
 }
 
-impl Iterator for BatchesOn {
-    type Item = Result<Batch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.nth(0)
-    }
-
-    fn nth(&mut self, skipped: usize) -> Option<Self::Item> {
-        let (recipe, next, workers, ahead, loader) = match &mut self.0 {
+impl State {
+    fn nth(&mut self, skipped: usize) -> Option<Result<Batch>> {
+        let (recipe, next, workers, ahead, loader) = match self {
             State::Wrong(error) => return error.take().filter(|_| skipped == 0).map(Err),
             State::Ready { recipe, next, workers, ahead, loader } => (recipe, next, *workers, *ahead, loader),
         };
@@ -232,9 +233,22 @@ impl Iterator for BatchesOn {
         }
         loader.as_mut()?.batch(number)
     }
+}
+
+impl Iterator for BatchesOn {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.nth(0)
+    }
+
+    fn nth(&mut self, skipped: usize) -> Option<Self::Item> {
+        let batch = self.state.nth(skipped)?;
+        Some(batch.map_err(|error| error.at(self.line)))
+    }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = match &self.0 {
+        let left = match &self.state {
             State::Wrong(error) => usize::from(error.is_some()),
             State::Ready { recipe, next, .. } => recipe.count() - next,
         };

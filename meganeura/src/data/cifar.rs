@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Dataset;
 use super::file::Contents;
 use crate::Result;
-use crate::error::bail;
+use crate::error::{bail, here};
 
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
@@ -36,8 +36,9 @@ impl Dataset {
     ///
     /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or above, which is said with the place
     /// in the file.
+    #[track_caller]
     pub fn from_cifar10<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
-        read(files, &[10], 0)
+        here(|| read(files, &[10], 0))
     }
 
     /// The images of files of CIFAR-100, one after the other: `train.bin` or `test.bin`, with one of their two labels. Examples are
@@ -46,8 +47,9 @@ impl Dataset {
     /// # Errors
     ///
     /// As [`from_cifar10`](Self::from_cifar10); there are 20 coarse and 100 fine labels.
+    #[track_caller]
     pub fn from_cifar100<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, label: Cifar100Label) -> Result<Self> {
-        read(files, &[20, 100], label as usize)
+        here(|| read(files, &[20, 100], label as usize))
     }
 }
 

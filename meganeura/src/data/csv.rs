@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Dataset;
 use super::file::Contents;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Result, Shape};
 
 /// The longest name or number that a cell can be expected to have.
@@ -66,8 +66,9 @@ impl Csv {
     ///
     /// If the file cannot be read; if a row has not as many columns as it should, a number is none or not finite, or a label none, all
     /// of which are said with file, line, column and byte.
+    #[track_caller]
     pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset> {
-        self.parse(Contents::open(path.as_ref())?)
+        here(|| self.parse(Contents::open(path.as_ref())?))
     }
 
     /// As [`read`](Self::read), from whatever has bytes, such as a file that is part of the program. The name is for messages.
@@ -75,8 +76,9 @@ impl Csv {
     /// # Errors
     ///
     /// As [`read`](Self::read).
+    #[track_caller]
     pub fn read_from(self, name: &str, bytes: impl Read) -> Result<Dataset> {
-        self.parse(Contents::new(name.to_owned(), BufReader::new(bytes))?)
+        here(|| self.parse(Contents::new(name.to_owned(), BufReader::new(bytes))?))
     }
 
     fn parse(self, mut file: Contents<'_>) -> Result<Dataset> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::examples::{Element, Memory};
 use super::order::shuffle;
 use super::{Batches, Examples};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::module::Seed;
 use crate::{Result, Shape};
 
@@ -40,8 +40,9 @@ impl Dataset {
     /// # Errors
     ///
     /// If `features` has not as many numbers as the labels ask for, or the shape has no elements.
+    #[track_caller]
     pub fn new(features: Vec<f32>, shape: impl Into<Shape>, labels: Vec<u32>) -> Result<Self> {
-        Self::in_memory(features, shape.into(), labels)
+        here(|| Self::in_memory(features, shape.into(), labels))
     }
 
     /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255 is 1) when a
@@ -50,8 +51,9 @@ impl Dataset {
     /// # Errors
     ///
     /// As [`new`](Self::new).
+    #[track_caller]
     pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, labels: Vec<u32>) -> Result<Self> {
-        Self::in_memory(pixels, shape.into(), labels)
+        here(|| Self::in_memory(pixels, shape.into(), labels))
     }
 
     fn in_memory<T: Element>(features: Vec<T>, shape: Shape, labels: Vec<u32>) -> Result<Self> {
@@ -64,10 +66,13 @@ impl Dataset {
     /// # Errors
     ///
     /// If the shape of an example has no elements, or as many axes as a tensor can have, which leaves none for the batch.
+    #[track_caller]
     pub fn of(examples: impl Examples + 'static) -> Result<Self> {
-        check_shape(examples.shape())?;
-        let rows = (0..examples.len()).collect();
-        Ok(Self { examples: Arc::new(examples), rows })
+        here(|| {
+            check_shape(examples.shape())?;
+            let rows = (0..examples.len()).collect();
+            Ok(Self { examples: Arc::new(examples), rows })
+        })
     }
 
     /// The number of examples.
@@ -93,13 +98,16 @@ impl Dataset {
     /// # Errors
     ///
     /// If there is no such example, or it cannot be read.
+    #[track_caller]
     pub fn get(&self, index: usize) -> Result<(Vec<f32>, u32)> {
-        if index >= self.len() {
-            bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
-        }
-        let mut example = vec![0.0; self.shape().elements()];
-        let label = self.read(index, &mut example)?;
-        Ok((example, label))
+        here(|| {
+            if index >= self.len() {
+                bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
+            }
+            let mut example = vec![0.0; self.shape().elements()];
+            let label = self.read(index, &mut example)?;
+            Ok((example, label))
+        })
     }
 
     /// Writes example `index`, which there is, over zeros.
@@ -114,17 +122,20 @@ impl Dataset {
     /// # Errors
     ///
     /// If `fraction` is not between 0 and 1.
+    #[track_caller]
     pub fn split(&self, fraction: f64, seed: impl Into<Seed>) -> Result<(Self, Self)> {
-        if !(0.0..=1.0).contains(&fraction) {
-            bail!(Argument, "a dataset cannot be split at {fraction}; the fraction lies between 0 and 1");
-        }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the length")]
-        let first = (self.len() as f64 * fraction).round() as usize;
-        let mut rows = self.rows.to_vec();
-        shuffle(&mut rows, seed.into());
-        let part = |rows: &[usize]| Self { examples: Arc::clone(&self.examples), rows: rows.into() };
-        let (head, tail) = rows.split_at(first);
-        Ok((part(head), part(tail)))
+        here(|| {
+            if !(0.0..=1.0).contains(&fraction) {
+                bail!(Argument, "a dataset cannot be split at {fraction}; the fraction lies between 0 and 1");
+            }
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the length")]
+            let first = (self.len() as f64 * fraction).round() as usize;
+            let mut rows = self.rows.to_vec();
+            shuffle(&mut rows, seed.into());
+            let part = |rows: &[usize]| Self { examples: Arc::clone(&self.examples), rows: rows.into() };
+            let (head, tail) = rows.split_at(first);
+            Ok((part(head), part(tail)))
+        })
     }
 
     /// The examples in batches of `size`, in order until told otherwise.

@@ -19,7 +19,7 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'static> {
-    pub fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| unreadable(path, error))?;
         Contents::new(path.display().to_string(), BufReader::new(file))
     }
@@ -27,7 +27,7 @@ impl Contents<'static> {
 
 impl<'a> Contents<'a> {
     /// What `bytes` gives, under this name in errors.
-    pub fn new(name: String, mut bytes: impl BufRead + 'a) -> Result<Self> {
+    pub(super) fn new(name: String, mut bytes: impl BufRead + 'a) -> Result<Self> {
         let mut head = Vec::new();
         let read = (&mut bytes).take(GZIP.len() as u64).read_to_end(&mut head);
         let is_packed = head == GZIP;
@@ -55,12 +55,12 @@ impl<'a> Contents<'a> {
     }
 
     /// How many bytes were read.
-    pub fn offset(&self) -> u64 {
+    pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// As many of the next bytes as there are, up to `most`. Memory grows with what is there, whatever was asked for.
-    pub fn up_to(&mut self, most: u64) -> Result<Vec<u8>> {
+    pub(super) fn up_to(&mut self, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let read = (&mut self.bytes).take(most).read_to_end(&mut bytes);
         self.offset += bytes.len() as u64;
@@ -68,7 +68,7 @@ impl<'a> Contents<'a> {
     }
 
     /// The next `count` bytes, which are `what`.
-    pub fn exactly(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
+    pub(super) fn exactly(&mut self, count: u64, what: &str) -> Result<Vec<u8>> {
         let start = self.offset;
         let bytes = self.up_to(count)?;
         if (bytes.len() as u64) < count {
@@ -79,7 +79,7 @@ impl<'a> Contents<'a> {
     }
 
     /// The next line, without what ends it; `None` at the end. One longer than `most` bytes is an error.
-    pub fn line(&mut self, most: u64) -> Result<Option<Vec<u8>>> {
+    pub(super) fn line(&mut self, most: u64) -> Result<Option<Vec<u8>>> {
         let (start, mut line) = (self.offset, Vec::new());
         let read = (&mut self.bytes).take(most.saturating_add(1)).read_until(b'\n', &mut line);
         self.offset += line.len() as u64;
@@ -99,13 +99,13 @@ impl<'a> Contents<'a> {
     }
 
     /// That the file ends here.
-    pub fn end(&mut self, expected: &str) -> Result<()> {
+    pub(super) fn end(&mut self, expected: &str) -> Result<()> {
         let offset = self.offset;
         if self.up_to(1)?.is_empty() { Ok(()) } else { Err(self.wrong(offset, format!("the file goes on {expected}"))) }
     }
 
     /// That there is something wrong with what stands at byte `offset`.
-    pub fn wrong(&self, offset: u64, message: impl AsRef<str>) -> Error {
+    pub(super) fn wrong(&self, offset: u64, message: impl AsRef<str>) -> Error {
         let (name, message) = (&self.name, message.as_ref());
         let unpacked = if self.is_packed { " of what was unpacked" } else { "" };
         Error::new(ErrorKind::Data, format!("{name}, byte {offset}{unpacked}: {message}"))

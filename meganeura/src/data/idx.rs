@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Dataset;
 use super::file::Contents;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Result, Shape};
 
 impl Dataset {
@@ -32,8 +32,12 @@ impl Dataset {
     ///
     /// If a file cannot be read, is no such file, or is shorter or longer than its header says, which is said with the place in the
     /// file; if labels are no whole numbers, or there are not as many of them as examples.
+    #[track_caller]
     pub fn from_idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result<Self> {
-        let (images, labels) = (images.as_ref(), labels.as_ref());
+        here(|| Self::read_idx(images.as_ref(), labels.as_ref()))
+    }
+
+    fn read_idx(images: &Path, labels: &Path) -> Result<Self> {
         let examples = Idx::read(images)?;
         let shape = match examples.extents[..] {
             [_] => bail!(Data, "{}, byte 3: 1 axis, as a file of labels has; examples have more", images.display()),

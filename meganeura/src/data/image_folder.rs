@@ -10,7 +10,7 @@ use image::imageops::FilterType;
 use super::Examples;
 use super::file::unreadable;
 use super::picture::{self, Header};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result, Shape};
 
 /// How the files end that are taken for images, in small letters.
@@ -73,8 +73,12 @@ impl ImageFolder {
     ///
     /// If the folder cannot be read or has no classes; if anything in it is out of place, all of which is named: files beside the
     /// folders of the classes, folders inside of those, files that are no images by their names, classes without images.
+    #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
-        let root = root.as_ref();
+        here(|| Self::list(root.as_ref()))
+    }
+
+    fn list(root: &Path) -> Result<Self> {
         let (mut classes, mut folders, mut files) = (Vec::new(), Vec::new(), Vec::new());
         let mut wrong = Vec::new();
         for (name, path) in entries(root)? {
@@ -141,13 +145,16 @@ impl ImageFolder {
     ///
     /// If images are not alike and not made so, or cannot be read: the first ten are named. Damage behind the headers is found when an
     /// image is decoded, and no earlier.
+    #[track_caller]
     pub fn check(&self) -> Result<()> {
-        let paths = (0..self.files.len()).filter_map(|index| self.path(index));
-        let wrong = paths.filter_map(|path| {
-            let header = picture::header(&path).and_then(|header| self.fits(&path, header));
-            header.err().map(|error| error.to_string())
-        });
-        all_well(&self.root, wrong.collect())
+        here(|| {
+            let paths = (0..self.files.len()).filter_map(|index| self.path(index));
+            let wrong = paths.filter_map(|path| {
+                let header = picture::header(&path).and_then(|header| self.fits(&path, header));
+                header.err().map(|error| error.to_string())
+            });
+            all_well(&self.root, wrong.collect())
+        })
     }
 
     /// That an image is as the others are, or will be made so.

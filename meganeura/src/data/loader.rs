@@ -42,7 +42,7 @@ type Answer = Result<Option<Batch>>;
 
 impl Loader {
     /// Starts up to so many threads for the batches from `first` on.
-    pub fn new(recipe: &Arc<Recipe>, workers: usize, ahead: usize, first: usize) -> Result<Self> {
+    pub(super) fn new(recipe: &Arc<Recipe>, workers: usize, ahead: usize, first: usize) -> Result<Self> {
         let (jobs, taken) = channel();
         let taken = Arc::new(Mutex::new(taken));
         let mut loader = Self {
@@ -69,7 +69,7 @@ impl Loader {
     }
 
     /// Batch `number`, which is not one before the last that was asked for. Waits until it is there.
-    pub fn batch(&mut self, number: usize) -> Option<Result<Batch>> {
+    pub(super) fn batch(&mut self, number: usize) -> Option<Result<Batch>> {
         self.wanted_from.store(number, Ordering::Relaxed);
         let front = self.unasked - self.answers.len();
         self.answers.drain(..(number - front).min(self.answers.len()));
@@ -311,7 +311,7 @@ mod tests {
             match number {
                 1 => {
                     let error = result.as_ref().unwrap_err();
-                    assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::Data, "example 17 is damaged"));
+                    assert_eq!((error.kind(), error.message()), (ErrorKind::Data, "example 17 is damaged"));
                 }
                 4 => {
                     let error = result.as_ref().unwrap_err();
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(log.count(), EXAMPLES - 2 - 7);
         // Without workers, an error is the same.
         let error = dataset.batches(10).on(&Device::cpu()).nth(1).unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "example 17 is damaged");
+        assert_eq!(error.message(), "example 17 is damaged");
     }
 
     #[test]

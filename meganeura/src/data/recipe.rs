@@ -29,12 +29,12 @@ pub(super) struct Recipe {
 
 impl Recipe {
     /// The number of batches.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.positions.div_ceil(self.size)
     }
 
     /// Batch `number`; `None` if it is not wanted any more, which is asked before each example.
-    pub fn batch(&self, number: usize, is_wanted: impl Fn() -> bool) -> Result<Option<Batch>> {
+    pub(super) fn batch(&self, number: usize, is_wanted: impl Fn() -> bool) -> Result<Option<Batch>> {
         let first = number * self.size;
         let positions = first..self.positions.min(first.saturating_add(self.size));
         let example = self.shapes[self.shapes.len() - 1];

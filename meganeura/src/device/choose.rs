@@ -2,7 +2,7 @@
 
 use super::Device;
 use super::Engine;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Precision, Result};
 
 /// The environment variable that overrides [`Device::best`]'s choice.
@@ -17,18 +17,21 @@ impl Device {
     /// # Errors
     ///
     /// If the override asks for what is not there; the message begins with the variable.
+    #[track_caller]
     pub fn best() -> Result<Self> {
-        if let Some(wanted) = std::env::var_os(OVERRIDE).filter(|wanted| !wanted.is_empty()) {
-            let wanted = wanted.to_string_lossy();
-            let source = format!("{OVERRIDE}={wanted}");
-            return match Self::named(&wanted) {
-                Ok(device) => Ok(device.because(source)),
-                Err(error) => Err(error.context(source)),
-            };
-        }
-        Ok(match Self::first_gpu() {
-            Ok(device) => device.because("the first GPU that answered".into()),
-            Err(why) => Self::cpu().because(why),
+        here(|| {
+            if let Some(wanted) = std::env::var_os(OVERRIDE).filter(|wanted| !wanted.is_empty()) {
+                let wanted = wanted.to_string_lossy();
+                let source = format!("{OVERRIDE}={wanted}");
+                return match Self::named(&wanted) {
+                    Ok(device) => Ok(device.because(source)),
+                    Err(error) => Err(error.context(source)),
+                };
+            }
+            Ok(match Self::first_gpu() {
+                Ok(device) => device.because("the first GPU that answered".into()),
+                Err(why) => Self::cpu().because(why),
+            })
         })
     }
 
@@ -37,15 +40,16 @@ impl Device {
     /// # Errors
     ///
     /// If there is none; the message lists the adapters that answered.
+    #[track_caller]
     pub fn named(name: &str) -> Result<Self> {
-        match name.to_lowercase().as_str() {
+        here(|| match name.to_lowercase().as_str() {
             "cpu" => Ok(Self::cpu()),
             "gpu" => match Self::first_gpu() {
                 Ok(device) => Ok(device),
                 Err(why) => bail!(Device, "no GPU to run on: {why}; `cpu` names the CPU"),
             },
             part => Self::adapter(part),
-        }
+        })
     }
 
     /// This device in another precision: the same adapter, opened once, so that full and fast precision share tensors and
@@ -68,21 +72,24 @@ impl Device {
     /// Where the device has not this precision: the message says what it lacks. [`Precision::Double`] is there on the CPU only,
     /// [`Precision::Fast`] on GPUs with matrix units whose results hold up to a probe, which runs the first time it is asked
     /// for.
+    #[track_caller]
     pub fn with_precision(&self, precision: Precision) -> Result<Self> {
-        let engine = match &self.0.engine {
-            Engine::Cpu(_) if precision == Precision::Fast => bail!(Device, "{}", super::NO_MATRIX_UNITS),
-            Engine::Cpu(_) => Engine::Cpu(crate::cpu::Cpu::default()),
-            #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => {
-                match precision {
-                    Precision::Full => {}
-                    Precision::Fast => gpu.expect_matrix()?,
-                    Precision::Double => bail!(Device, "double precision is there on the CPU only, not on {gpu}"),
+        here(|| {
+            let engine = match &self.0.engine {
+                Engine::Cpu(_) if precision == Precision::Fast => bail!(Device, "{}", super::NO_MATRIX_UNITS),
+                Engine::Cpu(_) => Engine::Cpu(crate::cpu::Cpu::default()),
+                #[cfg(feature = "gpu")]
+                Engine::Gpu(gpu) => {
+                    match precision {
+                        Precision::Full => {}
+                        Precision::Fast => gpu.expect_matrix()?,
+                        Precision::Double => bail!(Device, "double precision is there on the CPU only, not on {gpu}"),
+                    }
+                    Engine::Gpu(gpu.clone())
                 }
-                Engine::Gpu(gpu.clone())
-            }
-        };
-        Ok(Self::make(engine, precision, self.0.reason.clone()))
+            };
+            Ok(Self::make(engine, precision, self.0.reason.clone()))
+        })
     }
 
     /// This device in [`Precision::Fast`] if it has that, else as it is. [`Device::precision`] and `Display` say which it is,

@@ -17,6 +17,7 @@ pub use stats::{PipelineCache, Stats};
 use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
 use crate::error::bail;
+use crate::error::here;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
@@ -209,12 +210,13 @@ impl Device {
     /// # Errors
     ///
     /// What the device met meanwhile: a lost device, memory that ran out, a kernel that it refused.
+    #[track_caller]
     pub fn wait(&self) -> Result<()> {
-        match &self.0.engine {
+        here(|| match &self.0.engine {
             Engine::Cpu(_) => Ok(()),
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => gpu.wait(),
-        }
+        })
     }
 
     /// Refuses a tensor that no buffer of the device may hold, before its numbers are made.
@@ -362,6 +364,7 @@ impl Device {
     ///
     /// If the adapter does not answer again.
     #[cfg(feature = "testing")]
+    #[track_caller]
     pub fn for_testing(&self, variant: usize) -> Result<Self> {
         Ok(self.under_test(Preferences { number: variant, ..Preferences::default() }))
     }
@@ -372,6 +375,7 @@ impl Device {
     ///
     /// As [`Device::for_testing`].
     #[cfg(feature = "testing")]
+    #[track_caller]
     pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
         Ok(self.under_test(Preferences { number: variant, apart: true, named: Vec::new() }))
     }

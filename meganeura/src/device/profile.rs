@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Device, Engine, Program, lock};
 use crate::Result;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::plan::Profiling;
 
 /// Times of one launch: of a kernel on a GPU, of a step of the plan on the CPU.
@@ -110,16 +110,19 @@ impl Device {
     /// # Errors
     ///
     /// Where the adapter writes no timestamps between the launches of a pass, unless it is `Off`.
+    #[track_caller]
     pub fn set_profiling(&self, profiling: Profiling) -> Result<()> {
-        match &self.0.engine {
-            Engine::Cpu(_) => {}
-            #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) if profiling != Profiling::Off => gpu.expect_timing()?,
-            #[cfg(feature = "gpu")]
-            Engine::Gpu(_) => {}
-        }
-        *lock(&self.0.profiling) = profiling;
-        Ok(())
+        here(|| {
+            match &self.0.engine {
+                Engine::Cpu(_) => {}
+                #[cfg(feature = "gpu")]
+                Engine::Gpu(gpu) if profiling != Profiling::Off => gpu.expect_timing()?,
+                #[cfg(feature = "gpu")]
+                Engine::Gpu(_) => {}
+            }
+            *lock(&self.0.profiling) = profiling;
+            Ok(())
+        })
     }
 
     /// The paths of a run's leaves, where it is timed launch by launch; else none.
@@ -147,12 +150,15 @@ impl Device {
     /// # Errors
     ///
     /// If nothing was timed, or the device was lost.
+    #[track_caller]
     pub fn last_profile(&self) -> Result<Profile> {
-        let last = lock(&self.0.profile).take();
-        let Some(timed) = last else { bail!(Device, "no run was timed: `set_profiling` comes before it") };
-        // Not under the lock, which every run that is timed takes: this waits for the device.
-        let profile = timed.read()?;
-        lock(&self.0.profile).get_or_insert_with(|| Timed::Read(profile.clone()));
-        Ok(profile)
+        here(|| {
+            let last = lock(&self.0.profile).take();
+            let Some(timed) = last else { bail!(Device, "no run was timed: `set_profiling` comes before it") };
+            // Not under the lock, which every run that is timed takes: this waits for the device.
+            let profile = timed.read()?;
+            lock(&self.0.profile).get_or_insert_with(|| Timed::Read(profile.clone()));
+            Ok(profile)
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Device, Engine, lock};
 use crate::Result;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::plan::KernelChoice;
 
 impl Device {
@@ -22,14 +22,17 @@ impl Device {
     ///
     /// On the CPU, where every operation is computed in one way. A run whose plan has an operation of this name without this
     /// variant fails and lists those that there are.
+    #[track_caller]
     pub fn prefer_variants(&self, preferences: &[(&str, &str)]) -> Result<()> {
-        if matches!(self.0.engine, Engine::Cpu(_)) && !preferences.is_empty() {
-            bail!(Argument, "the CPU computes every operation in one way; only GPUs have variants to prefer");
-        }
-        let named = preferences.iter().map(|&(op, variant)| (op.to_owned(), variant.to_owned())).collect();
-        lock(&self.0.preferences).named = named;
-        *lock(&self.0.plans) = super::Plans::default();
-        Ok(())
+        here(|| {
+            if matches!(self.0.engine, Engine::Cpu(_)) && !preferences.is_empty() {
+                bail!(Argument, "the CPU computes every operation in one way; only GPUs have variants to prefer");
+            }
+            let named = preferences.iter().map(|&(op, variant)| (op.to_owned(), variant.to_owned())).collect();
+            lock(&self.0.preferences).named = named;
+            *lock(&self.0.plans) = super::Plans::default();
+            Ok(())
+        })
     }
 
     /// How the kernels of each plan that this device keeps were chosen, in the order of [`Device::plan_dumps`].

@@ -23,6 +23,7 @@ pub(crate) use load::Loaded;
 pub use names::Names;
 pub use report::LoadReport;
 
+use crate::error::{here, here_async};
 use crate::module::Module;
 use crate::{Error, ErrorKind, Result};
 
@@ -53,9 +54,12 @@ pub trait Checkpoint: Module {
     ///
     /// If the file cannot be written or the device was lost; [`Checkpoint`](ErrorKind::Checkpoint) if two parameters have
     /// the same path.
+    #[track_caller]
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        replace_file(path, &self.to_safetensors()?).map_err(|error| io_error("written", path, error))
+        here(|| {
+            let path = path.as_ref();
+            replace_file(path, &self.to_safetensors()?).map_err(|error| io_error("written", path, error))
+        })
     }
 
     /// The bytes that [`save`](Self::save) writes.
@@ -63,8 +67,9 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`save`](Self::save).
+    #[track_caller]
     fn to_safetensors(&self) -> Result<Vec<u8>> {
-        pollster::block_on(self.to_safetensors_async())
+        here(|| pollster::block_on(self.to_safetensors_async()))
     }
 
     /// As [`to_safetensors`](Self::to_safetensors), without blocking the thread.
@@ -72,8 +77,9 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`save`](Self::save).
+    #[track_caller]
     fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
-        save::to_safetensors(self, &Names::new())
+        here_async(save::to_safetensors(self, &Names::new()))
     }
 
     /// As [`save`](Self::save), under the names that these rules read as the model's paths: for whoever the file is for.
@@ -82,9 +88,12 @@ pub trait Checkpoint: Module {
     ///
     /// As [`save`](Self::save); [`Argument`](ErrorKind::Argument) if a path has no name that the rules lead back to it, if two
     /// have the same, or if there are not all the equal parts of what is one in the file.
+    #[track_caller]
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
-        let path = path.as_ref();
-        replace_file(path, &self.to_safetensors_with(names)?).map_err(|error| io_error("written", path, error))
+        here(|| {
+            let path = path.as_ref();
+            replace_file(path, &self.to_safetensors_with(names)?).map_err(|error| io_error("written", path, error))
+        })
     }
 
     /// The bytes that [`save_with`](Self::save_with) writes.
@@ -92,8 +101,9 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`save_with`](Self::save_with).
+    #[track_caller]
     fn to_safetensors_with(&self, names: &Names) -> Result<Vec<u8>> {
-        pollster::block_on(save::to_safetensors(self, names))
+        here(|| pollster::block_on(save::to_safetensors(self, names)))
     }
 
     /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read, brain
@@ -110,6 +120,7 @@ pub trait Checkpoint: Module {
     /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model,
     /// if shapes or element types differ, or if it has several values for what is tied in the model, with the first of them and what
     /// may have been meant; and what the device meets.
+    #[track_caller]
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         self.load_with(path, &Names::new())
     }
@@ -119,6 +130,7 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`load`](Self::load).
+    #[track_caller]
     fn load_safetensors(&mut self, bytes: &[u8]) -> Result<LoadReport> {
         self.load_safetensors_with(bytes, &Names::new())
     }
@@ -146,10 +158,13 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load`](Self::load); also if a rule makes no sense, if the rules give two names in the file one path, or if a tensor does
     /// not fall into the parts that they want of it.
+    #[track_caller]
     fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
-        let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
-        self.load_safetensors_with(&bytes, names).map_err(|error| error.context(path.display()))
+        here(|| {
+            let path = path.as_ref();
+            let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
+            self.load_safetensors_with(&bytes, names).map_err(|error| error.context(path.display()))
+        })
     }
 
     /// As [`load_with`](Self::load_with), from the bytes of a file.
@@ -157,8 +172,9 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`load_with`](Self::load_with).
+    #[track_caller]
     fn load_safetensors_with(&mut self, bytes: &[u8], names: &Names) -> Result<LoadReport> {
-        Loaded::read(self, bytes, names, false)?.put(self)
+        here(|| Loaded::read(self, bytes, names, false)?.put(self))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files whose names are not the model's paths.
 
 use crate::Result;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::module::pattern::{captures, fill, wildcards};
 
 /// How the names in a file become paths in a model: rules, of which each takes what the one before it made.
@@ -100,13 +100,16 @@ impl Names {
     /// # Errors
     ///
     /// If a rule makes no sense, or if there is not one path: the name is ignored or split.
+    #[track_caller]
     pub fn path(&self, name: &str) -> Result<String> {
-        self.check()?;
-        match &self.paths(name)[..] {
-            [(path, _)] => Ok(path.clone()),
-            [] => bail!(Argument, "the rules ignore `{name}`"),
-            paths => bail!(Argument, "the rules split `{name}` into {}", paths.len()),
-        }
+        here(|| {
+            self.check()?;
+            match &self.paths(name)[..] {
+                [(path, _)] => Ok(path.clone()),
+                [] => bail!(Argument, "the rules ignore `{name}`"),
+                paths => bail!(Argument, "the rules split `{name}` into {}", paths.len()),
+            }
+        })
     }
 
     /// The rules as they must be.
@@ -193,7 +196,7 @@ mod tests {
         assert_eq!(one("layer1.0.bn2.bias"), "stages.0.0.norm2.bias");
         assert_eq!(one("other"), "other");
         assert!(names.paths("bn1.counter").is_empty());
-        assert_eq!(names.path("bn1.counter").unwrap_err().to_string(), "the rules ignore `bn1.counter`");
+        assert_eq!(names.path("bn1.counter").unwrap_err().message(), "the rules ignore `bn1.counter`");
         let parts = [("a.q.bias", 0, 2), ("a.k.bias", 2, 4), ("a.v.bias", 3, 4)];
         assert_eq!(names.paths("a.qkv.bias"), parts.map(|(path, index, of)| (path.to_owned(), Part { index, of })));
         assert!(names.path("a.qkv.bias").unwrap_err().to_string().contains("into 3"));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::prefix::Prefix;
+use crate::error::here;
 use crate::module::near::{nearest, shortened};
 use crate::{Error, ErrorKind, Result};
 
@@ -50,8 +51,9 @@ impl LoadReport {
     /// [`Checkpoint`](ErrorKind::Checkpoint), with the first of those names on either side, the number of others, and what may have been
     /// meant: where the names of one side have a beginning that the other's lack, the rule of [`Names`](super::Names) that maps them;
     /// else for each name what the other side has instead, where that is very like it. What both sides had is loaded by then.
+    #[track_caller]
     pub fn strict(&self) -> Result<()> {
-        if self.missing.is_empty() && self.unexpected.is_empty() { Ok(()) } else { Err(self.difference()) }
+        here(|| if self.missing.is_empty() && self.unexpected.is_empty() { Ok(()) } else { Err(self.difference()) })
     }
 
     /// The names that only one side had, as an error.
@@ -147,7 +149,7 @@ mod tests {
         let error = LoadReport::new(vec![], missing, unexpected, vec![]).strict().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Checkpoint);
         assert_eq!(
-            error.to_string(),
+            error.message(),
             "missing from the file:\n  \
              `stem.weight` [4]; did you mean `stem.wieght` [4]?\n  \
              `head.weight` [3]; did you mean `fc.weight` [3]?\n  \

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::format;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::optim::OptimizerState;
 use crate::{Device, Result};
 
@@ -17,13 +17,16 @@ impl OptimizerState {
     /// # Errors
     ///
     /// What the device meets.
+    #[track_caller]
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
-        // The shortest text that reads back as the same number.
-        let mut words: BTreeMap<_, _> =
-            self.numbers.iter().map(|(name, number)| (name.clone(), format!("{number:?}"))).collect();
-        words.insert(OPTIMIZER.to_owned(), self.optimizer.clone());
-        let tensors = self.tensors.iter().map(|(name, tensor)| (name.clone(), vec![tensor.clone()])).collect();
-        pollster::block_on(format::write(tensors, words))
+        here(|| {
+            // The shortest text that reads back as the same number.
+            let mut words: BTreeMap<_, _> =
+                self.numbers.iter().map(|(name, number)| (name.clone(), format!("{number:?}"))).collect();
+            words.insert(OPTIMIZER.to_owned(), self.optimizer.clone());
+            let tensors = self.tensors.iter().map(|(name, tensor)| (name.clone(), vec![tensor.clone()])).collect();
+            pollster::block_on(format::write(tensors, words))
+        })
     }
 
     /// What [`to_safetensors`](Self::to_safetensors) wrote, its tensors on `device`.
@@ -45,19 +48,22 @@ impl OptimizerState {
     /// # Errors
     ///
     /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the bytes are no such file, or what the device meets.
+    #[track_caller]
     pub fn from_safetensors(bytes: &[u8], device: &Device) -> Result<Self> {
-        let (tensors, mut words) = format::read_all(bytes, device)?;
-        let Some(optimizer) = words.remove(OPTIMIZER) else {
-            bail!(Checkpoint, "no state of an optimizer: the header does not name one");
-        };
-        let mut numbers = BTreeMap::new();
-        for (name, text) in words {
-            let Ok(number) = text.parse::<f64>() else {
-                bail!(Checkpoint, "`{name}` is `{text}`, which is no number");
+        here(|| {
+            let (tensors, mut words) = format::read_all(bytes, device)?;
+            let Some(optimizer) = words.remove(OPTIMIZER) else {
+                bail!(Checkpoint, "no state of an optimizer: the header does not name one");
             };
-            numbers.insert(name, number);
-        }
-        Ok(Self { optimizer, tensors, numbers })
+            let mut numbers = BTreeMap::new();
+            for (name, text) in words {
+                let Ok(number) = text.parse::<f64>() else {
+                    bail!(Checkpoint, "`{name}` is `{text}`, which is no number");
+                };
+                numbers.insert(name, number);
+            }
+            Ok(Self { optimizer, tensors, numbers })
+        })
     }
 }
 

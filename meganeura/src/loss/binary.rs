@@ -49,15 +49,16 @@ impl Var {
             let message = format!("the weights of positive targets are {}, for scores {}", weight.ty(), self.ty());
             return self.senseless(NAME, message);
         }
-        self.elementwise_loss(NAME, target, options.reduction, || {
-            // −ln σ(x) = softplus(−x) and −ln(1 − σ(x)) = softplus(x): neither cancels where it is small.
-            let positive = target * (-self).softplus();
-            let positive = match &options.positive_weight {
-                Some(weight) => self.tape().input(weight) * positive,
-                None => positive,
-            };
-            positive + (self.constant(1.0) - target) * self.softplus()
-        })
+        if let Some(poisoned) = self.misfit(NAME, target) {
+            return poisoned;
+        }
+        // −ln σ(x) = softplus(−x) and −ln(1 − σ(x)) = softplus(x): neither cancels where it is small.
+        let positive = target * (-self).softplus();
+        let positive = match &options.positive_weight {
+            Some(weight) => self.tape().input(weight) * positive,
+            None => positive,
+        };
+        options.reduction.of(&(positive + (self.constant(1.0) - target) * self.softplus()))
     }
 }
 

@@ -113,14 +113,13 @@ impl Var {
             Shape::new(&self.shape().dims().iter().enumerate().map(extent).collect::<Vec<_>>())
         };
         let weights = weights.reshape(along(|axis| axis == 1));
-        let surprise = |scores: &Self| -(&weights * scores.log_softmax(1)).sum_over(&[1]);
         if ignored.is_none() {
-            return surprise(self);
+            return -(weights * self.log_softmax(1)).sum_over(&[1]);
         }
         let present = self.present(labels, ignored);
         // Chosen before anything is computed with it: what is ignored may be anything, and 0·NaN is no 0.
         let scores = present.reshape(along(|axis| axis != 1)).select(self, &self.constant(0.0));
-        surprise(&scores) * present
+        -(weights * scores.log_softmax(1)).sum_over(&[1]) * present
     }
 
     /// 1 for each label that is not ignored, else 0.

@@ -13,8 +13,6 @@ mod binary;
 mod cross_entropy;
 mod regression;
 
-use std::panic::Location;
-
 pub use binary::BceOptions;
 pub use cross_entropy::CrossEntropyOptions;
 
@@ -44,27 +42,23 @@ impl Reduction {
 }
 
 impl Var {
-    /// The loss of each element, reduced; or the value poisoned, if the target has another shape.
+    /// The value poisoned, if the target has another shape.
+    ///
+    /// No closure takes what is to be done otherwise: it would not know the caller's line.
     #[track_caller]
-    fn elementwise_loss(
-        &self,
-        name: &'static str,
-        target: &Self,
-        reduction: Reduction,
-        losses: impl FnOnce() -> Self,
-    ) -> Self {
+    fn misfit(&self, name: &'static str, target: &Self) -> Option<Self> {
         if self.shape() == target.shape() {
-            return reduction.of(&losses());
+            return None;
         }
         let message = "predictions and targets must have the same shape; `reshape` one of them";
         let error = Error::new(ErrorKind::Shape, message).in_op(name).operand(self.ty(), None);
-        self.fail(error.operand(target.ty(), None).at(Location::caller()))
+        Some(self.fail(error.operand(target.ty(), None)))
     }
 
     /// The value poisoned by a setting that makes no sense.
     #[track_caller]
     fn senseless(&self, name: &'static str, message: String) -> Self {
-        self.fail(Error::new(ErrorKind::Argument, message).in_op(name).at(Location::caller()))
+        self.fail(Error::new(ErrorKind::Argument, message).in_op(name))
     }
 }
 

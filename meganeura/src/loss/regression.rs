@@ -30,7 +30,10 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn mse_with(&self, target: &Self, reduction: Reduction) -> Self {
-        self.elementwise_loss("mse", target, reduction, || (self - target).square())
+        match self.misfit("mse", target) {
+            Some(poisoned) => poisoned,
+            None => reduction.of(&(self - target).square()),
+        }
     }
 
     /// Mean absolute error: `mean |x − target|`, with gradient 0 where both are equal.
@@ -46,7 +49,10 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn l1_with(&self, target: &Self, reduction: Reduction) -> Self {
-        self.elementwise_loss("l1", target, reduction, || (self - target).abs())
+        match self.misfit("l1", target) {
+            Some(poisoned) => poisoned,
+            None => reduction.of(&(self - target).abs()),
+        }
     }
 
     /// Huber's loss, the mean of `½d²` where `|d| ≤ δ` and of `δ·(|d| − ½δ)` beyond, for `d = x − target`: outliers pull with
@@ -78,10 +84,11 @@ impl Var {
         if !(delta > 0.0 && delta.is_finite()) {
             return self.senseless("huber", format!("δ is {delta}; it must be above 0"));
         }
-        self.elementwise_loss("huber", target, reduction, || {
-            let (slope, distance) = self.capped(target, delta);
-            &slope * (distance - slope.scale(0.5))
-        })
+        if let Some(poisoned) = self.misfit("huber", target) {
+            return poisoned;
+        }
+        let (slope, distance) = self.capped(target, delta);
+        reduction.of(&(&slope * (distance - slope.scale(0.5))))
     }
 
     /// Smooth L1, which is [`huber`](Self::huber) divided by its δ, here called β: the mean of `½d²/β` where `|d| ≤ β` and of
@@ -102,13 +109,14 @@ impl Var {
         if beta != 0.0 && !is_positive(beta) {
             return self.senseless("smooth_l1", format!("β is {beta:?}; it must be 0, or at least 1.2e-38"));
         }
-        self.elementwise_loss("smooth_l1", target, reduction, || {
-            if beta == 0.0 {
-                return (self - target).abs();
-            }
-            let (slope, distance) = self.capped(target, beta);
-            (&slope / beta) * (distance - slope.scale(0.5))
-        })
+        if let Some(poisoned) = self.misfit("smooth_l1", target) {
+            return poisoned;
+        }
+        if beta == 0.0 {
+            return reduction.of(&(self - target).abs());
+        }
+        let (slope, distance) = self.capped(target, beta);
+        reduction.of(&((&slope / beta) * (distance - slope.scale(0.5))))
     }
 
     /// `min(|d|, cap)` and `|d|`. Their product, less half of the first one's square, is Huber's loss: the rule of `minimum`

@@ -8,7 +8,7 @@ use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
 use super::{Counts, FromSeed, Leaf, Module, Seed, Summary, init_module};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Buffer, Device, Param, Result, Tape, Var};
 
 /// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
@@ -72,6 +72,7 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// That of the first part that cannot be built.
+    #[track_caller]
     fn init(device: &Device, seed: impl Into<Seed>) -> Result<Self>
     where
         Self: FromSeed,
@@ -107,8 +108,9 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// If the pattern matches no parameter; the message names paths that come near it.
+    #[track_caller]
     fn freeze(&mut self, pattern: &str) -> Result<()> {
-        set_frozen(self, &Selection::Pattern(pattern.to_owned()), true)
+        here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), true))
     }
 
     /// As [`freeze`](Self::freeze), for the parameters that `rule` accepts, given each of their paths.
@@ -116,8 +118,9 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// If there is no such parameter.
+    #[track_caller]
     fn freeze_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
-        set_frozen(self, &Selection::Rule(Box::new(rule)), true)
+        here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), true))
     }
 
     /// Trains the parameters whose paths match from the next step on; see [`freeze`](Self::freeze).
@@ -125,8 +128,9 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// As [`freeze`](Self::freeze).
+    #[track_caller]
     fn thaw(&mut self, pattern: &str) -> Result<()> {
-        set_frozen(self, &Selection::Pattern(pattern.to_owned()), false)
+        here(|| set_frozen(self, &Selection::Pattern(pattern.to_owned()), false))
     }
 
     /// As [`thaw`](Self::thaw), for the parameters that `rule` accepts, given each of their paths.
@@ -134,8 +138,9 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// If there is no such parameter.
+    #[track_caller]
     fn thaw_where(&mut self, rule: impl Fn(&str, &Param) -> bool + Send + Sync) -> Result<()> {
-        set_frozen(self, &Selection::Rule(Box::new(rule)), false)
+        here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), false))
     }
 
     /// Puts the parts whose paths match, and all below them, into evaluation: on a training tape, too, batch normalisation goes by
@@ -169,8 +174,9 @@ pub trait ModuleExt: Module {
     ///
     /// If the pattern names no part that holds a parameter, a buffer or a [mode](super::Mode); the message names parts that come
     /// near it.
+    #[track_caller]
     fn evaluate(&mut self, pattern: &str) -> Result<()> {
-        set_evaluated(self, pattern, true)
+        here(|| set_evaluated(self, pattern, true))
     }
 
     /// Takes the parts whose paths match, and all below them, out of evaluation, so that the tape decides; see
@@ -179,8 +185,9 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// As [`evaluate`](Self::evaluate).
+    #[track_caller]
     fn train(&mut self, pattern: &str) -> Result<()> {
-        set_evaluated(self, pattern, false)
+        here(|| set_evaluated(self, pattern, false))
     }
 
     /// `true` if this module trains on `tape`: a [training tape](Tape::is_training), unless all of the module's parameters, buffers
@@ -196,11 +203,14 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// The first tensor that cannot be moved; nothing has been moved then.
+    #[track_caller]
     fn to_device(&mut self, device: &Device) -> Result<()> {
-        let leaves = leaves(self);
-        let moved = leaves.iter().map(|leaf| leaf.value().to_device(device)).collect::<Result<Vec<_>>>()?;
-        leaves.iter().zip(moved).for_each(|(leaf, value)| leaf.cell().set(value));
-        Ok(())
+        here(|| {
+            let leaves = leaves(self);
+            let moved = leaves.iter().map(|leaf| leaf.value().to_device(device)).collect::<Result<Vec<_>>>()?;
+            leaves.iter().zip(moved).for_each(|(leaf, value)| leaf.cell().set(value));
+            Ok(())
+        })
     }
 
     /// Replaces every parameter and buffer by what `f` makes of it, all in one run on the device. Constants and buffers of
@@ -217,8 +227,9 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// If a new value has another type, or what went wrong while recording it, with the path; nothing has changed then.
+    #[track_caller]
     fn map(&mut self, mut f: impl FnMut(&Leaf<'_>, &Var) -> Var) -> Result<()> {
-        update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x))
+        here(|| update(leaves(self).into_iter().map(|leaf| (leaf, None)), |leaf, x, _| f(leaf, x)))
     }
 
     /// The parameters and buffers of two models, pair by pair: what differs, and by how much.
@@ -227,8 +238,9 @@ pub trait ModuleExt: Module {
     ///
     /// If the models differ in structure: an `Option` that is there in one only, another variant of an enum, another shape or
     /// role, a tie that `other` does not have. The message names the path.
+    #[track_caller]
     fn zip<'a>(&'a self, other: &'a Self) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
-        zip(self, other)
+        here(|| zip(self, other))
     }
 
     /// Replaces every parameter and buffer by what `f` makes of it and of that of the other model, which stays, all in one
@@ -248,9 +260,12 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// As [`zip`](Self::zip) and [`map`](Self::map), and if the models are on different devices.
+    #[track_caller]
     fn zip_with(&mut self, other: &Self, mut f: impl FnMut(&Leaf<'_>, &Var, &Var) -> Var) -> Result<()> {
-        let pairs = zip(self, other)?.into_iter().map(|(leaf, partner)| (leaf, Some(partner)));
-        update(pairs, |leaf, x, partner| f(leaf, x, partner.expect("a pair")))
+        here(|| {
+            let pairs = zip(self, other)?.into_iter().map(|(leaf, partner)| (leaf, Some(partner)));
+            update(pairs, |leaf, x, partner| f(leaf, x, partner.expect("a pair")))
+        })
     }
 
     /// Takes over the values of another model. Both keep their devices, precisions and ties.
@@ -258,12 +273,15 @@ pub trait ModuleExt: Module {
     /// # Errors
     ///
     /// As [`zip`](Self::zip), or what the devices meet; nothing has changed then.
+    #[track_caller]
     fn copy_from(&mut self, other: &Self) -> Result<()> {
-        let pairs = zip(self, other)?;
-        let copy = |(leaf, partner): &(Leaf<'_>, Leaf<'_>)| partner.value().to_device(leaf.value().device());
-        let values = pairs.iter().map(copy).collect::<Result<Vec<_>>>()?;
-        pairs.iter().zip(values).for_each(|((leaf, _), value)| leaf.cell().set(value));
-        Ok(())
+        here(|| {
+            let pairs = zip(self, other)?;
+            let copy = |(leaf, partner): &(Leaf<'_>, Leaf<'_>)| partner.value().to_device(leaf.value().device());
+            let values = pairs.iter().map(copy).collect::<Result<Vec<_>>>()?;
+            pairs.iter().zip(values).for_each(|((leaf, _), value)| leaf.cell().set(value));
+            Ok(())
+        })
     }
 
     /// Ties what is tied in `other`: parameters that share a tensor there share one here, that of the first path. A clone
@@ -273,20 +291,23 @@ pub trait ModuleExt: Module {
     ///
     /// If types differ, `other` has a tie at a path that is not here, or parameters are in different modules shared by `Arc`;
     /// nothing has changed then.
+    #[track_caller]
     fn tie_like(&mut self, other: &Self) -> Result<()> {
-        let groups: Vec<Vec<String>> = leaves(other)
-            .into_iter()
-            .filter(|leaf| !leaf.aliases.is_empty())
-            .map(|leaf| leaf.paths().map(str::to_owned).collect())
-            .collect();
-        if !groups.is_empty() {
-            let own = leaves(self);
-            let known: HashSet<&str> = own.iter().flat_map(Leaf::paths).collect();
-            if let Some(path) = groups.iter().flatten().find(|path| !known.contains(path.as_str())) {
-                bail!(Argument, "`{path}` is tied in the other model, and is not in this one");
+        here(|| {
+            let groups: Vec<Vec<String>> = leaves(other)
+                .into_iter()
+                .filter(|leaf| !leaf.aliases.is_empty())
+                .map(|leaf| leaf.paths().map(str::to_owned).collect())
+                .collect();
+            if !groups.is_empty() {
+                let own = leaves(self);
+                let known: HashSet<&str> = own.iter().flat_map(Leaf::paths).collect();
+                if let Some(path) = groups.iter().flatten().find(|path| !known.contains(path.as_str())) {
+                    bail!(Argument, "`{path}` is tied in the other model, and is not in this one");
+                }
             }
-        }
-        tie(self, &groups)
+            tie(self, &groups)
+        })
     }
 
     /// The tree of parameters and buffers, with their types and sizes, to be printed.

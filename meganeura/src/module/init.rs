@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::containers::Key;
 use super::{Mode, Module, ModuleExt, Seed};
+use crate::error::here;
 use crate::{Device, Result};
 
 /// A module not yet built: the sizes and options of a layer, such as `Conv2d::new(1, 32, 3).padding(1)`.
@@ -30,10 +31,14 @@ use crate::{Device, Result};
 /// impl Init for BlockSettings {
 ///     type Output = Block;
 ///
-///     fn init(self, _device: &Device, _seed: Seed) -> Result<Block> {
+///     fn build(self, _device: &Device, _seed: Seed) -> Result<Block> {
 ///         Ok(Block { width: self.width })
 ///     }
 /// }
+///
+/// let block = BlockSettings { width: 8 }.init(&Device::cpu(), 42)?;
+/// assert_eq!(block.width, 8);
+/// # Ok::<(), meganeura::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a builder of a module",
@@ -43,16 +48,26 @@ use crate::{Device, Result};
     note = "what has no builder, a closure builds: `#[module(init = |device, seed| …)]`",
     note = "a value that is no module goes with `skip`: `#[module(skip, init = 0.5)]`"
 )]
-pub trait Init {
+pub trait Init: Sized {
     /// The module that is built.
     type Output;
 
-    /// Builds the module on `device`, its initial values drawn from `seed`.
+    /// The builder's own part of [`init`](Self::init), which is the method to call.
     ///
     /// # Errors
     ///
     /// Sizes or options that make no sense, or a device that is out of memory.
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output>;
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output>;
+
+    /// Builds the module on `device`, its initial values drawn from `seed`: a [`Seed`] or a plain number.
+    ///
+    /// # Errors
+    ///
+    /// Sizes or options that make no sense, or a device that is out of memory. The error names the line of this call.
+    #[track_caller]
+    fn init(self, device: &Device, seed: impl Into<Seed>) -> Result<Self::Output> {
+        here(|| self.build(device, seed.into()))
+    }
 }
 
 /// A module that can be built without being told anything.
@@ -72,6 +87,7 @@ pub trait FromSeed: Sized {
     /// # Errors
     ///
     /// As for [`Init::init`], from the first part that fails.
+    #[track_caller]
     fn from_seed(device: &Device, seed: Seed) -> Result<Self>;
 }
 
@@ -118,30 +134,31 @@ pub trait FromConfig: Sized {
     /// # Errors
     ///
     /// As for [`Init::init`], from the first part that fails.
+    #[track_caller]
     fn from_config(config: Self::Config, device: &Device, seed: Seed) -> Result<Self>;
 }
 
 impl<I: Init> Init for Vec<I> {
     type Output = Vec<I::Output>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-        self.into_iter().enumerate().map(|(index, builder)| builder.init(device, seed.index(index))).collect()
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        self.into_iter().enumerate().map(|(index, builder)| builder.build(device, seed.index(index))).collect()
     }
 }
 
 impl<I: Init> Init for VecDeque<I> {
     type Output = VecDeque<I::Output>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-        Vec::from(self).init(device, seed).map(VecDeque::from)
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        Vec::from(self).build(device, seed).map(VecDeque::from)
     }
 }
 
 impl<I: Init, const N: usize> Init for [I; N] {
     type Output = [I::Output; N];
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-        Vec::from(self).init(device, seed).map(into_array)
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        Vec::from(self).build(device, seed).map(into_array)
     }
 }
 
@@ -149,31 +166,31 @@ impl<I: Init, const N: usize> Init for [I; N] {
 impl<I: Init> Init for Option<I> {
     type Output = Option<I::Output>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-        self.map(|builder| builder.init(device, seed)).transpose()
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        self.map(|builder| builder.build(device, seed)).transpose()
     }
 }
 
 impl<I: Init> Init for Box<I> {
     type Output = Box<I::Output>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-        (*self).init(device, seed).map(Box::new)
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        (*self).build(device, seed).map(Box::new)
     }
 }
 
 impl<I: Init + Clone> Init for Arc<I> {
     type Output = Arc<I::Output>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-        Self::unwrap_or_clone(self).init(device, seed).map(Arc::new)
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+        Self::unwrap_or_clone(self).build(device, seed).map(Arc::new)
     }
 }
 
 impl<K: Key, I: Init> Init for BTreeMap<K, I> {
     type Output = BTreeMap<K, I::Output>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
         init_entries(self, device, seed)
     }
 }
@@ -181,7 +198,7 @@ impl<K: Key, I: Init> Init for BTreeMap<K, I> {
 impl<K: Key + Hash, I: Init, S: BuildHasher + Default> Init for HashMap<K, I, S> {
     type Output = HashMap<K, I::Output, S>;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+    fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
         init_entries(self, device, seed)
     }
 }
@@ -193,15 +210,15 @@ fn init_entries<K: Key, I: Init, Map: FromIterator<(K, I::Output)>>(
 ) -> Result<Map> {
     let init = |(key, builder): (K, I)| {
         let seed = seed.field(key.segment());
-        Ok((key, builder.init(device, seed)?))
+        Ok((key, builder.build(device, seed)?))
     };
     entries.into_iter().map(init).collect()
 }
 
 impl<M: FromSeed, const N: usize> FromSeed for [M; N] {
     fn from_seed(device: &Device, seed: Seed) -> Result<Self> {
-        let modules: Result<Vec<M>> = (0..N).map(|index| M::from_seed(device, seed.index(index))).collect();
-        modules.map(into_array)
+        let modules = || (0..N).map(|index| M::from_seed(device, seed.index(index))).collect::<Result<Vec<M>>>();
+        here(modules).map(into_array)
     }
 }
 
@@ -239,8 +256,8 @@ macro_rules! tuple {
         impl<$($M: Init),+> Init for ($($M,)+) {
             type Output = ($($M::Output,)+);
 
-            fn init(self, device: &Device, seed: Seed) -> Result<Self::Output> {
-                Ok(($(self.$i.init(device, seed.index($i))?,)+))
+            fn build(self, device: &Device, seed: Seed) -> Result<Self::Output> {
+                Ok(($(self.$i.build(device, seed.index($i))?,)+))
             }
         }
 
@@ -267,30 +284,38 @@ tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
 
 /// What the derived `init` does.
 #[doc(hidden)]
+#[track_caller]
 pub fn init_module<M: Module + FromSeed>(device: &Device, seed: impl Into<Seed>) -> Result<M> {
-    let module = M::from_seed(device, seed.into())?;
-    module.name_parameters();
-    Ok(module)
+    here(|| {
+        let module = M::from_seed(device, seed.into())?;
+        module.name_parameters();
+        Ok(module)
+    })
 }
 
 /// What the derived `init` of a module with a config does.
 #[doc(hidden)]
+#[track_caller]
 pub fn init_configured<M: Module + FromConfig>(device: &Device, seed: impl Into<Seed>, config: M::Config) -> Result<M> {
-    let module = M::from_config(config, device, seed.into())?;
-    module.name_parameters();
-    Ok(module)
+    here(|| {
+        let module = M::from_config(config, device, seed.into())?;
+        module.name_parameters();
+        Ok(module)
+    })
 }
 
 /// Calls the closure of an `init`. Through a function, so that the closure's parameters have types to be inferred from.
 #[doc(hidden)]
+#[track_caller]
 pub fn init_by<M>(build: impl FnOnce(&Device, Seed) -> Result<M>, device: &Device, seed: Seed) -> Result<M> {
-    build(device, seed)
+    here(|| build(device, seed))
 }
 
 /// Puts the field's name into the error of building it.
 #[doc(hidden)]
+#[track_caller]
 pub fn init_field<M>(key: &str, built: Result<M>) -> Result<M> {
-    built.map_err(|error| error.context(key))
+    here(|| built.map_err(|error| error.context(key)))
 }
 
 #[cfg(test)]
@@ -308,7 +333,7 @@ mod tests {
     impl Init for Echo {
         type Output = Seeded;
 
-        fn init(self, _: &Device, seed: Seed) -> Result<Seeded> {
+        fn build(self, _: &Device, seed: Seed) -> Result<Seeded> {
             Ok(Seeded(seed))
         }
     }
@@ -324,7 +349,7 @@ mod tests {
     impl Init for Fails {
         type Output = ();
 
-        fn init(self, _: &Device, _: Seed) -> Result<()> {
+        fn build(self, _: &Device, _: Seed) -> Result<()> {
             Err(Error::new(ErrorKind::Argument, self.0))
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::error::here;
 use crate::mode::Mode;
 use crate::param::Cell;
 use crate::{Buffer, Device, Param, Result, Tensor, TensorType};
@@ -96,8 +97,9 @@ impl SlotMut<'_> {
     /// # Errors
     ///
     /// If the shape, element type or device differs; the old value stays then.
+    #[track_caller]
     pub fn set(&mut self, value: Tensor) -> Result<()> {
-        self.cell().replace(value)
+        here(|| self.cell().replace(value))
     }
 
     /// Moves the value to another device.
@@ -105,8 +107,9 @@ impl SlotMut<'_> {
     /// # Errors
     ///
     /// If either device fails; the value stays where it was then.
+    #[track_caller]
     pub fn to_device(&mut self, device: &Device) -> Result<()> {
-        self.cell().to_device(device)
+        here(|| self.cell().to_device(device))
     }
 }
 

@@ -31,7 +31,7 @@ macro_rules! inits {
         $(impl Init for $Name {
             type Output = Self;
 
-            fn init(self, _: &Device, _: Seed) -> Result<Self> {
+            fn build(self, _: &Device, _: Seed) -> Result<Self> {
                 Ok(self)
             }
         })+

@@ -39,7 +39,7 @@ impl AdaptiveAvgPool2d {
 impl Init for AdaptiveAvgPool2d {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         if self.size.contains(&0) {
             bail!(Argument, "adaptive_avg_pool2d: to a size of {:?}; both must be at least 1", self.size);
         }
@@ -71,7 +71,7 @@ pub struct GlobalAvgPool2d;
 impl Init for GlobalAvgPool2d {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         Ok(self)
     }
 }

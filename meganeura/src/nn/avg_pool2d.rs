@@ -63,7 +63,7 @@ impl AvgPool2d {
 impl Init for AvgPool2d {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         max_pool2d::check("avg_pool2d", self.kernel, self.stride, self.padding)?;
         Ok(self)
     }

@@ -79,7 +79,7 @@ impl BatchNorm2d {
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
-        let [n, c, h, w] = *x.shape().dims() else { unreachable!("`misfit` has seen it") };
+        let [n, _, h, w] = *x.shape().dims() else { unreachable!("`misfit` has seen it") };
         let axes = [0, 2, 3];
         // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the mean is far
         // above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No element decides alone.
@@ -87,16 +87,26 @@ impl BatchNorm2d {
         let moved = x - &rounded;
         let mean = moved.mean_keep(&axes);
         let variance = (&moved - &mean).square().mean_keep(&axes);
-        let tape = x.tape();
-        let follow = |running: &Buffer, batch: Var| {
-            let (kept, share) = (tape.scalar(1.0 - self.momentum), tape.scalar(self.momentum));
-            tape.update_buffer(running, |old| old * kept + batch.reshape([c]) * share);
-        };
         let count = (n * h * w) as f64;
-        follow(&self.running_mean, &mean + rounded);
-        follow(&self.running_var, variance.scale(count / (count - 1.0)));
+        self.follow(&self.running_mean, &(&mean + rounded));
+        self.follow(&self.running_var, &variance.scale(count / (count - 1.0)));
         (moved, mean, variance)
     }
+
+    /// Moves a running statistic towards that of a batch.
+    #[track_caller]
+    fn follow(&self, running: &Buffer, batch: &Var) {
+        let tape = batch.tape();
+        let (kept, share) = (tape.scalar(1.0 - self.momentum), tape.scalar(self.momentum));
+        let old = tape.latest(running);
+        tape.assign(running, &old, &(&old * kept + batch.reshape(running.shape()) * share));
+    }
+}
+
+/// A number of each channel, as what broadcasts to images.
+#[track_caller]
+fn channels(x: &Var) -> Var {
+    x.reshape([x.shape().elements(), 1, 1])
 }
 
 impl Layer for BatchNorm2d {
@@ -109,28 +119,33 @@ impl Layer for BatchNorm2d {
         if let Err(message) = check_eps(self.eps) {
             return x.refuse("batch_norm2d", ErrorKind::Argument, message);
         }
-        let channels = |x: Var| x.reshape([x.shape().elements(), 1, 1]);
         let (near, mean, variance) = match self.is_training(x.tape()) {
             true => {
                 let (moved, mean, variance) = self.of_batch(x);
                 (moved, Some(mean), variance)
             }
-            false => (x - channels(x.buffer(&self.running_mean)), None, channels(x.buffer(&self.running_var))),
+            false => (x - channels(&x.buffer(&self.running_mean)), None, channels(&x.buffer(&self.running_var))),
         };
         // A factor and an offset for each channel: centred numbers are only squared, which the reduction does as it loads.
         let factor = (variance + x.constant(self.eps)).rsqrt();
         let factor = match &self.weight {
-            Some(weight) => factor * channels(x.param(weight)),
+            Some(weight) => factor * channels(&x.param(weight)),
             None => factor,
         };
-        let bias = self.bias.as_ref().map(|bias| channels(x.param(bias)));
-        let below = mean.map(|mean| mean * &factor);
-        let y = near * factor;
-        match (bias, below) {
-            (Some(bias), Some(below)) => y + (bias - below),
-            (Some(bias), None) => y + bias,
-            (None, Some(below)) => y - below,
-            (None, None) => y,
+        match (&self.bias, mean) {
+            (Some(bias), Some(mean)) => {
+                let (bias, below) = (channels(&x.param(bias)), mean * &factor);
+                near * factor + (bias - below)
+            }
+            (Some(bias), None) => {
+                let bias = channels(&x.param(bias));
+                near * factor + bias
+            }
+            (None, Some(mean)) => {
+                let below = mean * &factor;
+                near * factor - below
+            }
+            (None, None) => near * factor,
         }
     }
 }
@@ -165,7 +180,7 @@ impl BatchNorm2dConfig {
 impl Init for BatchNorm2dConfig {
     type Output = BatchNorm2d;
 
-    fn init(self, device: &Device, _: Seed) -> Result<BatchNorm2d> {
+    fn build(self, device: &Device, _: Seed) -> Result<BatchNorm2d> {
         let Self { channels, eps, momentum, affine } = self;
         if channels == 0 {
             bail!(Argument, "batch_norm2d: of 0 channels; there must be at least 1");

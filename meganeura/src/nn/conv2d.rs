@@ -128,7 +128,7 @@ impl Conv2dConfig {
 impl Init for Conv2dConfig {
     type Output = Conv2d;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Conv2d> {
+    fn build(self, device: &Device, seed: Seed) -> Result<Conv2d> {
         self.check()?;
         let Self { inputs, outputs, kernel: [height, width], options, bias, weight_init } = self;
         let shape = Shape::from([outputs, inputs / options.groups, height, width]);

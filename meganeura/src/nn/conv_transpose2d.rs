@@ -152,7 +152,7 @@ impl ConvTranspose2dConfig {
 impl Init for ConvTranspose2dConfig {
     type Output = ConvTranspose2d;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<ConvTranspose2d> {
+    fn build(self, device: &Device, seed: Seed) -> Result<ConvTranspose2d> {
         self.check()?;
         let Self { inputs, outputs, kernel: [height, width], options, bias, weight_init } = self;
         let shape = Shape::from([inputs, outputs / options.groups, height, width]);

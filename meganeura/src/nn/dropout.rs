@@ -55,7 +55,7 @@ impl Dropout {
 impl Init for Dropout {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         self.check().map(|()| self)
     }
 }

@@ -86,7 +86,7 @@ impl EmbeddingConfig {
 impl Init for EmbeddingConfig {
     type Output = Embedding;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Embedding> {
+    fn build(self, device: &Device, seed: Seed) -> Result<Embedding> {
         let Self { count, width, padding, weight_init } = self;
         if count == 0 || width == 0 {
             bail!(Argument, "embedding: {count} vectors of {width} numbers; both must be at least 1");

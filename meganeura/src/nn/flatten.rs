@@ -23,7 +23,7 @@ pub struct Flatten;
 impl Init for Flatten {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         Ok(self)
     }
 }

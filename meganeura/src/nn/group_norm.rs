@@ -74,7 +74,7 @@ impl GroupNormConfig {
 impl Init for GroupNormConfig {
     type Output = GroupNorm;
 
-    fn init(self, device: &Device, _: Seed) -> Result<GroupNorm> {
+    fn build(self, device: &Device, _: Seed) -> Result<GroupNorm> {
         let Self { groups, channels, eps } = self;
         if groups == 0 || channels == 0 || channels % groups != 0 {
             bail!(Argument, "group_norm: {channels} channels do not fall into {groups} equal groups");

@@ -101,7 +101,7 @@ impl InstanceNorm2dConfig {
 impl Init for InstanceNorm2dConfig {
     type Output = InstanceNorm2d;
 
-    fn init(self, device: &Device, _: Seed) -> Result<InstanceNorm2d> {
+    fn build(self, device: &Device, _: Seed) -> Result<InstanceNorm2d> {
         let Self { channels, eps, affine } = self;
         if channels == 0 {
             bail!(Argument, "instance_norm2d: of 0 channels; there must be at least 1");

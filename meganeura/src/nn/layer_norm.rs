@@ -115,7 +115,7 @@ impl LayerNormConfig {
 impl Init for LayerNormConfig {
     type Output = LayerNorm;
 
-    fn init(self, device: &Device, _: Seed) -> Result<LayerNorm> {
+    fn build(self, device: &Device, _: Seed) -> Result<LayerNorm> {
         let Self { shape, eps, affine } = self;
         if shape.rank() == 0 || shape.elements() == 0 {
             bail!(Argument, "layer_norm: over axes {shape}; name at least one, and each with an extent of at least 1");

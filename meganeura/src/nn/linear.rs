@@ -89,7 +89,7 @@ impl LinearConfig {
 impl Init for LinearConfig {
     type Output = Linear;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<Linear> {
+    fn build(self, device: &Device, seed: Seed) -> Result<Linear> {
         let Self { inputs, outputs, bias, weight_init } = self;
         if inputs == 0 || outputs == 0 {
             bail!(Argument, "linear: from {inputs} to {outputs} numbers; both must be at least 1");

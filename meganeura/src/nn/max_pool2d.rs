@@ -62,7 +62,7 @@ impl MaxPool2d {
 impl Init for MaxPool2d {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         check("max_pool2d", self.kernel, self.stride, self.padding)?;
         if self.dilation.contains(&0) {
             bail!(Argument, "max_pool2d: dilation {:?}; both must be at least 1", self.dilation);

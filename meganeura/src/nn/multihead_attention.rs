@@ -63,12 +63,17 @@ impl MultiheadAttention {
         if n != of || width != also || width != self.query.weight.shape()[1] {
             return self.refuse(x, context);
         }
-        let split = |x: Var, len| x.reshape([n, len, self.heads, width / self.heads]).permute(&[0, 2, 1, 3]);
-        let query = split(self.query.forward(x), l);
-        let key = split(self.key.forward(context), s);
-        let value = split(self.value.forward(context), s);
+        let query = self.split(&self.query.forward(x), [n, l, width]);
+        let key = self.split(&self.key.forward(context), [n, s, width]);
+        let value = self.split(&self.value.forward(context), [n, s, width]);
         let heads = query.attention(&key, &value, mask);
         self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
+    }
+
+    /// `[n, len, width]` → `[n, heads, len, width/heads]`
+    #[track_caller]
+    fn split(&self, x: &Var, [n, len, width]: [usize; 3]) -> Var {
+        x.reshape([n, len, self.heads, width / self.heads]).permute(&[0, 2, 1, 3])
     }
 
     #[track_caller]
@@ -138,12 +143,12 @@ pub(super) fn check_heads(layer: &str, width: usize, heads: usize) -> Result<()>
 impl Init for MultiheadAttentionConfig {
     type Output = MultiheadAttention;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<MultiheadAttention> {
+    fn build(self, device: &Device, seed: Seed) -> Result<MultiheadAttention> {
         let Self { width, heads, bias } = self;
         check_heads("multihead_attention", width, heads)?;
         let project = |name| {
             let linear: LinearConfig = Linear::new(width, width).bias(bias);
-            init_field(name, linear.init(device, seed.field(name)))
+            init_field(name, linear.build(device, seed.field(name)))
         };
         let (query, key) = (project("query")?, project("key")?);
         Ok(MultiheadAttention { query, key, value: project("value")?, output: project("output")?, heads })

@@ -71,7 +71,7 @@ fn check(layer: &str, factor: usize) -> Result<()> {
 impl Init for PixelShuffle {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         check("pixel_shuffle", self.factor).map(|()| self)
     }
 }
@@ -80,7 +80,7 @@ impl Init for PixelShuffle {
 impl Init for PixelUnshuffle {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         check("pixel_unshuffle", self.factor).map(|()| self)
     }
 }

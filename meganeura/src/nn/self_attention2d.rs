@@ -53,8 +53,10 @@ impl Layer for SelfAttention2d {
                 let heads = [n, self.heads, c / self.heads, h * w];
                 let qkv = self.qkv.forward(x);
                 // A pixel's features as a row.
-                let part = |k: usize| qkv.slice(1, k * c..(k + 1) * c).reshape(heads).t();
-                let y = part(0).attention(&part(1), &part(2), None);
+                let query = qkv.slice(1, 0..c).reshape(heads).t();
+                let key = qkv.slice(1, c..2 * c).reshape(heads).t();
+                let value = qkv.slice(1, 2 * c..3 * c).reshape(heads).t();
+                let y = query.attention(&key, &value, None);
                 self.output.forward(&y.t().reshape([n, c, h, w]))
             }
             _ => {
@@ -84,12 +86,12 @@ impl SelfAttention2dConfig {
 impl Init for SelfAttention2dConfig {
     type Output = SelfAttention2d;
 
-    fn init(self, device: &Device, seed: Seed) -> Result<SelfAttention2d> {
+    fn build(self, device: &Device, seed: Seed) -> Result<SelfAttention2d> {
         let Self { channels, heads, bias } = self;
         check_heads("self_attention2d", channels, heads)?;
         let project = |name, outputs| {
             let conv: Conv2dConfig = Conv2d::new(channels, outputs, 1).bias(bias);
-            init_field(name, conv.init(device, seed.field(name)))
+            init_field(name, conv.build(device, seed.field(name)))
         };
         Ok(SelfAttention2d { qkv: project("qkv", 3 * channels)?, output: project("output", channels)?, heads })
     }

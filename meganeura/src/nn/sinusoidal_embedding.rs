@@ -72,7 +72,7 @@ impl Init for SinusoidalEmbeddingConfig {
     type Output = SinusoidalEmbedding;
 
     #[expect(clippy::cast_precision_loss, reason = "widths are far below 2^53")]
-    fn init(self, device: &Device, _: Seed) -> Result<SinusoidalEmbedding> {
+    fn build(self, device: &Device, _: Seed) -> Result<SinusoidalEmbedding> {
         let Self { width, max_period } = self;
         if width == 0 || width % 2 != 0 {
             bail!(Argument, "sinusoidal_embedding: of width {width}; it must be even, for as many sines as cosines");

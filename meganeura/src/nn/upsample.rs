@@ -67,7 +67,7 @@ impl Upsample {
 impl Init for Upsample {
     type Output = Self;
 
-    fn init(self, _: &Device, _: Seed) -> Result<Self> {
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
         self.check().map(|()| self)
     }
 }

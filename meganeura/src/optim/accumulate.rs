@@ -74,7 +74,6 @@ struct Sum {
 }
 
 impl Sums {
-    #[track_caller]
     pub(super) fn add(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
         if how.every == 0 {
             bail!(Argument, "gradients of 0 micro-batches make no step");
@@ -96,7 +95,6 @@ impl Sums {
         Ok(None)
     }
 
-    #[track_caller]
     pub(super) fn finish(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Grads> {
         if how.every == 1 && self.added == 0 {
             return Ok(grads);
@@ -113,7 +111,6 @@ impl Sums {
 
     /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums, which may
     /// hold anything, in the plan of those that come after.
-    #[track_caller]
     fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Vec<Sum>> {
         let leaves = module.leaves();
         let gradients = expect_gradients(&leaves, grads)?;

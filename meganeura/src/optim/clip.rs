@@ -1,9 +1,7 @@
 //! Clipping: by the norm of all gradients, or number by number.
 
-use std::panic::Location;
-
 use super::trained::{Trained, expect_some};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::module::Module;
 use crate::{Grads, Result, Var};
 
@@ -18,7 +16,7 @@ impl Grads {
     pub fn norm(&self, module: &dyn Module) -> Var {
         match expect_some(module, self) {
             Ok(trained) => self.norm_of(&trained),
-            Err(error) => self.tape().constant(0.0).fail(error.in_op("norm").at(Location::caller())),
+            Err(error) => self.tape().constant(0.0).fail(error.in_op("norm")),
         }
     }
 
@@ -47,14 +45,17 @@ impl Grads {
     /// here, as those of another model.
     #[track_caller]
     pub fn clip_norm(self, module: &dyn Module, max_norm: f64) -> Result<Self> {
-        if max_norm.is_nan() || max_norm <= 0.0 {
-            bail!(Argument, "gradients cannot be clipped to the norm {max_norm}; it must be above 0");
-        }
-        let trained = expect_some(module, &self)?;
+        let trained = here(|| {
+            expect_above_0("the norm ", max_norm)?;
+            expect_some(module, &self)
+        })?;
         let tape = self.tape();
         let norm = self.norm_of(&trained) + tape.constant(1e-6);
         let factor = (tape.scalar(max_norm) / norm).minimum(&tape.constant(1.0));
-        let clipped = trained.into_iter().map(|Trained { cell, dw, .. }| (cell, &factor * dw)).collect();
+        let mut clipped = Vec::with_capacity(trained.len());
+        for Trained { cell, dw, .. } in trained {
+            clipped.push((cell, &factor * dw));
+        }
         Ok(self.with_entries(clipped))
     }
 
@@ -78,16 +79,19 @@ impl Grads {
     /// If `limit` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) as [`clip_norm`](Self::clip_norm).
     #[track_caller]
     pub fn clip_value(self, module: &dyn Module, limit: f64) -> Result<Self> {
-        if limit.is_nan() || limit <= 0.0 {
-            bail!(Argument, "gradients cannot be clipped to {limit}; it must be above 0");
-        }
-        let trained = expect_some(module, &self)?;
+        let trained = here(|| {
+            expect_above_0("", limit)?;
+            expect_some(module, &self)
+        })?;
         let (low, high) = (self.tape().scalar(-limit), self.tape().scalar(limit));
-        let clipped =
-            trained.into_iter().map(|Trained { cell, dw, .. }| (cell, dw.maximum(&low).minimum(&high))).collect();
+        let mut clipped = Vec::with_capacity(trained.len());
+        for Trained { cell, dw, .. } in trained {
+            clipped.push((cell, dw.maximum(&low).minimum(&high)));
+        }
         Ok(self.with_entries(clipped))
     }
 
+    #[track_caller]
     fn norm_of(&self, trained: &[Trained]) -> Var {
         let mut squares = self.tape().constant(0.0);
         for Trained { dw, .. } in trained {
@@ -95,6 +99,13 @@ impl Grads {
         }
         squares.sqrt()
     }
+}
+
+fn expect_above_0(what: &str, limit: f64) -> Result<()> {
+    if limit.is_nan() || limit <= 0.0 {
+        bail!(Argument, "gradients cannot be clipped to {what}{limit}; it must be above 0");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::module::{Leaf, Module, ModuleExt, Role};
 use crate::{Error, ErrorKind, Result};
 
@@ -50,16 +50,19 @@ impl<M: Module + Clone> Ema<M> {
     ///
     /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is; if a parameter that is trained is
     /// shared by both, in an `Arc`, as it would be its own average.
+    #[track_caller]
     pub fn new(model: &M, decay: f64) -> Result<Self> {
-        let mut average = model.clone();
-        average.tie_like(model)?;
-        let shared =
-            |(own, other): &(Leaf<'_>, Leaf<'_>)| own.role == Role::Trained && own.cell().id() == other.cell().id();
-        if let Some((leaf, _)) = average.zip(model)?.iter().find(|pair| shared(pair)) {
-            return Err(is_shared().context(&leaf.path));
-        }
-        average.name_parameters();
-        Self::resume(average, decay, 0)
+        here(|| {
+            let mut average = model.clone();
+            average.tie_like(model)?;
+            let shared =
+                |(own, other): &(Leaf<'_>, Leaf<'_>)| own.role == Role::Trained && own.cell().id() == other.cell().id();
+            if let Some((leaf, _)) = average.zip(model)?.iter().find(|pair| shared(pair)) {
+                return Err(is_shared().context(&leaf.path));
+            }
+            average.name_parameters();
+            Self::resume(average, decay, 0)
+        })
     }
 }
 
@@ -69,11 +72,14 @@ impl<M: Module> Ema<M> {
     /// # Errors
     ///
     /// If the decay is not between 0 and 1.
+    #[track_caller]
     pub fn resume(average: M, decay: f64, updates: u64) -> Result<Self> {
-        if !(0.0..=1.0).contains(&decay) {
-            bail!(Argument, "ema: the decay is {decay}, not between 0 and 1");
-        }
-        Ok(Self { average, decay, warmup: false, updates })
+        here(|| {
+            if !(0.0..=1.0).contains(&decay) {
+                bail!(Argument, "ema: the decay is {decay}, not between 0 and 1");
+            }
+            Ok(Self { average, decay, warmup: false, updates })
+        })
     }
 
     /// Whether the decay starts small; it does not by default.
@@ -104,21 +110,24 @@ impl<M: Module> Ema<M> {
     /// # Errors
     ///
     /// If the model has changed its structure or its device, or shares a trained parameter with the average; nothing has changed then.
+    #[track_caller]
     pub fn update(&mut self, model: &M) -> Result<()> {
-        let rate = 1.0 - self.decay();
-        self.average.zip_with(model, |leaf, average, new| match leaf.role {
-            Role::Buffer => new.clone(),
-            Role::Trained if average.id().ok() == new.id().ok() => average.fail(is_shared()),
-            _ => average + (new - average) * rate,
-        })?;
-        // What is no float is not computed with.
-        for (own, other) in self.average.zip(model)? {
-            if own.role == Role::Buffer && !own.ty().dtype.is_float() {
-                own.cell().set(other.value());
+        here(|| {
+            let rate = 1.0 - self.decay();
+            self.average.zip_with(model, |leaf, average, new| match leaf.role {
+                Role::Buffer => new.clone(),
+                Role::Trained if average.id().ok() == new.id().ok() => average.fail(is_shared()),
+                _ => average + (new - average) * rate,
+            })?;
+            // What is no float is not computed with.
+            for (own, other) in self.average.zip(model)? {
+                if own.role == Role::Buffer && !own.ty().dtype.is_float() {
+                    own.cell().set(other.value());
+                }
             }
-        }
-        self.updates += 1;
-        Ok(())
+            self.updates += 1;
+            Ok(())
+        })
     }
 
     /// The model with averages for parameters: to evaluate, and to save.
@@ -138,18 +147,21 @@ impl<M: Module> Ema<M> {
     /// # Errors
     ///
     /// If the model has changed its structure, or what the devices meet; nothing has changed then.
+    #[track_caller]
     pub fn swap(&mut self, model: &mut M) -> Result<()> {
-        let pairs = self.average.zip(model)?;
-        let mut values = Vec::with_capacity(pairs.len());
-        for (own, other) in &pairs {
-            let (average, value) = (own.value(), other.value());
-            values.push((value.to_device(average.device())?, average.to_device(value.device())?));
-        }
-        for ((own, other), (to_own, to_other)) in pairs.iter().zip(values) {
-            own.cell().set(to_own);
-            other.cell().set(to_other);
-        }
-        Ok(())
+        here(|| {
+            let pairs = self.average.zip(model)?;
+            let mut values = Vec::with_capacity(pairs.len());
+            for (own, other) in &pairs {
+                let (average, value) = (own.value(), other.value());
+                values.push((value.to_device(average.device())?, average.to_device(value.device())?));
+            }
+            for ((own, other), (to_own, to_other)) in pairs.iter().zip(values) {
+                own.cell().set(to_own);
+                other.cell().set(to_other);
+            }
+            Ok(())
+        })
     }
 
     /// Gives the model the averages, for good.
@@ -157,8 +169,9 @@ impl<M: Module> Ema<M> {
     /// # Errors
     ///
     /// As [`swap`](Self::swap).
+    #[track_caller]
     pub fn apply(&self, model: &mut M) -> Result<()> {
-        model.copy_from(&self.average)
+        here(|| model.copy_from(&self.average))
     }
 }
 

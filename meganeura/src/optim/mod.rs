@@ -46,6 +46,9 @@ pub use state::OptimizerState;
 pub(crate) use state::{fits, is_of_another};
 pub use step::Stepper;
 
+use std::panic::Location;
+
+use crate::error::here;
 use crate::module::Module;
 use crate::{Error, Grads, Result, Var};
 use finite::NotFinite;
@@ -92,8 +95,10 @@ pub trait Optimizer: Rule {
     ///   gradients were [accumulated](Self::accumulate) for a part of `module` only;
     /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
     ///   was told to [check](Self::check_finite).
+    #[track_caller]
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
-        step::step(self, module, grads, None)
+        let line = Location::caller();
+        here(|| step::step(self, module, grads, None, line))
     }
 
     /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss counts as well, even where
@@ -102,8 +107,10 @@ pub trait Optimizer: Rule {
     /// # Errors
     ///
     /// As [`step`](Self::step).
+    #[track_caller]
     fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()> {
-        step::step(self, module, grads, Some(loss))
+        let line = Location::caller();
+        here(|| step::step(self, module, grads, Some(loss), line))
     }
 
     /// Adds the gradients of a micro-batch to those before, so that a step is that of a batch too large for the device. With those
@@ -123,7 +130,7 @@ pub trait Optimizer: Rule {
     /// The sums have not changed then.
     #[track_caller]
     fn accumulate(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
-        self.stepper_mut().sums.add(module, grads, how)
+        here(|| self.stepper_mut().sums.add(module, grads, how))
     }
 
     /// As [`accumulate`](Self::accumulate) with the last micro-batch, whichever it is: where data end early.
@@ -133,7 +140,7 @@ pub trait Optimizer: Rule {
     /// As [`accumulate`](Self::accumulate).
     #[track_caller]
     fn accumulate_last(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Grads> {
-        self.stepper_mut().sums.finish(module, grads, how)
+        here(|| self.stepper_mut().sums.finish(module, grads, how))
     }
 
     /// How many micro-batches [were added](Self::accumulate) and wait for their step.
@@ -243,8 +250,9 @@ pub trait Optimizer: Rule {
     ///
     /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no parameter, or
     /// what the device meets; nothing has changed then.
+    #[track_caller]
     fn load_state(&mut self, module: &dyn Module, state: &OptimizerState) -> Result<()> {
-        state::load(self, module, state)
+        here(|| state::load(self, module, state))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::panic::Location;
 
 use super::accumulate::Sums;
 use super::finite::{FiniteCheck, NotFinite};
@@ -60,12 +61,14 @@ impl fmt::Debug for Stepper {
     }
 }
 
-/// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients.
+/// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients. A step
+/// that is skipped is noted with the user's line.
 pub(super) fn step(
     rule: &mut (impl Rule + ?Sized),
     module: &dyn Module,
     grads: &Grads,
     loss: Option<&Var>,
+    line: &'static Location<'static>,
 ) -> Result<()> {
     let settings = rule.stepper().settings;
     expect_not_negative(rule.name(), "learning rate", settings.lr)?;
@@ -121,7 +124,7 @@ pub(super) fn step(
     }
     tape.update_besides(updates, &stepped)?;
     if let Some(Err(error)) = check.map(FiniteCheck::verify) {
-        return rule.stepper_mut().refuse(error);
+        return rule.stepper_mut().refuse(error.at(line));
     }
     let stepper = rule.stepper_mut();
     stepper.last_skip = None;

@@ -50,7 +50,13 @@ impl Interrupt {
     ///
     /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one flag; or if the system refuses.
     #[cfg(feature = "ctrlc")]
+    #[track_caller]
     pub fn on_ctrl_c() -> crate::Result<Self> {
+        crate::error::here(Self::catch_ctrl_c)
+    }
+
+    #[cfg(feature = "ctrlc")]
+    fn catch_ctrl_c() -> crate::Result<Self> {
         static CAUGHT: AtomicBool = AtomicBool::new(false);
         let failed =
             |why: String| crate::Error::new(crate::ErrorKind::Argument, format!("Ctrl-C cannot be caught: {why}"));

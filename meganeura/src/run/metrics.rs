@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::json::{self, Object};
 use super::lines::{self, Lines};
 use super::{FILES, Position, journal};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Result, Tensor};
 
 /// Fields of a line that are no metrics.
@@ -75,8 +75,9 @@ pub struct Line {
 ///
 /// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the number of the
 /// line, if a whole line is not what a run writes. Of a run without metrics there are none.
+#[track_caller]
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
-    lines::read(&run.as_ref().join(FILES.metrics), Line::of)
+    here(|| lines::read(&run.as_ref().join(FILES.metrics), Line::of))
 }
 
 /// The last line of what [`read_metrics`] reads.

@@ -89,7 +89,7 @@ pub use overview::{Fate, Overview};
 pub use parts::Parts;
 pub use position::{Best, Position};
 
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::module::Module;
 use crate::optim::Optimizer;
 use crate::{Device, Result};
@@ -176,15 +176,18 @@ impl Run {
     /// [`Checkpoint`](crate::ErrorKind::Checkpoint), naming what differs, if it is of another model or optimizer, or has
     /// other parts than [`checkpoint`](Self::checkpoint) saves; what the device meets, as having no memory left. Nothing has
     /// changed then, neither model nor optimizer nor folder.
+    #[track_caller]
     pub fn restore(&mut self, model: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<bool> {
-        if let Some((parts, seed)) = &self.restoring {
-            parts.restore((MODEL, model), (OPTIMIZER, optimizer))?;
-            self.device.set_seed(*seed);
-            self.restoring = None;
-            return Ok(true);
-        }
-        self.expect_no_checkpoint()?;
-        Ok(false)
+        here(|| {
+            if let Some((parts, seed)) = &self.restoring {
+                parts.restore((MODEL, model), (OPTIMIZER, optimizer))?;
+                self.device.set_seed(*seed);
+                self.restoring = None;
+                return Ok(true);
+            }
+            self.expect_no_checkpoint()?;
+            Ok(false)
+        })
     }
 
     /// What the last checkpoint has, to be taken out one by one; gives the device its random seed. `None` if there is no
@@ -193,13 +196,16 @@ impl Run {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) the second time.
+    #[track_caller]
     pub fn restore_parts(&mut self) -> Result<Option<Parts>> {
-        if let Some((parts, seed)) = self.restoring.take() {
-            self.device.set_seed(seed);
-            return Ok(Some(parts));
-        }
-        self.expect_no_checkpoint()?;
-        Ok(None)
+        here(|| {
+            if let Some((parts, seed)) = self.restoring.take() {
+                self.device.set_seed(seed);
+                return Ok(Some(parts));
+            }
+            self.expect_no_checkpoint()?;
+            Ok(None)
+        })
     }
 
     /// That there never was anything to restore.
@@ -268,8 +274,9 @@ impl Run {
     ///
     /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file cannot be
     /// written, or what the device meets.
+    #[track_caller]
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
-        self.metrics.log(self.position, values)
+        here(|| self.metrics.log(self.position, values))
     }
 
     /// All that was logged, by earlier processes too.
@@ -277,9 +284,12 @@ impl Run {
     /// # Errors
     ///
     /// As [`log`](Self::log) and [`read_metrics`].
+    #[track_caller]
     pub fn metrics(&mut self) -> Result<Vec<Line>> {
-        self.metrics.flush()?;
-        read_metrics(&self.folder)
+        here(|| {
+            self.metrics.flush()?;
+            read_metrics(&self.folder)
+        })
     }
 
     /// Whether it is time to save: after so many steps or so much time, or because the run was asked to end.
@@ -306,11 +316,14 @@ impl Run {
     ///
     /// [`Io`](crate::ErrorKind::Io) if it cannot be written, on a full disk, say: those that were there still are then.
     /// [`Argument`](crate::ErrorKind::Argument) if the run was taken up and its last checkpoint not restored.
+    #[track_caller]
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
-        let mut parts = Parts::new();
-        parts.put_model(MODEL, model)?;
-        parts.put_optimizer(OPTIMIZER, optimizer, model)?;
-        self.save(parts)
+        here(|| {
+            let mut parts = Parts::new();
+            parts.put_model(MODEL, model)?;
+            parts.put_optimizer(OPTIMIZER, optimizer, model)?;
+            self.save(parts)
+        })
     }
 
     /// As [`checkpoint`](Self::checkpoint), of other parts than one model and one optimizer.
@@ -319,25 +332,28 @@ impl Run {
     ///
     /// As [`checkpoint`](Self::checkpoint).
     #[expect(clippy::needless_pass_by_value, reason = "a checkpoint is of one moment, and so are its parts")]
+    #[track_caller]
     pub fn save(&mut self, parts: Parts) -> Result<PathBuf> {
-        if self.restoring.is_some() {
-            bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
-        }
-        let (metrics_bytes, metrics) = self.metrics.settle(self.position.step)?;
-        let (time, seed) = (journal::now(), self.device.seed());
-        let state = State { position: self.position, time, seed, metrics, metrics_bytes };
-        let saved = store::write(&self.folder, self.saved.last(), state, &parts)?;
-        let path = saved.path.clone();
-        self.saved.push(saved);
-        (self.saved_at, self.saved_position) = (Instant::now(), self.position);
-        // Not before: who could not restore is not how the run is kept.
-        if !self.is_described {
-            self.begun.has_saved = true;
-            self.options.describe(&self.begun)?;
-            self.is_described = true;
-        }
-        self.prune()?;
-        Ok(path)
+        here(|| {
+            if self.restoring.is_some() {
+                bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
+            }
+            let (metrics_bytes, metrics) = self.metrics.settle(self.position.step)?;
+            let (time, seed) = (journal::now(), self.device.seed());
+            let state = State { position: self.position, time, seed, metrics, metrics_bytes };
+            let saved = store::write(&self.folder, self.saved.last(), state, &parts)?;
+            let path = saved.path.clone();
+            self.saved.push(saved);
+            (self.saved_at, self.saved_position) = (Instant::now(), self.position);
+            // Not before: who could not restore is not how the run is kept.
+            if !self.is_described {
+                self.begun.has_saved = true;
+                self.options.describe(&self.begun)?;
+                self.is_described = true;
+            }
+            self.prune()?;
+            Ok(path)
+        })
     }
 
     /// The best checkpoint so far, by the metric that decides.
@@ -369,9 +385,12 @@ impl Run {
     /// # Errors
     ///
     /// If what was logged last cannot be written.
+    #[track_caller]
     pub fn finish(self) -> Result<Overview> {
-        let what = if self.is_interrupted() { What::Interrupted } else { What::Finished };
-        self.end(what, "")
+        here(|| {
+            let what = if self.is_interrupted() { What::Interrupted } else { What::Finished };
+            self.end(what, "")
+        })
     }
 
     /// Ends the run for a reason, which is noted: an error, a loss that is NaN.
@@ -379,8 +398,9 @@ impl Run {
     /// # Errors
     ///
     /// If what was logged last cannot be written.
+    #[track_caller]
     pub fn fail(self, why: impl fmt::Display) -> Result<Overview> {
-        self.end(What::Failed, &why.to_string())
+        here(|| self.end(What::Failed, &why.to_string()))
     }
 
     fn end(mut self, what: What, note: &str) -> Result<Overview> {

@@ -13,7 +13,7 @@ use super::json::{FORMAT, Object, VERSION};
 use super::lock::Lock;
 use super::metrics::Metrics;
 use super::{Best, FILES, Interrupt, Overview, Position, Run, store};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::io::{create_folder, io_error, replace_file};
 use crate::{Device, Result};
 
@@ -109,8 +109,9 @@ impl RunOptions {
     ///
     /// [`Argument`](crate::ErrorKind::Argument) if there is one in the folder already, or a setting makes no sense;
     /// [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or another process trains there. Nothing was changed then.
+    #[track_caller]
     pub fn create(self) -> Result<Run> {
-        self.start(Expected::Nothing)
+        here(|| self.start(Expected::Nothing))
     }
 
     /// Takes a run up at its last checkpoint, or at its beginning if it has none yet; [`Run::restore`] then gives model and
@@ -122,8 +123,9 @@ impl RunOptions {
     /// [settings](Self::setting); [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is damaged, or of another version, with
     /// the file and what to do; [`Io`](crate::ErrorKind::Io) if another process trains there, or the folder cannot be read or
     /// written. Nothing was changed then.
+    #[track_caller]
     pub fn resume(self) -> Result<Run> {
-        self.start(Expected::Run)
+        here(|| self.start(Expected::Run))
     }
 
     /// Takes a run up if there is one, else begins it: for programs that a machine starts again and again.
@@ -131,8 +133,9 @@ impl RunOptions {
     /// # Errors
     ///
     /// As [`create`](Self::create) and [`resume`](Self::resume).
+    #[track_caller]
     pub fn open(self) -> Result<Run> {
-        self.start(Expected::Either)
+        here(|| self.start(Expected::Either))
     }
 
     fn start(self, expected: Expected) -> Result<Run> {

@@ -10,6 +10,7 @@ use super::metrics::last_line;
 use super::options::read_run;
 use super::{Best, FILES, Position, store};
 use crate::Result;
+use crate::error::here;
 
 /// What became of a run: whether it goes on or why it ended, what is saved, which checkpoint is the best, how to go on. Printed,
 /// it says all of that.
@@ -74,8 +75,12 @@ impl Overview {
     /// # Errors
     ///
     /// If there is no run, or what it consists of cannot be read.
+    #[track_caller]
     pub fn of(folder: impl AsRef<Path>) -> Result<Self> {
-        let folder = folder.as_ref();
+        here(|| Self::read(folder.as_ref()))
+    }
+
+    fn read(folder: &Path) -> Result<Self> {
         let about = read_run(&folder.join(FILES.run))?;
         // Asked before and after: who trained and ended in between has said so, who began in between holds the lock.
         let trained = Lock::is_taken(folder);

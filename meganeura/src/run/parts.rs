@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::io::{Checkpoint, read_exactly};
 use crate::module::{Module, ModuleExt};
 use crate::optim::{self, Ema, Optimizer, OptimizerState};
@@ -66,11 +66,14 @@ impl Parts {
     ///
     /// [`Argument`](ErrorKind::Argument) if there is a part of this name or the name cannot be a file's, or as
     /// [`Checkpoint::to_safetensors`].
+    #[track_caller]
     pub fn put_model(&mut self, name: &str, model: &dyn Module) -> Result<()> {
-        self.expect_free(name)?;
-        let bytes = model.to_safetensors().map_err(|error| error.context(name))?;
-        self.files.insert(name.to_owned(), bytes);
-        Ok(())
+        here(|| {
+            self.expect_free(name)?;
+            let bytes = model.to_safetensors().map_err(|error| error.context(name))?;
+            self.files.insert(name.to_owned(), bytes);
+            Ok(())
+        })
     }
 
     /// Adds what an optimizer remembers of a model.
@@ -78,14 +81,17 @@ impl Parts {
     /// # Errors
     ///
     /// As [`put_model`](Self::put_model); [`Argument`](ErrorKind::Argument) if the optimizer has made steps, and none of this model.
+    #[track_caller]
     pub fn put_optimizer(&mut self, name: &str, optimizer: &dyn Optimizer, model: &dyn Module) -> Result<()> {
-        self.expect_free(name)?;
-        if optim::is_of_another(optimizer, model) {
-            bail!(Argument, "{name}: the optimizer has stepped another model, and remembers nothing of this one");
-        }
-        let bytes = optimizer.state_of(model).to_safetensors().map_err(|error| error.context(name))?;
-        self.files.insert(name.to_owned(), bytes);
-        Ok(())
+        here(|| {
+            self.expect_free(name)?;
+            if optim::is_of_another(optimizer, model) {
+                bail!(Argument, "{name}: the optimizer has stepped another model, and remembers nothing of this one");
+            }
+            let bytes = optimizer.state_of(model).to_safetensors().map_err(|error| error.context(name))?;
+            self.files.insert(name.to_owned(), bytes);
+            Ok(())
+        })
     }
 
     /// Adds a moving average, and how many updates made it.
@@ -93,9 +99,12 @@ impl Parts {
     /// # Errors
     ///
     /// As [`put_model`](Self::put_model).
+    #[track_caller]
     pub fn put_ema<M: Module>(&mut self, name: &str, average: &Ema<M>) -> Result<()> {
-        self.put_model(name, average.model())?;
-        self.put_text(&updates(name), average.updates())
+        here(|| {
+            self.put_model(name, average.model())?;
+            self.put_text(&updates(name), average.updates())
+        })
     }
 
     /// Adds anything that is written as text.
@@ -103,10 +112,13 @@ impl Parts {
     /// # Errors
     ///
     /// [`Argument`](ErrorKind::Argument) if there is a part of this name, or the name cannot be a file's.
+    #[track_caller]
     pub fn put_text(&mut self, name: &str, text: impl fmt::Display) -> Result<()> {
-        self.expect_free(name)?;
-        self.texts.insert(name.to_owned(), text.to_string());
-        Ok(())
+        here(|| {
+            self.expect_free(name)?;
+            self.texts.insert(name.to_owned(), text.to_string());
+            Ok(())
+        })
     }
 
     /// Gives a model its values back.
@@ -114,10 +126,13 @@ impl Parts {
     /// # Errors
     ///
     /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part or it is of another model; the model has not changed then.
+    #[track_caller]
     pub fn take_model(&mut self, name: &str, model: &mut dyn Module) -> Result<()> {
-        let bytes = self.take_file(name)?;
-        let loaded = read_exactly(model, &bytes).and_then(|loaded| loaded.put(model));
-        loaded.map(drop).map_err(|error| self.named(name, error))
+        here(|| {
+            let bytes = self.take_file(name)?;
+            let loaded = read_exactly(model, &bytes).and_then(|loaded| loaded.put(model));
+            loaded.map(drop).map_err(|error| self.named(name, error))
+        })
     }
 
     /// Gives an optimizer what it remembered of a model, which got its own values before.
@@ -126,10 +141,13 @@ impl Parts {
     ///
     /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or it is of another optimizer or another model; the
     /// optimizer has not changed then.
+    #[track_caller]
     pub fn take_optimizer(&mut self, name: &str, optimizer: &mut dyn Optimizer, model: &dyn Module) -> Result<()> {
-        let bytes = self.take_file(name)?;
-        let state = state_of(model, &bytes);
-        state.and_then(|state| optimizer.load_state(model, &state)).map_err(|error| self.named(name, error))
+        here(|| {
+            let bytes = self.take_file(name)?;
+            let state = state_of(model, &bytes);
+            state.and_then(|state| optimizer.load_state(model, &state)).map_err(|error| self.named(name, error))
+        })
     }
 
     /// Gives a model and an optimizer what [`put_model`](Self::put_model) and [`put_optimizer`](Self::put_optimizer) saved under
@@ -155,14 +173,17 @@ impl Parts {
     /// # Errors
     ///
     /// As [`take_model`](Self::take_model).
+    #[track_caller]
     pub fn take_ema<M: Module>(&mut self, name: &str, average: &mut Ema<M>) -> Result<()> {
-        let text = self.take_text(&updates(name))?;
-        let Ok(count) = text.parse() else {
-            bail!(Checkpoint, "{}: `{}` is `{text}`, which is no count", self.source, updates(name));
-        };
-        self.take_model(name, average.model_mut())?;
-        average.set_updates(count);
-        Ok(())
+        here(|| {
+            let text = self.take_text(&updates(name))?;
+            let Ok(count) = text.parse() else {
+                bail!(Checkpoint, "{}: `{}` is `{text}`, which is no count", self.source, updates(name));
+            };
+            self.take_model(name, average.model_mut())?;
+            average.set_updates(count);
+            Ok(())
+        })
     }
 
     /// A text.
@@ -170,8 +191,9 @@ impl Parts {
     /// # Errors
     ///
     /// [`Checkpoint`](ErrorKind::Checkpoint) if there is none of this name.
+    #[track_caller]
     pub fn take_text(&mut self, name: &str) -> Result<String> {
-        self.texts.remove(name).ok_or_else(|| self.missing(name))
+        here(|| self.texts.remove(name).ok_or_else(|| self.missing(name)))
     }
 
     /// The names of the parts that are there.
@@ -184,8 +206,9 @@ impl Parts {
     /// # Errors
     ///
     /// [`Checkpoint`](ErrorKind::Checkpoint), with the names of parts that are left.
+    #[track_caller]
     pub fn finish(self) -> Result<()> {
-        self.expect_no_others(&[])
+        here(|| self.expect_no_others(&[]))
     }
 
     fn expect_no_others(&self, taken: &[&str]) -> Result<()> {

@@ -4,6 +4,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::{Recording, Tape, Var};
+use crate::error::here;
 use crate::graph::ValueId;
 use crate::param::Cell;
 use crate::{Buffer, Error, ErrorKind, Result};
@@ -66,13 +67,27 @@ impl Tape {
     /// ```
     #[track_caller]
     pub fn update_buffer(&self, buffer: &Buffer, new: impl FnOnce(&Var) -> Var) {
-        let location = Location::caller();
-        let cell = buffer.cell();
+        let old = self.latest(buffer);
+        self.assign(buffer, &old, &new(&old));
+    }
+
+    /// What a buffer is by now on this tape.
+    #[track_caller]
+    pub(crate) fn latest(&self, buffer: &Buffer) -> Var {
         let recorded = self.buffer(buffer);
-        let known = self.recording.borrow().assigned_at.get(&cell.id()).copied();
-        let latest = known.and_then(|at| self.recording.borrow().assigned[at].new.pending());
-        let old = latest.map_or(recorded, |value| self.var(value));
-        let new = new(&old);
+        let latest = self.assigned_to(buffer).and_then(|at| self.recording.borrow().assigned[at].new.pending());
+        latest.map_or(recorded, |value| self.var(value))
+    }
+
+    fn assigned_to(&self, buffer: &Buffer) -> Option<usize> {
+        self.recording.borrow().assigned_at.get(&buffer.cell().id()).copied()
+    }
+
+    /// [`update_buffer`](Self::update_buffer) with the new value made, where no closure is to hide the caller's line.
+    #[track_caller]
+    pub(crate) fn assign(&self, buffer: &Buffer, old: &Var, new: &Var) {
+        let location = Location::caller();
+        let known = self.assigned_to(buffer);
         let fits = || {
             let error = |kind, message: String| {
                 let error = Error::new(kind, message).in_op("update_buffer").operand(buffer.ty(), buffer.path());
@@ -88,7 +103,7 @@ impl Tape {
             Ok(value)
         };
         // A buffer on another device is on this tape only as the error that says so.
-        let assigned = Assigned { cell: Arc::clone(cell), new: old.id().and_then(|_| fits()).into() };
+        let assigned = Assigned { cell: Arc::clone(buffer.cell()), new: old.id().and_then(|_| fits()).into() };
         let mut recording = self.recording.borrow_mut();
         match known {
             // What went wrong first stays.
@@ -109,16 +124,22 @@ impl Tape {
     ///
     /// What went wrong while recording; [`StaleTape`](ErrorKind::StaleTape) if a parameter changed meanwhile, or if a step has taken
     /// the buffers already; what the device meets.
+    #[track_caller]
     pub fn apply(&self) -> Result<()> {
-        {
-            let assigned = &self.recording.borrow().assigned;
-            if let Some(Assigned { cell, .. }) = assigned.first()
-                && assigned.iter().all(|assigned| matches!(assigned.new, New::Taken))
-            {
-                return Err(super::run::stale(cell));
+        here(|| {
+            self.expect_not_taken()?;
+            self.update(Vec::new())
+        })
+    }
+
+    fn expect_not_taken(&self) -> Result<()> {
+        let assigned = &self.recording.borrow().assigned;
+        match assigned.first() {
+            Some(Assigned { cell, .. }) if assigned.iter().all(|assigned| matches!(assigned.new, New::Taken)) => {
+                Err(super::run::stale(cell))
             }
+            _ => Ok(()),
         }
-        self.update(Vec::new())
     }
 
     /// Replaces the new value of each buffer by what `gate` makes of it and the old one.

@@ -11,7 +11,7 @@ use super::run::locate;
 use super::signature::{Inputs, Outputs, Tensors};
 use super::{Leaf, Recording, Tape, Var};
 use crate::device::Program;
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::graph::{Graph, Source, ValueId};
 use crate::param::{Cell, State};
 use crate::plan::{Bindings, HostWord, Memory};
@@ -109,11 +109,14 @@ impl Device {
     ) -> Result<Compiled<I::Tensors, O::Tensors>> {
         let tape = Tape::inference(self);
         let types = inputs.types(self.precision().dtype());
-        let declared: Vec<_> = types.iter().enumerate().map(|(k, &ty)| tape.declare(k, ty)).collect::<Result<_>>()?;
+        let mut declared = Vec::with_capacity(types.len());
+        for (k, &ty) in types.iter().enumerate() {
+            declared.push(tape.declare(k, ty)?);
+        }
         let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
         let wanted = outputs.iter().map(|y| if y.tape().same(&tape) { y.id() } else { Err(elsewhere(y)) });
-        let wanted = wanted.collect::<Result<Vec<_>>>()?;
-        let function = Arc::new(tape.recording.borrow().compile(&types, &wanted)?);
+        let wanted = here(|| wanted.collect::<Result<Vec<_>>>())?;
+        let function = Arc::new(here(|| tape.recording.borrow().compile(&types, &wanted))?);
         Ok(Compiled { function, signature: PhantomData })
     }
 }
@@ -128,16 +131,7 @@ impl Tape {
     #[track_caller]
     fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
         let device = self.device();
-        if ty.shape.elements() == 0 {
-            bail!(Shape, "input {input} of a compiled function needs at least one element, {} has none", ty.shape);
-        }
-        if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
-            bail!(
-                Argument,
-                "input {input} of a compiled function is {ty}, {device} computes in {}",
-                device.precision().dtype()
-            );
-        }
+        here(|| expect_declared(input, ty, &device))?;
         let mut recording = self.recording.borrow_mut();
         let leaf = recording.leaves.len();
         recording.leaves.push(Leaf::Declared { input, rows: None });
@@ -145,6 +139,21 @@ impl Tape {
         drop(recording);
         Ok(self.var(value))
     }
+}
+
+/// Refuses an input that no tensor can be.
+fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> {
+    if ty.shape.elements() == 0 {
+        bail!(Shape, "input {input} of a compiled function needs at least one element, {} has none", ty.shape);
+    }
+    if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
+        bail!(
+            Argument,
+            "input {input} of a compiled function is {ty}, {device} computes in {}",
+            device.precision().dtype()
+        );
+    }
+    Ok(())
 }
 
 impl Recording {
@@ -287,9 +296,12 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
     /// # Errors
     ///
     /// If a tensor is not of the declared type, or on another device; if parameters were moved to another; what the device meets.
+    #[track_caller]
     pub fn call(&self, inputs: I::Refs<'_>) -> Result<O> {
-        let results = self.function.call(&I::list(inputs))?;
-        Ok(O::collect(&mut results.into_iter()))
+        here(|| {
+            let results = self.function.call(&I::list(inputs))?;
+            Ok(O::collect(&mut results.into_iter()))
+        })
     }
 
     /// The types of the inputs, in order.

@@ -285,14 +285,17 @@ impl Tape {
         let mut recording = self.recording.borrow_mut();
         let stream = recording.streams;
         recording.streams += 1;
-        let value = recording.seed_value.unwrap_or_else(|| {
-            let at = recording.host.len();
-            let seed = recording.seed;
-            #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
-            recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
-            let ty = TensorType::new(DType::U32, Shape::from([2]));
-            recording.push(Source::Host(at), Vec::new(), vec![ty], Location::caller())
-        });
+        let value = match recording.seed_value {
+            Some(value) => value,
+            None => {
+                let at = recording.host.len();
+                let seed = recording.seed;
+                #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
+                recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
+                let ty = TensorType::new(DType::U32, Shape::from([2]));
+                recording.push(Source::Host(at), Vec::new(), vec![ty], Location::caller())
+            }
+        };
         recording.seed_value = Some(value);
         drop(recording);
         (self.var(value), stream)
@@ -317,8 +320,7 @@ impl Tape {
         match op.outputs(&types) {
             Ok(outputs) => {
                 let mut recording = self.recording.borrow_mut();
-                let origin = recording.origin.unwrap_or(location);
-                let first = recording.push(Source::Op(op), inputs, outputs, origin);
+                let first = recording.push(Source::Op(op), inputs, outputs, location);
                 let count = recording.graph.maker(first).outputs();
                 drop(recording);
                 count.map(|value| self.var(value)).collect()
@@ -384,6 +386,13 @@ impl Tape {
         self.recording.borrow().origins[node]
     }
 
+    /// For tests: the line behind each node, in the order of recording.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn lines(&self) -> Vec<&'static Location<'static>> {
+        self.recording.borrow().origins.clone()
+    }
+
     /// Runs `f` with every recorded operation bearing the line of node `node`.
     pub(crate) fn on_behalf_of<R>(&self, node: usize, f: impl FnOnce() -> R) -> R {
         let origin = self.origin_of(node);
@@ -431,7 +440,7 @@ impl Recording {
         types: Vec<TensorType>,
         location: &'static Location<'static>,
     ) -> ValueId {
-        self.origins.push(location);
+        self.origins.push(self.origin.unwrap_or(location));
         self.handles.extend(types.iter().map(|_| Weak::new()));
         self.graph.push(source, inputs, types)
     }

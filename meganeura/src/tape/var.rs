@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Tape;
+use crate::error::{here, here_async};
 use crate::graph::ValueId;
 use crate::ops::{Op, View};
 use crate::{Buffer, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
@@ -88,16 +89,18 @@ impl Var {
 
     /// The error that an operation before this value met, if one did.
     #[must_use]
+    #[track_caller]
     pub fn error(&self) -> Option<Error> {
-        self.id().err()
+        here(|| self.id()).err()
     }
 
     /// The same value, poisoned.
     #[must_use]
+    #[track_caller]
     pub(crate) fn fail(&self, error: Error) -> Self {
         match &self.state {
             VarState::Poisoned(_) => self.clone(),
-            VarState::Live(_) => self.tape.poisoned(self.ty, error),
+            VarState::Live(_) => self.tape.poisoned(self.ty, error.at(Location::caller())),
         }
     }
 
@@ -188,8 +191,9 @@ impl Var {
     ///
     /// What went wrong while recording; [`StaleTape`](crate::ErrorKind::StaleTape) if a parameter changed meanwhile; what the
     /// device meets.
+    #[track_caller]
     pub fn to_tensor(&self) -> Result<Tensor> {
-        self.tape.tensor_of(self.id()?)
+        here(|| self.tape.tensor_of(self.id()?))
     }
 
     /// The value as numbers, row by row. Waits for the device.
@@ -197,8 +201,9 @@ impl Var {
     /// # Errors
     ///
     /// As [`Var::to_tensor`].
+    #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        self.to_tensor()?.to_vec()
+        here(|| self.to_tensor()?.to_vec())
     }
 
     /// As [`Var::to_vec`], without blocking the thread.
@@ -206,8 +211,9 @@ impl Var {
     /// # Errors
     ///
     /// As [`Var::to_tensor`].
-    pub async fn to_vec_async(&self) -> Result<Vec<f32>> {
-        self.to_tensor()?.to_vec_async().await
+    #[track_caller]
+    pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
+        here_async(async { self.to_tensor()?.to_vec_async().await })
     }
 
     /// The one number of a scalar, a loss for example. Waits for the device.
@@ -215,8 +221,9 @@ impl Var {
     /// # Errors
     ///
     /// If there are more numbers, or as [`Var::to_tensor`].
+    #[track_caller]
     pub fn item(&self) -> Result<f32> {
-        self.to_tensor()?.item()
+        here(|| self.to_tensor()?.item())
     }
 
     /// As [`Var::item`], without blocking the thread.
@@ -224,8 +231,9 @@ impl Var {
     /// # Errors
     ///
     /// As [`Var::item`].
-    pub async fn item_async(&self) -> Result<f32> {
-        self.to_tensor()?.item_async().await
+    #[track_caller]
+    pub fn item_async(&self) -> impl Future<Output = Result<f32>> {
+        here_async(async { self.to_tensor()?.item_async().await })
     }
 }
 

@@ -46,7 +46,7 @@ impl ScaleBuilder {
 impl Init for ScaleBuilder {
     type Output = Scale;
 
-    fn init(self, device: &Device, _: Seed) -> Result<Scale> {
+    fn build(self, device: &Device, _: Seed) -> Result<Scale> {
         let weight = Tensor::from_slice(device, [self.factors.len()], &self.factors)?;
         Ok(Scale { weight: Param::new(weight) })
     }
@@ -82,7 +82,7 @@ impl Shift {
 impl Init for ShiftBuilder {
     type Output = Shift;
 
-    fn init(self, device: &Device, _: Seed) -> Result<Shift> {
+    fn build(self, device: &Device, _: Seed) -> Result<Shift> {
         Ok(Shift { offset: Buffer::new(Tensor::from_slice(device, [1], &[self.offset])?) })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Form, Schedule};
-use crate::error::bail;
+use crate::error::{bail, here};
 use crate::{Error, Result};
 
 /// The description that [`Schedule::from_str`] reads: `then(10, constant(0.1), exponential(0.1, 0.9))`
@@ -47,11 +47,14 @@ impl FromStr for Schedule {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) with what was expected, and what is there.
+    #[track_caller]
     fn from_str(text: &str) -> Result<Self> {
-        let mut reader = Reader { rest: text };
-        let form = reader.form(0)?;
-        reader.expect_end()?;
-        Ok(Self(form))
+        here(|| {
+            let mut reader = Reader { rest: text };
+            let form = reader.form(0)?;
+            reader.expect_end()?;
+            Ok(Self(form))
+        })
     }
 }
 

@@ -20,7 +20,7 @@ struct Builder {
 impl Init for Builder {
     type Output = Seeded;
 
-    fn init(self, _: &Device, seed: Seed) -> Result<Seeded> {
+    fn build(self, _: &Device, seed: Seed) -> Result<Seeded> {
         if self.fails { Err(Error::new(ErrorKind::Argument, "0 channels")) } else { Ok(Seeded { seed }) }
     }
 }

@@ -1,0 +1,322 @@
+//! Errors name the user's line: a case for every public function that can fail, and a check that none is without one.
+
+mod sources;
+mod world;
+
+use libtest_mimic::{Failed, Trial};
+use meganeura::check::{Gradcheck, gradcheck};
+use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder};
+use meganeura::init::Initializer;
+use meganeura::io::Names;
+use meganeura::optim::{Accumulate, Ema, OptimizerState, Schedule};
+use meganeura::prelude::*;
+use meganeura::run::{Overview, Parts, Run, read_metrics};
+use meganeura::{Error, Result};
+
+use self::sources::Fallible;
+use self::world::*;
+use crate::Outcome;
+
+/// A function that can fail, as the file of its definition and its name, and a call that fails.
+struct Case {
+    function: &'static str,
+    call: fn(World) -> Result<()>,
+}
+
+/// `"file::function" |world| the call;`, on one line: the error must name that line.
+macro_rules! cases {
+    ($($function:literal |$w:pat_param| $call:expr;)+) => {
+        const CASES: &[Case] = &[$(Case { function: $function, call: |$w| $call.map(drop) }),+];
+    };
+}
+
+cases! {
+    "check.rs::gradcheck" |_| gradcheck(&(), &[], |(), _| Vec::new());
+    "check.rs::run" |_| Gradcheck::default().run(&(), &[], |(), _| Vec::new());
+    "check.rs::ok" |_| disagreement().ok();
+    "grad.rs::backward" |w| w.tape.backward(&w.var);
+    "grad.rs::backward_with" |w| w.tape.backward_with(&w.var, &w.var.sum());
+    "init.rs::sample" |w| Initializer::Normal { mean: 0.0, std: -1.0 }.sample(&w.device, [2], Seed::new(0));
+    "param.rs::set" |mut w| w.net.1.set(w.tensor);
+    "tensor.rs::from_slice" |w| Tensor::from_slice(&w.device, [3], &[1.0]);
+    "tensor.rs::from_f64" |w| Tensor::from_f64(&w.device, [3], &[1.0]);
+    "tensor.rs::indices" |w| Tensor::indices(&w.device, [3], &[1]);
+    "tensor.rs::full" |w| Tensor::full(&w.device, [0], 1.0);
+    "tensor.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
+    "tensor.rs::reshape" |w| w.tensor.reshape([3]);
+    "tensor.rs::to_vec" |w| w.labels.to_vec();
+    "tensor.rs::to_vec_async" |w| ready(w.labels.to_vec_async());
+    "tensor.rs::to_f64_vec" |w| w.labels.to_f64_vec();
+    "tensor.rs::to_u32_vec" |w| w.tensor.to_u32_vec();
+    "tensor.rs::to_u32_vec_async" |w| ready(w.tensor.to_u32_vec_async());
+    "tensor.rs::item" |w| w.tensor.item();
+    "tensor.rs::item_async" |w| ready(w.tensor.item_async());
+    "tape/var.rs::to_tensor" |w| w.stale().to_tensor();
+    "tape/var.rs::to_vec" |w| w.stale().to_vec();
+    "tape/var.rs::to_vec_async" |w| ready(w.stale().to_vec_async());
+    "tape/var.rs::item" |w| w.var.item();
+    "tape/var.rs::item_async" |w| ready(w.var.item_async());
+    "tape/assign.rs::apply" |w| { let tape = w.stale().tape().clone(); tape.update_buffer(&Buffer::new(w.tensor), |old| old + 1.0); drop(tape.apply()); tape.apply() };
+    "tape/compile.rs::compile" |w| w.device.compile([0], |x| x.exp());
+    "tape/compile.rs::call" |w| w.device.compile([3], |x| x.exp()).expect("fits").call(&w.tensor);
+    "device/choose.rs::named" |_| Device::named("no such adapter");
+    "device/choose.rs::with_precision" |w| w.device.with_precision(Precision::Fast);
+    "device/profile.rs::last_profile" |w| w.device.last_profile();
+    "device/variants.rs::prefer_variants" |w| w.device.prefer_variants(&[("matmul", "tile 32")]);
+    "module/init.rs::init" |w| Linear::new(0, 1).init(&w.device, 1);
+    "module/init.rs::from_seed" |w| Fails::from_seed(&w.device, Seed::new(1));
+    "module/init.rs::from_config" |w| Configured::from_config(ConfiguredConfig { width: 0 }, &w.device, Seed::new(1));
+    "module/init.rs::init_module" |w| Fails::init(&w.device, 1);
+    "module/init.rs::init_configured" |w| Configured::init(&w.device, 1, ConfiguredConfig { width: 0 });
+    "module/ext.rs::freeze" |mut w| w.net.freeze("2");
+    "module/ext.rs::freeze_where" |mut w| w.net.freeze_where(|_, _| false);
+    "module/ext.rs::thaw" |mut w| w.net.thaw("2");
+    "module/ext.rs::thaw_where" |mut w| w.net.thaw_where(|_, _| false);
+    "module/ext.rs::map" |mut w| w.net.map(|_, x| x.sum());
+    "module/ext.rs::zip" |w| w.net.zip(&w.other).map(drop);
+    "module/ext.rs::zip_with" |mut w| w.net.zip_with(&w.other, |_, x, _| x.clone());
+    "module/ext.rs::copy_from" |mut w| w.net.copy_from(&w.other);
+    "module/ext.rs::tie_like" |mut w| { let same = w.other.0.tied(); w.net.tie_like(&(w.other.0, same)) };
+    "module/slot.rs::set" |mut w| set_slot(&mut w.net, |slot, value| slot.set(value.clone()), &w.labels);
+    "optim/clip.rs::clip_norm" |w| w.grads().clip_norm(&w.net, 0.0);
+    "optim/clip.rs::clip_value" |w| w.grads().clip_value(&w.net, f64::NAN);
+    "optim/ema.rs::new" |w| Ema::new(&w.net, 2.0);
+    "optim/ema.rs::resume" |w| Ema::resume(w.net, 2.0, 0);
+    "optim/ema.rs::update" |w| Ema::new(&w.net, 0.5).expect("fits").update(&w.other);
+    "optim/ema.rs::swap" |mut w| Ema::new(&w.net, 0.5).expect("fits").swap(&mut w.other);
+    "optim/ema.rs::apply" |mut w| Ema::new(&w.net, 0.5).expect("fits").apply(&mut w.other);
+    "optim/mod.rs::step" |mut w| { let grads = w.grads(); Sgd::new(-1.0).step(&mut w.net, &grads) };
+    "optim/mod.rs::step_with_loss" |mut w| { let grads = w.grads(); Sgd::new(-1.0).step_with_loss(&mut w.net, &grads, &w.var) };
+    "optim/mod.rs::accumulate" |w| Sgd::new(0.1).accumulate(&w.net, w.grads(), Accumulate::sum(0));
+    "optim/mod.rs::accumulate_last" |w| Sgd::new(0.1).accumulate_last(&w.other, w.grads(), Accumulate::sum(2));
+    "optim/mod.rs::load_state" |w| Sgd::new(0.1).load_state(&w.net, &OptimizerState::default());
+    "optim/schedule/text.rs::from_str" |_| <Schedule as std::str::FromStr>::from_str("cosine");
+    "data/cifar.rs::from_cifar10" |_| Dataset::from_cifar10::<&str>([]);
+    "data/cifar.rs::from_cifar100" |_| Dataset::from_cifar100(["no/such/file"], Cifar100Label::Fine);
+    "data/csv.rs::read" |_| Csv::new([2]).read("no/such/file");
+    "data/csv.rs::read_from" |_| Csv::new([2]).read_from("text", &b"1,2\n"[..]);
+    "data/dataset.rs::new" |_| Dataset::new(vec![0.0; 3], [2], vec![0, 1]);
+    "data/dataset.rs::from_bytes" |_| Dataset::from_bytes(vec![0; 3], [2], vec![0, 1]);
+    "data/dataset.rs::of" |_| Dataset::of(Nothing);
+    "data/dataset.rs::get" |w| w.dataset.get(2);
+    "data/dataset.rs::split" |w| w.dataset.split(1.5, 0);
+    "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
+    "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
+    "data/image_folder.rs::check" |w| w.images().check();
+    "io/mod.rs::save" |w| w.net.save(w.folder.path().join("no/such/folder"));
+    "io/mod.rs::to_safetensors" |w| w.twice().to_safetensors();
+    "io/mod.rs::to_safetensors_async" |w| ready(w.twice().to_safetensors_async());
+    "io/mod.rs::save_with" |w| w.net.save_with(w.folder.path().join("no/such/folder"), &Names::new());
+    "io/mod.rs::to_safetensors_with" |w| w.net.to_safetensors_with(&Names::new().rename("*", "a"));
+    "io/mod.rs::load" |mut w| w.net.load("no/such/file");
+    "io/mod.rs::load_safetensors" |mut w| w.net.load_safetensors(b"nonsense");
+    "io/mod.rs::load_with" |mut w| w.net.load_with("no/such/file", &Names::new());
+    "io/mod.rs::load_safetensors_with" |mut w| w.net.load_safetensors_with(b"nonsense", &Names::new());
+    "io/names.rs::path" |_| Names::new().ignore("a").path("a");
+    "io/report.rs::strict" |mut w| partial(&mut w).strict();
+    "io/state.rs::from_safetensors" |w| OptimizerState::from_safetensors(b"nonsense", &w.device);
+    "run/metrics.rs::read_metrics" |w| read_metrics(w.damaged_metrics());
+    "run/mod.rs::restore" |mut w| w.restored().restore(&mut w.net, &mut Sgd::new(0.1));
+    "run/mod.rs::restore_parts" |w| w.restored().restore_parts();
+    "run/mod.rs::log" |w| w.begun().log(&[("step", &1.0)]);
+    "run/mod.rs::metrics" |w| { let mut run = w.begun(); w.damaged_metrics(); run.metrics() };
+    "run/mod.rs::checkpoint" |w| w.resumed().checkpoint(&w.net, &Sgd::new(0.1));
+    "run/mod.rs::save" |w| w.resumed().save(Parts::new());
+    "run/mod.rs::finish" |w| { let run = w.begun(); w.remove_run(); run.finish() };
+    "run/mod.rs::fail" |w| { let run = w.begun(); w.remove_run(); run.fail("NaN") };
+    "run/options.rs::create" |w| { drop(w.begun()); Run::at(w.run(), &w.device).create() };
+    "run/options.rs::resume" |w| Run::at(w.run(), &w.device).resume();
+    "run/options.rs::open" |w| Run::at(w.run(), &w.device).keep_last(0).open();
+    "run/overview.rs::of" |w| Overview::of(w.run());
+    "run/parts.rs::put_model" |w| Parts::new().put_model("a/b", &w.net);
+    "run/parts.rs::put_optimizer" |w| Parts::new().put_optimizer("a/b", &Sgd::new(0.1), &w.net);
+    "run/parts.rs::put_ema" |w| Parts::new().put_ema("a/b", &Ema::new(&w.net, 0.5).expect("fits"));
+    "run/parts.rs::put_text" |_| Parts::new().put_text("a/b", "text");
+    "run/parts.rs::take_model" |mut w| Parts::new().take_model("model", &mut w.net);
+    "run/parts.rs::take_optimizer" |w| Parts::new().take_optimizer("optimizer", &mut Sgd::new(0.1), &w.net);
+    "run/parts.rs::take_ema" |w| Parts::new().take_ema("ema", &mut Ema::new(&w.net, 0.5).expect("fits"));
+    "run/parts.rs::take_text" |_| Parts::new().take_text("text");
+    "run/parts.rs::finish" |_| { let mut parts = Parts::new(); parts.put_text("a", 1).expect("a name"); parts.finish() };
+}
+
+/// Functions that carry the line without a case, each with the reason.
+const WITHOUT_A_CASE: &[(&str, &str)] = &[
+    ("device/choose.rs::best", "fails by an environment variable alone"),
+    ("device/mod.rs::wait", "fails where a GPU does"),
+    ("device/mod.rs::for_testing", "never fails"),
+    ("device/mod.rs::for_testing_apart", "never fails"),
+    ("device/profile.rs::set_profiling", "fails on GPUs without timestamps"),
+    ("io/state.rs::to_safetensors", "fails where the device does"),
+    ("module/ext.rs::to_device", "fails where a device does"),
+    ("module/init.rs::init_by", "a part of the derived `init`"),
+    ("module/init.rs::init_field", "a part of the derived `init`"),
+    ("module/slot.rs::to_device", "fails where a device does"),
+    ("param.rs::to_device", "fails where a device does"),
+    ("run/interrupt.rs::on_ctrl_c", "would catch the Ctrl-C of the test runner"),
+    ("tensor.rs::to_device", "fails where a device does"),
+];
+
+/// Methods that the framework calls and users write: their errors get the line of the user's call from the function in between.
+const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
+    "data/examples.rs::read",
+    "data/transform/mod.rs::shape",
+    "module/init.rs::build",
+    "ops/custom.rs::vjp",
+    "ops/mod.rs::vjp",
+    "optim/rule.rs::check",
+];
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    for case in CASES {
+        trials.push(Trial::test(format!("lines::{}", case.function), || names_its_line(case)));
+    }
+    trials.push(Trial::test("lines::every_function_that_fails_has_a_case", every_function_has_a_case));
+    trials.push(Trial::test("lines::of_a_call_that_nobody_sees", of_a_call_that_nobody_sees));
+    trials.push(Trial::test("lines::of_batches", of_batches));
+    trials.push(Trial::test("lines::of_a_skipped_step", of_a_skipped_step));
+    trials.push(Trial::test("lines::of_composed_operations", of_composed_operations));
+}
+
+fn names_its_line(case: &Case) -> Outcome {
+    let error = (case.call)(World::new()?).err().ok_or("no error")?;
+    at_line_of(&error, |line| line.trim_start().starts_with(&format!("{:?} |", case.function)))
+}
+
+/// Fails unless the error names a line of this file that is meant.
+fn at_line_of(error: &Error, is_meant: impl Fn(&str) -> bool) -> Outcome {
+    let at = error.location().ok_or_else(|| Failed::from(format!("no line: {error}")))?;
+    if !at.file().ends_with("lines/mod.rs") {
+        return Err(format!("a line of another file: {error}").into());
+    }
+    let line = include_str!("mod.rs").lines().nth(at.line() as usize - 1).unwrap_or_default();
+    if is_meant(line) { Ok(()) } else { Err(format!("another line: {error}").into()) }
+}
+
+fn every_function_has_a_case() -> Outcome {
+    let all = sources::fallible_functions()?;
+    let mut wrong = Vec::new();
+    for Fallible { name, is_tracked, body } in &all {
+        if CALLED_BY_THE_FRAMEWORK.contains(&&**name) {
+            continue;
+        }
+        if !is_tracked {
+            wrong.push(format!("{name}: `#[track_caller]` is missing (an `async fn` cannot have it)"));
+        }
+        let reason = WITHOUT_A_CASE.iter().find(|(known, _)| known == name);
+        let has_case = CASES.iter().any(|case| case.function == name);
+        match reason {
+            None if !has_case => wrong.push(format!("{name}: no case in `CASES`")),
+            Some(_) if has_case => wrong.push(format!("{name}: it has a case, and is excused from one")),
+            Some((_, reason)) if *reason != "never fails" && !body.contains("here") => {
+                wrong.push(format!("{name}: neither a case nor a call of `here`"));
+            }
+            _ => {}
+        }
+    }
+    let excused = WITHOUT_A_CASE.iter().map(|(name, _)| name).chain(CALLED_BY_THE_FRAMEWORK);
+    for name in excused.chain(CASES.iter().map(|case| &case.function)) {
+        if !all.iter().any(|function| function.name == **name) {
+            wrong.push(format!("{name}: no such function"));
+        }
+    }
+    // Fewer would mean that the walk misses what it should find.
+    assert!(all.len() > 100, "{} functions found", all.len());
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
+}
+
+/// Neither a line of the framework nor one of the standard library is named where the caller is not known, but that of the next call.
+fn of_a_call_that_nobody_sees() -> Outcome {
+    let w = World::new()?;
+    let u = w.tape.input(&w.labels);
+    let y = [&u].into_iter().map(Var::exp).next().ok_or("one")?;
+    at_line_of(&y.to_vec().map(drop).expect_err("labels"), |line| line.contains("at_line_of(&y.to_vec()"))?;
+    let exp: fn(&Var) -> Var = Var::exp;
+    let y = exp(&u);
+    at_line_of(&y.error().ok_or("labels")?, |line| line.contains("at_line_of(&y.error()"))?;
+    assert_eq!([&w.labels].into_iter().map(Tensor::to_vec).next().ok_or("one")?.expect_err("labels").location(), None);
+    assert_eq!("cosine".parse::<Schedule>().expect_err("no schedule").location(), None);
+    // Trait objects pass the line on.
+    let layer: &dyn Layer = &Relu;
+    let y = layer.forward(&u);
+    at_line_of(&y.to_vec().map(drop).expect_err("labels"), |line| line.contains("layer.forward(&u)"))?;
+    let mut net = w.net.clone();
+    let optimizer: &mut dyn Optimizer = &mut Sgd::new(-1.0);
+    let stepped = optimizer.step(&mut net, &w.grads());
+    at_line_of(&stepped.expect_err("a rate below 0"), |line| line.contains("optimizer.step("))
+}
+
+/// A loop over batches calls `next` itself: the line is the one that made the batches.
+fn of_batches() -> Outcome {
+    let w = World::new()?;
+    for workers in [0, 2] {
+        let batches = Dataset::of(Damaged)?.batches(1).workers(workers).on(&w.device);
+        for batch in batches {
+            at_line_of(&batch.map(drop).expect_err("damaged"), |line| {
+                line.contains(".workers(workers).on(&w.device)")
+            })?;
+        }
+    }
+    let mut batches = w.dataset.batches(0).on(&w.device);
+    let error = batches.next().ok_or("an error")?.map(drop).expect_err("batches of nothing");
+    at_line_of(&error, |line| line.contains("w.dataset.batches(0).on(&w.device)"))
+}
+
+/// Examples that cannot be read.
+struct Damaged;
+
+impl Examples for Damaged {
+    fn len(&self) -> usize {
+        2
+    }
+
+    fn shape(&self) -> Shape {
+        [1].into()
+    }
+
+    fn read(&self, _: usize, _: &mut [f32]) -> Result<u32> {
+        Err(Error::new(meganeura::ErrorKind::Data, "damaged"))
+    }
+}
+
+fn of_a_skipped_step() -> Outcome {
+    let mut w = World::new()?;
+    let tape = Tape::new(&w.device);
+    let loss = tape.param(&w.net.0).sum() / 0.0 + tape.param(&w.net.1).sum();
+    let grads = tape.backward(&loss)?;
+    let mut optimizer = Sgd::new(0.1).skip_not_finite(true);
+    optimizer.step(&mut w.net, &grads)?; // skipped
+    at_line_of(optimizer.last_skip().ok_or("infinite")?, |line| line.ends_with("// skipped"))
+}
+
+/// Operations that are several: each of those bears the caller's line.
+fn of_composed_operations() -> Outcome {
+    let w = World::new()?;
+    let image = w.tape.input(&Tensor::zeros(&w.device, [1, 1, 2, 2])?);
+    let before = w.tape.lines().len();
+    let first = line!();
+    drop((
+        image.variance(1),
+        image.mean(),
+        image.mean_over(&[2]),
+        image.mean_keep(&[2]),
+        image.variance_over(&[3], 1),
+        image.softmax(1),
+        image.log_softmax(1),
+        image.resize_bilinear([3, 3], true),
+        image.upsample_nearest([2, 2]),
+        image.leaky_relu(0.1),
+        image.elu(1.0),
+        image.clamp(0.0, 1.0),
+        image.powf(2.0),
+        image.random_uniform(),
+        image.t(),
+        &image + w.tape.scalar(1.0),
+        1.0 - &image,
+    ));
+    let (last, lines) = (line!(), w.tape.lines());
+    assert!(lines.len() > before + 20, "{} operations", lines.len() - before);
+    for at in &lines[before..] {
+        assert!(at.file().ends_with("lines/mod.rs") && (first..last).contains(&at.line()), "{at}");
+    }
+    Ok(())
+}

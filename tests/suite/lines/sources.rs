@@ -1,0 +1,77 @@
+//! The public functions of the framework that can fail, read from its sources.
+
+use std::path::Path;
+use std::{fs, io};
+
+/// A public function or method of a public trait whose error is the framework's.
+pub(super) struct Fallible {
+    /// `file::function`.
+    pub(super) name: String,
+    pub(super) is_tracked: bool,
+    pub(super) body: String,
+}
+
+/// Finds the functions of a source file by their indentation, which rustfmt keeps.
+fn fallible(file: &str, text: &str) -> Vec<Fallible> {
+    let lines: Vec<&str> = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().lines().collect();
+    let mut found = Vec::new();
+    let mut in_public_trait = false;
+    for (index, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = line.len() - code.len();
+        if indent == 0 && !code.is_empty() && !code.starts_with(['}', '#', '/']) {
+            in_public_trait = code.starts_with("pub trait ");
+        }
+        let signature = match code.strip_prefix("pub ") {
+            Some(rest) => rest,
+            None if in_public_trait && indent == 4 => code,
+            // Of the standard library's trait.
+            None if code.starts_with("fn from_str(") => code,
+            None => continue,
+        };
+        let signature = signature.strip_prefix("async ").unwrap_or(signature);
+        let Some(rest) = signature.strip_prefix("fn ") else { continue };
+        let name = rest.split(['(', '<']).next().unwrap_or_default();
+        // The signature ends with the line that opens the body, or with the semicolon of a declaration.
+        let end = (index..lines.len()).find(|&end| lines[end].ends_with(['{', ';'])).unwrap_or(index);
+        let signature = lines[index..=end].join(" ");
+        let Some((_, returned)) = signature.rsplit_once(") -> ") else { continue };
+        let is_ours = ["Result<", "crate::Result<", "impl Future<Output = Result<", "Option<Result<"]
+            .into_iter()
+            .any(|start| returned.starts_with(start))
+            && !returned.contains(", String>");
+        if !is_ours {
+            continue;
+        }
+        let above = lines[..index].iter().rev().map(|line| line.trim_start());
+        let mut above = above.take_while(|line| line.starts_with("#[") || line.starts_with("///"));
+        let close = format!("{}}}", " ".repeat(indent));
+        let last = (end..lines.len()).find(|&last| lines[last] == close).unwrap_or(end);
+        found.push(Fallible {
+            name: format!("{file}::{name}"),
+            is_tracked: above.any(|line| line == "#[track_caller]") && !code.starts_with("pub async "),
+            body: lines[end..=last].join("\n"),
+        });
+    }
+    found
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.file_type()?.is_dir() {
+            collect(&entry.path(), &format!("{prefix}{name}/"), files)?;
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            files.push((format!("{prefix}{name}"), fs::read_to_string(entry.path())?));
+        }
+    }
+    Ok(())
+}
+
+/// All of them, in the order of the files.
+pub(super) fn fallible_functions() -> io::Result<Vec<Fallible>> {
+    let mut files = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src"), "", &mut files)?;
+    Ok(files.iter().flat_map(|(file, text)| fallible(file, text)).collect())
+}

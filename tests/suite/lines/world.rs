@@ -1,0 +1,208 @@
+//! What functions are made to fail with.
+
+use std::fs;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use meganeura::Result;
+use meganeura::check::{Entry, Report};
+use meganeura::data::{Examples, ImageFolder};
+use meganeura::io::LoadReport;
+use meganeura::module::{At, Slot, SlotMut};
+use meganeura::prelude::*;
+use meganeura::run::Run;
+
+/// What the mistakes are made with.
+pub(super) struct World {
+    pub(super) device: Device,
+    pub(super) tape: Tape,
+    /// Two numbers.
+    pub(super) tensor: Tensor,
+    /// The same on the tape.
+    pub(super) var: Var,
+    /// Two labels.
+    pub(super) labels: Tensor,
+    /// Two examples of two numbers.
+    pub(super) dataset: Dataset,
+    /// Parameters of 2 and 3 numbers.
+    pub(super) net: Pair,
+    /// The same structure, other shapes.
+    pub(super) other: Pair,
+    pub(super) folder: tempfile::TempDir,
+}
+
+pub(super) type Pair = (Param, Param);
+
+/// What only fails where its width is 0.
+#[derive(Module)]
+#[module(config(width: usize))]
+pub(super) struct Configured(#[module(init = Linear::new(width, 1))] Linear);
+
+/// Fails in an element of an element of a field.
+#[derive(Module)]
+pub(super) struct Fails {
+    #[module(init)]
+    inner: [Inner; 2],
+}
+
+#[derive(Module)]
+pub(super) struct Inner {
+    #[module(init = Linear::new(1, 1))]
+    fits: Linear,
+    #[module(init = vec![Linear::new(0, 1)])]
+    does_not: Vec<Linear>,
+}
+
+/// Examples without a number.
+pub(super) struct Nothing;
+
+impl Examples for Nothing {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn shape(&self) -> Shape {
+        [0].into()
+    }
+
+    fn read(&self, _: usize, _: &mut [f32]) -> Result<u32> {
+        Ok(0)
+    }
+}
+
+pub(super) fn disagreement() -> Report {
+    let entry = Entry {
+        name: "w".into(),
+        shape: Shape::SCALAR,
+        checked: 1,
+        largest_absolute: 1.0,
+        largest_relative: 1.0,
+        worst: 0,
+        analytic: 0.0,
+        numeric: 1.0,
+        passed: false,
+    };
+    Report { entries: vec![entry] }
+}
+
+/// The result of a future that waits for nothing, as on a CPU.
+pub(super) fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("the CPU has computed"),
+    }
+}
+
+pub(super) fn set_slot(
+    module: &mut Pair,
+    set: fn(&mut SlotMut<'_>, &Tensor) -> Result<()>,
+    value: &Tensor,
+) -> Result<()> {
+    let mut result = Ok(());
+    module.visit_mut(At::root(), &mut |_, mut slot| {
+        if result.is_ok() {
+            result = set(&mut slot, value);
+        }
+    });
+    result
+}
+
+/// The report on a file that has one of two names.
+pub(super) fn partial(w: &mut World) -> LoadReport {
+    let bytes = [w.net.0.clone()].to_safetensors().expect("fits");
+    w.net.load_safetensors(&bytes).expect("fits")
+}
+
+impl World {
+    pub(super) fn new() -> Result<Self> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let tensor = Tensor::from_slice(&device, [2], &[1.0, 2.0])?;
+        let param = |extent| Tensor::full(&device, [extent], 1.0).map(Param::new);
+        Ok(Self {
+            var: tape.input(&tensor),
+            tape,
+            tensor,
+            labels: Tensor::indices(&device, [2], &[0, 1])?,
+            dataset: Dataset::new(vec![0.0; 4], [2], vec![0, 1])?,
+            net: (param(2)?, param(3)?),
+            other: (param(2)?, param(4)?),
+            folder: tempfile::tempdir().expect("a folder"),
+            device,
+        })
+    }
+
+    /// A value of a parameter that was updated since.
+    pub(super) fn stale(&self) -> Var {
+        let mut param = self.net.0.tied();
+        let value = Tape::new(&self.device).param(&param) * 2.0;
+        param.set(self.tensor.clone()).expect("fits");
+        value
+    }
+
+    pub(super) fn grads(&self) -> Grads {
+        let tape = Tape::new(&self.device);
+        tape.backward(&(tape.param(&self.net.0).sum() + tape.param(&self.net.1).sum())).expect("a scalar")
+    }
+
+    /// Two parameters of one path.
+    pub(super) fn twice(&self) -> Twice {
+        Twice(self.net.0.clone(), self.net.1.clone())
+    }
+
+    pub(super) fn run(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    pub(super) fn begun(&self) -> Run {
+        Run::at(self.run(), &self.device).create().expect("an empty folder")
+    }
+
+    /// A run with a checkpoint, taken up.
+    pub(super) fn resumed(&self) -> Run {
+        let mut run = self.begun();
+        run.advance();
+        run.checkpoint(&self.net, &Sgd::new(0.1)).expect("room");
+        drop(run);
+        Run::at(self.run(), &self.device).resume().expect("a run")
+    }
+
+    pub(super) fn restored(&self) -> Run {
+        let mut run = self.resumed();
+        run.restore_parts().expect("a checkpoint");
+        run
+    }
+
+    pub(super) fn damaged_metrics(&self) -> PathBuf {
+        fs::create_dir_all(self.run()).expect("a folder");
+        fs::write(self.run().join("metrics.jsonl"), "nonsense\n").expect("room");
+        self.run()
+    }
+
+    pub(super) fn remove_run(&self) {
+        fs::remove_file(self.run().join("run.json")).expect("there");
+    }
+
+    /// Images of two sizes.
+    pub(super) fn images(&self) -> ImageFolder {
+        let class = self.folder.path().join("images/class");
+        fs::create_dir_all(&class).expect("a folder");
+        for (name, extent) in [("a.pgm", 1), ("b.pgm", 2)] {
+            let image = [format!("P5 {extent} 1 255\n").as_bytes(), &vec![0; extent]].concat();
+            fs::write(class.join(name), image).expect("room");
+        }
+        ImageFolder::open(self.folder.path().join("images")).expect("images")
+    }
+}
+
+pub(super) struct Twice(Param, Param);
+
+impl Module for Twice {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        f(at.field("w"), Slot::Param(&self.0));
+        f(at.field("w"), Slot::Param(&self.1));
+    }
+
+    fn visit_mut<'a>(&'a mut self, _: At<'_>, _: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {}
+}
