@@ -56,7 +56,8 @@ impl<'a> Excerpt<'a> {
     /// An empty one.
     pub(crate) fn new(graph: &'a Graph) -> Self {
         let names = vec![ValueId(u32::MAX); graph.values()];
-        Self { graph, entries: Vec::new(), names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new() }
+        let entries = Vec::with_capacity(graph.nodes().len());
+        Self { graph, entries, names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new() }
     }
 
     /// Appends a node of the graph; one that is a leaf, or words of the host, gets `number`.
