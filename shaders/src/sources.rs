@@ -16,11 +16,14 @@ const SHARED: &str = "shared/";
 const SOURCES: &[(&str, &str)] = embed! {
     "avg_pool2d"
     "avg_pool2d_grad"
+    "avg_pool2d_grad_tree"
+    "avg_pool2d_tree"
     "conv2d"
     "conv2d_gemm"
     "conv2d_grad_input"
     "conv2d_grad_input_gemm"
     "conv2d_grad_input_lines"
+    "conv2d_grad_input_tree"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
     "conv2d_grad_weight_lines"
@@ -30,6 +33,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_pack"
     "conv2d_pack_halves"
     "conv2d_pack_lines"
+    "conv2d_tree"
     "copy"
     "cross_entropy"
     "cross_entropy_grad"
@@ -50,11 +54,15 @@ const SOURCES: &[(&str, &str)] = embed! {
     "matrix_probe"
     "max_pool2d"
     "max_pool2d_grad"
+    "max_pool2d_grad_tree"
+    "max_pool2d_tree"
     "pad"
     "pointwise"
     "random_uniform"
     "reduce"
     "resample"
+    "resample_tree"
+    "shared/avg_pool2d"
     "shared/blocks"
     "shared/blocks_step"
     "shared/conv2d"
@@ -84,13 +92,16 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/matrix_tile"
     "shared/matrix_units"
     "shared/mean"
+    "shared/outputs"
     "shared/packed"
     "shared/powers"
     "shared/prologue"
     "shared/reduce"
+    "shared/resample"
     "shared/scales"
     "shared/segments"
     "shared/totals"
+    "shared/tree"
     "shared/window"
     "shared/winograd"
     "shared/winograd2"
@@ -114,11 +125,14 @@ const SOURCES: &[(&str, &str)] = embed! {
 const TRUSTED: &[&str] = &[
     "avg_pool2d",
     "avg_pool2d_grad",
+    "avg_pool2d_grad_tree",
+    "avg_pool2d_tree",
     "conv2d",
     "conv2d_gemm",
     "conv2d_grad_input",
     "conv2d_grad_input_gemm",
     "conv2d_grad_input_lines",
+    "conv2d_grad_input_tree",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
     "conv2d_grad_weight_lines",
@@ -127,6 +141,7 @@ const TRUSTED: &[&str] = &[
     "conv2d_pack",
     "conv2d_pack_halves",
     "conv2d_pack_lines",
+    "conv2d_tree",
     "copy",
     "cross_entropy",
     "cross_entropy_grad",
@@ -146,11 +161,14 @@ const TRUSTED: &[&str] = &[
     "matrix_probe",
     "max_pool2d",
     "max_pool2d_grad",
+    "max_pool2d_grad_tree",
+    "max_pool2d_tree",
     "pad",
     "pointwise",
     "random_uniform",
     "reduce",
     "resample",
+    "resample_tree",
     "softmax",
     "softmax_parts",
     "sum_parts",
@@ -227,6 +245,16 @@ mod tests {
     fn what_users_bring_is_not_trusted() {
         assert!(TRUSTED.is_sorted() && TRUSTED.iter().all(|name| kernels().any(|kernel| kernel == *name)));
         assert!(is_trusted("gemm") && !is_trusted("custom") && !is_trusted("unknown"));
+    }
+
+    #[test]
+    fn what_runs_in_the_loops_of_kernels_has_none() {
+        for name in ["shared/float", "shared/math"] {
+            let text = source(name).expect("embedded");
+            let code = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim_start());
+            let is_loop = |line: &str| ["for ", "while ", "loop "].iter().any(|word| line.starts_with(word));
+            assert_eq!(code.filter(|line| is_loop(line)).collect::<Vec<_>>(), [""; 0], "{name}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn main(
         }
     }
 #if INCLUDE_PAD == 1
-    store(output, sum / f32(KH * KW));
+    store(output, sum / (f32(KH) * f32(KW)));
 #else
     store(output, sum / f32(max(inside, 1u)));
 #endif

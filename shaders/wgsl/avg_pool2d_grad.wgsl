@@ -7,37 +7,11 @@
 
 #include "shared/epilogue"
 #include "shared/grid"
-#include "shared/window"
+#include "shared/avg_pool2d"
 
 const WG: u32 = ${WG};
 
 @group(0) @binding(0) var<storage, read> dy: array<f32>;
-
-/// The rows that output row p averages.
-fn rows(p: u32) -> u32 {
-#if INCLUDE_PAD == 1
-    return KH;
-#else
-    var inside = 0u;
-    for (var i = 0u; i < KH; i++) {
-        inside += select(0u, 1u, input_row(p, i) >= 0);
-    }
-    return inside;
-#endif
-}
-
-/// The columns that output column q averages.
-fn columns(q: u32) -> u32 {
-#if INCLUDE_PAD == 1
-    return KW;
-#else
-    var inside = 0u;
-    for (var j = 0u; j < KW; j++) {
-        inside += select(0u, 1u, input_column(q, j) >= 0);
-    }
-    return inside;
-#endif
-}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -65,7 +39,7 @@ fn main(
                 continue;
             }
             let at = (n * P + u32(p)) * Q + u32(q);
-            sum += dy[at] / f32(rows(u32(p)) * columns(u32(q)));
+            sum += dy[at] / averaged(u32(p), u32(q));
         }
     }
     store(input, sum);

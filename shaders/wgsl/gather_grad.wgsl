@@ -1,23 +1,35 @@
 // Gradient of `gather`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in their order; 0 for the row that is padding.
 //
-// Bindings: index[COUNT], dy[COUNT,WIDTH] → dtable[ROWS,WIDTH]. A workgroup computes up to WG columns of a row; ROWS·⌈WIDTH/WG⌉
-// workgroups. Its invocations look at WG indices at a time, mark those that name the row, and all add what is marked.
+// Bindings: index[COUNT], dy[COUNT,WIDTH] → dtable[ROWS,WIDTH] by its epilogue (TO result), or the sums over CHUNK indices at a
+// time to parts[PARTS,ROWS,WIDTH] (TO scratch), which another kernel adds. A workgroup computes up to WG columns of a row;
+// PARTS·ROWS·⌈WIDTH/WG⌉ workgroups. Its invocations look at WG indices at a time, mark those that name the row, and all add what
+// is marked.
 //
 // Defines: WG     a multiple of 32
+//          TO     result or scratch
+//          MARKED what an iteration takes of the marks: one, the next one that is set, or word, all of a word
 //          ROWS, WIDTH, COUNT
+//          PARTS, CHUNK  (PARTS − 1)·CHUNK < COUNT ≤ PARTS·CHUNK; where TO is result, PARTS is 1
 //          PADDED whether `row: u32` is padding, an expression
 
-#include "shared/epilogue"
 #include "shared/grid"
+#if TO == result
+#include "shared/epilogue"
+#endif
 
 const WG: u32 = ${WG};
 const ROWS: u32 = ${ROWS};
 const WIDTH: u32 = ${WIDTH};
 const COUNT: u32 = ${COUNT};
-const PARTS: u32 = (WIDTH + WG - 1u) / WG;
+const PARTS: u32 = ${PARTS};
+const CHUNK: u32 = ${CHUNK};
+const BLOCKS: u32 = (WIDTH + WG - 1u) / WG;
 
 @group(0) @binding(0) var<storage, read> index: array<u32>;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
+#if TO == scratch
+@group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+#endif
 
 /// A bit for each of the indices looked at. That bits are set in any order changes nothing.
 var<workgroup> marked: array<atomic<u32>, WG / 32u>;
@@ -29,19 +41,21 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let block = workgroup_index(workgroup, workgroups);
-    let row = block / PARTS;
-    let column = block % PARTS * WG + lane;
-    let inside = row < ROWS && column < WIDTH;
+    let part = block / (ROWS * BLOCKS);
+    let row = block / BLOCKS % ROWS;
+    let column = block % BLOCKS * WG + lane;
+    let inside = part < PARTS && column < WIDTH;
     let padded = ${PADDED};
+    let end = min(part * CHUNK + CHUNK, COUNT);
 
     var sum = 0.0;
-    for (var start = 0u; start < COUNT; start += WG) {
+    for (var start = part * CHUNK; start < end; start += WG) {
         if lane < WG / 32u {
             atomicStore(&marked[lane], 0u);
         }
         workgroupBarrier();
         let at = start + lane;
-        if at < COUNT && !padded {
+        if at < end && !padded {
             if index[at] == row {
                 atomicOr(&marked[lane / 32u], 1u << (lane % 32u));
             }
@@ -49,15 +63,29 @@ fn main(
         workgroupBarrier();
         for (var word = 0u; word < WG / 32u; word++) {
             var bits = atomicLoad(&marked[word]);
+#if MARKED == one
             while bits != 0u && inside {
                 let place = start + word * 32u + countTrailingZeros(bits);
                 bits &= bits - 1u;
                 sum += dy[place * WIDTH + column];
             }
+#else
+            if bits != 0u && inside {
+#for BIT in 32
+                if (bits & (1u << ${BIT}u)) != 0u {
+                    sum += dy[(start + word * 32u + ${BIT}u) * WIDTH + column];
+                }
+#endfor
+            }
+#endif
         }
         workgroupBarrier();
     }
     if inside {
+#if TO == result
         store(row * WIDTH + column, sum);
+#else
+        parts[(part * ROWS + row) * WIDTH + column] = sum;
+#endif
     }
 }

@@ -1,16 +1,14 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided.
 //
-// Bindings: lhs, rhs → y by its epilogue. One workgroup computes an element, in a tree over K: for long K and few elements.
-// BATCH·M·N workgroups.
+// Bindings: lhs, rhs → y by its epilogue. One workgroup computes an element, in a tree over K, for long K and few elements; see
+// shared/tree. BATCH·M·N workgroups.
 //
-// Defines: WG    a power of two
+// Defines: WG, EACH
 //          BATCH, M, N, K
 //          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
 //          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
 
-#include "shared/epilogue"
-#include "shared/grid"
-#include "shared/reduce"
+#include "shared/tree"
 
 const BATCH: u32 = ${BATCH};
 const M: u32 = ${M};
@@ -32,27 +30,23 @@ fn rhs_batch(b: u32) -> u32 {
     return ${B_BATCH};
 }
 
-const WG: u32 = ${WG};
+const RESULTS: u32 = BATCH * M * N;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let index = workgroup_index(workgroup, workgroups);
-    if index >= BATCH * M * N {
-        return;
-    }
+struct Terms {
+    count: u32,
+    row: u32,
+    column: u32,
+}
+
+fn terms_of(index: u32) -> Terms {
     let b = index / (M * N);
-    let row = lhs_batch(b) + index / N % M * A_ROW;
-    let column = rhs_batch(b) + index % N * B_COL;
-    var sum = 0.0;
-    for (var k = lane; k < K; k += WG) {
-        sum += lhs[row + k * A_COL] * rhs[column + k * B_ROW];
-    }
-    let result = workgroup_sum(lane, sum);
-    if lane == 0u {
-        store(index, result);
-    }
+    return Terms(K, lhs_batch(b) + index / N % M * A_ROW, rhs_batch(b) + index % N * B_COL);
+}
+
+fn term(terms: Terms, k: u32) -> f32 {
+    return lhs[terms.row + k * A_COL] * rhs[terms.column + k * B_ROW];
+}
+
+fn result(terms: Terms, sum: f32) -> f32 {
+    return sum;
 }

@@ -24,6 +24,7 @@ mod large;
 mod large_scores;
 mod layers;
 mod lines;
+mod loops;
 mod lost;
 mod merge;
 mod models;
@@ -100,6 +101,7 @@ fn main() {
     runs::collect(&mut trials);
     large::collect(&mut trials);
     scale::collect(&mut trials);
+    loops::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(print) = print {
         print(&conclusion);

@@ -58,6 +58,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         buffer: usize::try_from(limits.max_buffer_size.min(limits.max_storage_buffer_binding_size))
             .unwrap_or(usize::MAX),
         subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),
+        loops: if info.device_type == wgpu::DeviceType::Cpu { Caps::LOOPS_IN_SOFTWARE } else { usize::MAX },
         matrix: false,
     }
 }

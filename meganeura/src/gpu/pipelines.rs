@@ -27,7 +27,10 @@ impl Source {
     /// Of a launch; `checked` asks for checks also where the kernel needs none.
     pub(super) fn new(launch: &Launch, checked: bool) -> Result<Self> {
         let defines: Vec<_> = launch.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        Self::expand(launch.kernel, &defines, checked)
+        let source = Self::expand(launch.kernel, &defines, checked)?;
+        let bounded = launch.loops > 0 || launch.kernel == "custom" || !has_loop(&source.wgsl);
+        debug_assert!(bounded, "kernel {} has a loop, and its launch does not say how long it is", launch.kernel);
+        Ok(source)
     }
 
     pub(super) fn expand(kernel: &str, defines: &[(&str, &str)], checked: bool) -> Result<Self> {
@@ -37,6 +40,11 @@ impl Source {
         let trusted = meganeura_shaders::is_trusted(kernel);
         Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted })
     }
+}
+
+/// `true` if a module has loops, as the project's kernels spell them.
+fn has_loop(wgsl: &str) -> bool {
+    wgsl.lines().any(|line| ["for (", "while ", "loop {"].iter().any(|word| line.trim_start().starts_with(word)))
 }
 
 /// The pipelines of an adapter.

@@ -166,6 +166,21 @@ impl Tiling {
             && loads.is_multiple_of(self.load() * invocations)
     }
 
+    /// A bound on the iterations of a part of so many terms, as [`Launch::loops`] counts them.
+    fn loops(&self, part: usize, unroll: usize) -> usize {
+        let steps = part.div_ceil(self.depth);
+        match self.units {
+            Units::Scalar { .. } => steps.saturating_mul(self.depth / unroll + 2).saturating_add(1),
+            // Those that look for scales go over the operands up to three times more, and join what they find in each step.
+            _ => steps.saturating_mul(16).saturating_add(256),
+        }
+    }
+
+    /// The most terms that a part may have on a device that bounds loops, in whole steps.
+    fn most(&self, unroll: usize, caps: &Caps) -> usize {
+        (caps.loops / (self.depth / unroll + 2) - 1).saturating_mul(self.depth)
+    }
+
     /// Terms of each part but perhaps the last, in whole steps.
     fn part(&self, product: Product, parts: usize) -> usize {
         product.k.div_ceil(parts).next_multiple_of(self.depth)
@@ -262,7 +277,8 @@ impl Choice {
                 defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
             }
         }
-        let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product));
+        let loops = self.tiling.loops(self.tiling.part(product, self.parts), self.unroll);
+        let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product)).loops(loops);
         match sums {
             Sums::Whole => {
                 launch.bindings = bindings;
@@ -349,8 +365,9 @@ fn reads_fours(layout: &Layout, axis: usize) -> bool {
 }
 
 /// The launch that adds up the parts of a reduction, which are in a scratch buffer, into result 0.
-fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
+#[must_use]
+pub fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
     let defines = define![WG: 256, PARTS: parts, LEN: elements];
-    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(256));
+    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(256)).loops(parts);
     Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
 }

@@ -37,9 +37,17 @@ pub struct Caps {
     pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
     pub subgroup: (usize, usize),
+    /// Iterations that an invocation may go through, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
+    pub loops: usize,
     /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,
     /// and probed. Subgroups have one size then.
     pub matrix: bool,
+}
+
+impl Caps {
+    /// The iterations after which Mesa's lavapipe ends every loop of an invocation, without a word: gallivm's
+    /// `LP_MAX_TGSI_LOOP_ITERATIONS`, one count for all loops of a shader.
+    pub const LOOPS_IN_SOFTWARE: usize = 65_535;
 }
 
 #[cfg(test)]
@@ -52,7 +60,18 @@ impl Caps {
         bindings: 16,
         buffer: 1 << 30,
         subgroup: (32, 32),
+        loops: usize::MAX,
         matrix: false,
+    };
+
+    /// Those of Mesa's lavapipe.
+    pub(crate) const SOFTWARE: Self = Self {
+        kind: Kind::Software,
+        workgroup_memory: 32_768,
+        buffer: 1 << 27,
+        subgroup: (8, 8),
+        loops: Self::LOOPS_IN_SOFTWARE,
+        ..Self::DISCRETE
     };
 }
 
@@ -97,6 +116,9 @@ pub struct Launch {
     pub bindings: Vec<Binding>,
     /// The number of workgroups; the executor folds it into the device's grid.
     pub workgroups: usize,
+    /// A bound on the iterations that an invocation goes through, over all loops of the kernel together. Each time that a loop
+    /// is entered counts as one more, for the test that ends it. 0: the kernel has no loop, or is a user's.
+    pub loops: usize,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
     /// Whether the kernel stores result 0 through `store`, whose inside the plan writes.
@@ -116,7 +138,14 @@ impl Launch {
         workgroups: usize,
     ) -> Self {
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups, loads: None, stores: false, plain: false }
+        Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, plain: false }
+    }
+
+    /// The kernel has loops, through which an invocation goes at most so often.
+    #[must_use]
+    pub fn loops(mut self, most: usize) -> Self {
+        self.loops = most;
+        self
     }
 
     /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its number
@@ -137,6 +166,12 @@ impl Launch {
         self.loads = Some(operand);
         self
     }
+}
+
+/// The iterations of a reduction in a tree over so many values, as [`Launch::loops`] counts them.
+#[must_use]
+pub fn tree(values: usize) -> usize {
+    values.next_power_of_two().ilog2() as usize + 1
 }
 
 /// What a shader's binding is bound to.

@@ -155,7 +155,8 @@ impl CrossEntropy {
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
         defines.push(("IGNORED", is_ignored(self.ignored)));
-        let mut launch = Launch::new("cross_entropy", defines, (2, 3), form.blocks()).stores_through_epilogue();
+        let launch = Launch::new("cross_entropy", defines, (2, 3), form.blocks()).loops(form.loops(3));
+        let mut launch = launch.stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
         }

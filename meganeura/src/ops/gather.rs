@@ -3,10 +3,14 @@
 use std::panic::Location;
 
 use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::gemm::sum_parts;
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+
+/// Indices that a workgroup looks at, at most, where it takes their marks by the word: a bound on its loops.
+const PART: usize = 1 << 19;
 
 /// Rows by number: `y[i…, d…] = table[index[i…], d…]`
 ///
@@ -200,10 +204,31 @@ impl Kernel for GatherGrad {
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let width = y[0].shape.elements() / self.rows;
         let lanes = if width > 64 { 256.min(caps.workgroup_size / 32 * 32) } else { 64 };
-        let mut defines = define![WG: lanes, ROWS: self.rows, WIDTH: width, COUNT: x[0].ty.shape.elements()];
-        defines.push(("PADDED", self.forward.padded()));
-        let launch = Launch::new("gather_grad", defines, (2, 1), self.rows * width.div_ceil(lanes));
-        vec![Variant::simple("row", launch.stores_through_epilogue())]
+        let (count, words) = (x[0].ty.shape.elements(), lanes / 32);
+        let launch = |parts: usize, marked: &str, to: &str, of_each: usize| {
+            let mut defines = define![WG: lanes, ROWS: self.rows, WIDTH: width, COUNT: count, PARTS: parts];
+            defines.extend(define![CHUNK: count.div_ceil(parts), MARKED: marked, TO: to]);
+            defines.push(("PADDED", self.forward.padded()));
+            let turns = count.div_ceil(parts).div_ceil(lanes);
+            let workgroups = parts.saturating_mul(self.rows * width.div_ceil(lanes));
+            Launch::new("gather_grad", defines, (2, 1), workgroups)
+                .loops(turns.saturating_mul(of_each).saturating_add(1))
+        };
+        // A turn goes over the words of marks, and over all marks if they are set; or over the words alone.
+        let each = launch(1, "one", "result", 2 + 2 * words + lanes).stores_through_epilogue();
+        let mut variants = vec![Variant::simple("row", each)];
+        let by_words = |parts, to| launch(parts, "word", to, 2 + words);
+        variants.push(match count.div_ceil(PART) {
+            1 => Variant::simple("words", by_words(1, "result").stores_through_epilogue()),
+            parts => {
+                let mut first = by_words(parts, "scratch");
+                first.bindings[2] = Binding::Scratch(0);
+                let elements = y[0].shape.elements();
+                let scratch = vec![parts.saturating_mul(elements)];
+                Variant { name: "words, split", launches: vec![first, sum_parts(parts, elements, 0)], scratch }
+            }
+        });
+        variants
     }
 }
 

@@ -1,8 +1,9 @@
 //! Matrix multiplication, batched.
 
+use super::tree::Tree;
 use super::{Kernel, Primitive};
 use crate::kernel::gemm::{self, Choice, Cut, Operands, Packable, Product, Sums, strides};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Argument, Binding, Caps, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
@@ -180,8 +181,8 @@ impl Kernel for Matmul {
         let at = if packing_pays(&product) { 0 } else { variants.len() };
         variants.splice(at..at, packed(product, [a, b], caps));
         let mut defines = gemm::operands([a, b]);
-        defines.extend(define![WG: 64, BATCH: batch, M: m, N: n, K: k]);
-        let dot = Launch::new("matmul_dot", defines, (2, 1), batch * m * n).stores_through_epilogue();
+        defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
+        let dot = Tree::of(k).launch("matmul_dot", defines, (2, 1), batch * m * n, k);
         let few = m * n <= 256 && k >= 256;
         variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
         variants

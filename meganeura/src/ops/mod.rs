@@ -26,6 +26,7 @@ mod reduce;
 mod resample;
 mod segments;
 mod softmax;
+mod tree;
 mod view;
 
 #[cfg(feature = "testing")]

@@ -94,7 +94,8 @@ impl Kernel for RandomUniform {
         let groups = elements.div_ceil(4).div_ceil(64);
         vec![Variant::simple(
             "philox",
-            Launch::new("random_uniform", defines, (1, 1), groups).stores_through_epilogue(),
+            // Ten rounds, four words.
+            Launch::new("random_uniform", defines, (1, 1), groups).loops(16).stores_through_epilogue(),
         )]
     }
 }

@@ -5,7 +5,7 @@
 //! into parts, which a second launch joins in order. All depends on shapes and layouts, and on whether the device has workgroups of 512,
 //! so that the same step gives the same bits on every device that computes the same way.
 
-use crate::kernel::launch::{Caps, define};
+use crate::kernel::launch::{Caps, define, tree};
 
 /// Invocations of a workgroup, but for the serial form and the tall one.
 const GROUP: usize = 256;
@@ -15,6 +15,9 @@ const ENOUGH: usize = 1024;
 
 /// Elements that an invocation of a split row works on at least; a quarter of what makes a split worth its second launch.
 const EACH: usize = 16;
+
+/// Elements of a row that an invocation goes over at most where rows are split: a bound on its loops.
+const MOST: usize = 1 << 14;
 
 /// How the invocations of a workgroup share the work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +58,8 @@ impl Segments {
     /// Into how many parts so many rows of `len` elements are split, if they are. With `forced`, at least two.
     pub(super) fn parts(self, rows: usize, len: usize, forced: bool) -> usize {
         let most = ENOUGH / self.blocks(rows).clamp(1, ENOUGH);
-        let parts = most.min(len / (EACH * self.lanes)).clamp(if forced { 2 } else { 1 }, len.max(2));
+        let least = len.div_ceil(MOST * self.lanes).max(if forced { 2 } else { 1 });
+        let parts = most.min(len / (EACH * self.lanes)).max(least).min(len.max(2));
         // No part may be empty.
         len.div_ceil(len.div_ceil(parts))
     }
@@ -63,6 +67,13 @@ impl Segments {
     /// Whether a split is worth its second launch.
     pub(super) fn is_split(self, rows: usize, len: usize) -> bool {
         len >= 4 * EACH * self.lanes && self.parts(rows, len, false) > 1
+    }
+
+    /// A bound on the iterations of a kernel that goes over the elements of a part so many times, and joins what its members have
+    /// found as often as that: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
+    pub(super) fn loops(self, len: usize, parts: usize, times: usize) -> usize {
+        let each = len.div_ceil(parts).div_ceil(self.lanes);
+        (each.saturating_add(1 + tree(self.lanes))).saturating_mul(times)
     }
 
     /// What fills the holes of `shared/segments`, and of the kernel's own for rows of `len` elements in `parts` parts.
@@ -94,8 +105,25 @@ mod tests {
     #[test]
     fn what_cannot_be_counted_is_no_panic() {
         for segments in [Segments::SERIAL, Segments::rows(usize::MAX), Segments::columns(usize::MAX)] {
-            assert_eq!(segments.parts(usize::MAX, usize::MAX, false), 1);
+            let parts = segments.parts(usize::MAX, usize::MAX, false);
+            assert!(segments.loops(usize::MAX, parts, 2) < Caps::LOOPS_IN_SOFTWARE);
+            assert!(segments.loops(usize::MAX, 1, 3) > Caps::LOOPS_IN_SOFTWARE);
             assert!(segments.blocks(usize::MAX) > ENOUGH);
+        }
+    }
+
+    #[test]
+    fn no_invocation_of_a_split_row_loops_for_long() {
+        for len in [1, 1000, 70_000, 1 << 25, 1 << 30] {
+            for (rows, width) in [(1, 1), (3, 3), (70_000, 64), (1 << 24, 1 << 24)] {
+                for segments in [Segments::rows(len), Segments::columns(width)] {
+                    let parts = segments.parts(rows, len, true);
+                    // The launch that splits goes over its part, the second over all parts and over its own elements.
+                    let second = segments.loops(parts, 1, 3) + segments.loops(len, parts, 1);
+                    let most = segments.loops(len, parts, 3).max(second);
+                    assert!(most <= Caps::LOOPS_IN_SOFTWARE, "{most} for {rows} rows of {len}, {segments:?}");
+                }
+            }
         }
     }
 }

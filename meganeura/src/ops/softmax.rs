@@ -60,13 +60,19 @@ impl Rows {
         self.segments.blocks(self.outer.saturating_mul(self.inner))
     }
 
+    /// The iterations of a kernel that goes so often over a row, or where rows are split, over what is known of its parts.
+    pub(super) fn loops(&self, times: usize) -> usize {
+        self.segments.loops(if self.parts == 1 { self.len } else { self.parts }, 1, times)
+    }
+
     /// The launch of `softmax_parts`, which writes that many scratch buffers of the second number's floats: peaks, masses and,
     /// if there is a third, drifts.
     pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);
         let workgroups = self.parts.saturating_mul(self.blocks());
-        let mut launch = Launch::new("softmax_parts", defines, (1, 0), workgroups);
+        let loops = self.segments.loops(self.len, self.parts, 3);
+        let mut launch = Launch::new("softmax_parts", defines, (1, 0), workgroups).loops(loops);
         launch.bindings.extend((0..results).map(Binding::Scratch));
         let partials = self.outer.saturating_mul(self.inner).saturating_mul(self.parts);
         (launch, vec![partials; results])
@@ -76,7 +82,8 @@ impl Rows {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log)]);
         let workgroups = self.parts.saturating_mul(self.blocks());
-        let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).stores_through_epilogue();
+        let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1));
+        let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue();
         if self.parts == 1 {
             return Variant::simple(name, launch);
         }

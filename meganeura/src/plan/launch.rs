@@ -2,15 +2,20 @@
 
 use super::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
 use crate::kernel::launch::{Argument, Binding, Caps, Variant};
-use crate::{DType, Layout, Result};
+use crate::{DType, Error, ErrorKind, Layout, Result};
 
 /// Chooses the launches of every step: the best variant of each kernel, unless another is preferred.
 pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) -> Result<()> {
+    // What does not fit in a buffer is refused where buffers are made.
+    let fits = plan.storages.iter().all(|storage| storage.bytes() <= caps.buffer);
     for step in &mut plan.steps {
         match &step.work {
             Work::Pointwise(program) => step.launches = vec![program.launch(step)],
             Work::Kernel(kernel) => {
                 let mut variants = variants(kernel, step, caps);
+                if fits {
+                    expect_ends(kernel.op.name(), &mut variants, caps)?;
+                }
                 let holds = |variant: &Variant| {
                     variant.scratch.iter().all(|elements| elements.saturating_mul(4) <= caps.buffer)
                 };
@@ -50,6 +55,19 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
     Ok(())
 }
 
+/// Leaves out what loops longer than a device lets an invocation loop. An operation whose sums can be long has a variant that shares
+/// them between invocations.
+fn expect_ends(op: &'static str, variants: &mut Vec<Variant>, caps: &Caps) -> Result<()> {
+    let most = |variant: &Variant| variant.launches.iter().map(|launch| launch.loops).max().unwrap_or(0);
+    let fewest = variants.iter().map(most).min().unwrap_or(0);
+    if fewest > caps.loops {
+        let message = format!("needs {fewest} iterations of a loop, the device runs at most {}", caps.loops);
+        return Err(Error::new(ErrorKind::OutOfMemory, message).in_op(op));
+    }
+    variants.retain(|variant| most(variant) <= caps.loops);
+    Ok(())
+}
+
 /// The ways to compute a kernel, with operands and results as the operation counts them.
 fn variants(kernel: &KernelWork, step: &Step, caps: &Caps) -> Vec<Variant> {
     let mut arguments: Vec<Argument> = step.inputs.iter().map(|input| input.argument).collect();
@@ -59,4 +77,101 @@ fn variants(kernel: &KernelWork, step: &Step, caps: &Caps) -> Vec<Variant> {
     }
     arguments.truncate(kernel.operands);
     kernel.op.variants(&arguments, &kernel.types, caps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Conv2dOptions;
+    use crate::plan::{Request, Target};
+    use crate::{Device, Tape, Tensor, Var};
+
+    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: with the variant of
+    /// each, and how long an invocation loops at most.
+    fn planned(caps: Caps, f: impl Fn(&Var) -> Var) -> Result<Vec<(&'static str, &'static str, usize)>> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let x = tape.input(&Tensor::zeros(&device, [1, 1, 1, 1])?);
+        let y = f(&x);
+        let grads = tape.backward(&y.sum())?;
+        let dx = grads.of(&x).expect("the value depends on it");
+        let outputs = [y.id()?, dx.id()?];
+        tape.with_graph(|graph| {
+            let request = Request { graph, outputs: &outputs, assigns: &[] };
+            let plan = Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })?;
+            let launches = plan.steps.iter().flat_map(|step| step.launches.iter().map(move |launch| (step, launch)));
+            Ok(launches.map(|(step, launch)| (launch.kernel, step.variant, launch.loops)).collect())
+        })
+    }
+
+    /// Nothing has more elements than a buffer of lavapipe holds, 2²⁵.
+    #[test]
+    fn whatever_fits_lavapipe_has_a_variant_that_reaches_its_end() -> Result<()> {
+        type Build = fn(&Var) -> Var;
+        let cases: &[(&str, Build)] = &[
+            ("avg_pool2d", |x| x.expand([1, 1, 4096, 8192]).avg_pool2d([4096, 8192], [1, 1], [0, 0], false)),
+            ("avg_pool2d", |x| x.expand([1, 1, 64, 64]).avg_pool2d([4096, 4096], [1, 1], [2048, 2048], true)),
+            ("max_pool2d", |x| x.expand([1, 1, 4096, 8192]).max_pool2d([4096, 8192], [1, 1], [0, 0], [1, 1])),
+            ("max_pool2d", |x| x.expand([1, 1, 64, 64]).max_pool2d([4096, 4096], [1, 1], [2048, 2048], [1, 1])),
+            ("resample", |x| x.resize_bilinear([4096, 8192], true)),
+            ("resample", |x| x.expand([1, 1, 2897, 2897]).adaptive_avg_pool2d([2, 2])),
+            ("conv2d", |x| {
+                x.expand([1, 1 << 25, 1, 1]).conv2d(&x.expand([1, 1 << 25, 1, 1]), Conv2dOptions::default())
+            }),
+            ("conv2d", |x| {
+                x.expand([1, 1 << 22, 1, 2]).conv2d(&x.expand([8, 1 << 22, 1, 1]), Conv2dOptions::default())
+            }),
+            ("conv2d", |x| {
+                x.expand([1, 1 << 12, 1, 1]).conv2d(&x.expand([1 << 13, 1 << 12, 1, 1]), Conv2dOptions::default())
+            }),
+            ("conv2d", |x| x.expand([1 << 25, 1, 1, 1]).conv2d(&x.expand([1, 1, 1, 1]), Conv2dOptions::default())),
+            ("conv2d", |x| {
+                x.expand([1, 1, 4096, 4096]).conv2d(&x.expand([1, 1, 4000, 4000]), Conv2dOptions::default())
+            }),
+            ("conv2d", |x| x.expand([1, 8, 1024, 4096]).conv2d(&x.expand([8, 8, 300, 300]), Conv2dOptions::default())),
+            ("matmul", |x| x.expand([1, 1, 1, 1 << 25]).matmul(&x.expand([1, 1, 1 << 25, 1]))),
+            ("matmul", |x| x.expand([1, 1, 32, 1 << 20]).matmul(&x.expand([1, 1, 1 << 20, 32]))),
+            ("sum", |x| x.expand([1, 1, 1, 1 << 25]).sum()),
+            ("sum", |x| x.expand([1, 1, 1 << 16, 65_519]).max_over(&[3])),
+            ("sum", |x| x.expand([1, 1, 65_519, 1 << 16]).max_over(&[2])),
+            ("softmax", |x| x.expand([1, 1, 1, 1 << 25]).softmax(3)),
+            ("softmax", |x| x.expand([1, 1, 1 << 23, 4]).log_softmax(2)),
+            ("softmax", |x| x.expand([1, 1, 512, 1 << 16]).log_softmax(2)),
+            ("cross_entropy", |x| {
+                let labels = Tensor::indices(&Device::cpu(), [1], &[3]).expect("one");
+                x.expand([1, 1, 1, 1 << 25]).reshape([1, 1 << 25]).cross_entropy(&labels)
+            }),
+            ("gather_grad", |x| {
+                let index = Tensor::indices(&Device::cpu(), [1], &[3]).expect("one");
+                x.expand([1, 1, 5, 1]).reshape([5, 1]).gather(&x.tape().input(&index).expand([1 << 25]))
+            }),
+            ("group_norm", |x| {
+                let one = x.reshape([1]);
+                x.expand([1, 1, 4096, 8192]).group_norm(1, 1e-5, &one, &one)
+            }),
+            ("group_norm", |x| {
+                let many = x.reshape([1]).expand([1 << 25]);
+                x.expand([1, 1 << 25, 1, 1]).group_norm(1, 1e-5, &many, &many)
+            }),
+            ("group_norm", |x| {
+                let one = x.reshape([1]);
+                x.expand([1 << 25, 1, 1, 1]).group_norm(1, 1e-5, &one, &one)
+            }),
+        ];
+        for (op, build) in cases {
+            let launches = planned(Caps::SOFTWARE, build)?;
+            assert!(launches.iter().all(|&(.., loops)| loops <= Caps::LOOPS_IN_SOFTWARE), "{op}: {launches:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_no_variant_reaches_the_end_of_is_an_error() {
+        let caps = Caps { loops: 10, ..Caps::SOFTWARE };
+        let error = planned(caps, |x| x.expand([1, 1, 1, 100]).softmax(3)).expect_err("100 terms in 10 iterations");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        let message = error.to_string();
+        assert!(message.starts_with("softmax: needs ") && message.ends_with("the device runs at most 10"), "{message}");
+        planned(Caps::SOFTWARE, |x| x.expand([1, 1, 1, 100]).softmax(3)).expect("enough");
+    }
 }

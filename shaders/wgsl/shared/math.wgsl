@@ -2,7 +2,7 @@
 // comes that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
 //
 // Where two formulas cost little, both are evaluated and one is selected: without branches, what a kernel does to several elements
-// runs side by side.
+// runs side by side. No function has a loop: they run in the loops of kernels, whose iterations `Launch::loops` counts.
 
 #include "shared/float"
 
@@ -111,10 +111,10 @@ fn m_pow(x: f32, y: f32) -> f32 {
     if whole && abs(y) <= 16.0 {
         power = 1.0;
         var square = size;
-        for (var bits = u32(abs(y)); bits > 0u; bits /= 2u) {
-            power *= select(1.0, square, (bits & 1u) == 1u);
-            square *= square;
-        }
+#for BIT in 5
+        power *= select(1.0, square, (u32(abs(y)) & (1u << ${BIT}u)) != 0u);
+        square *= square;
+#endfor
         power = select(power, 1.0 / power, y < 0.0);
     } else if size == 0.0 {
         power = select(0.0, 1.0 / size, y < 0.0);

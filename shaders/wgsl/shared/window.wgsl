@@ -43,3 +43,37 @@ fn output_row(row: u32, tap: u32) -> i32 {
 fn output_column(column: u32, tap: u32) -> i32 {
     return window_output(column, tap, SW, PW, DW, Q);
 }
+
+/// The first tap of output `out` that reads no padding, and the number of those that do not, which follow each other.
+fn taps_inside(out: u32, taps: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> vec2<u32> {
+    let start = out * stride;
+    let first = (max(padding, start) - start + dilation - 1u) / dilation;
+    let end = min(taps, (max(extent + padding, start) - start + dilation - 1u) / dilation);
+    return vec2(first, max(end, first) - first);
+}
+
+fn rows_inside(p: u32) -> vec2<u32> {
+    return taps_inside(p, KH, SH, PH, DH, H);
+}
+
+fn columns_inside(q: u32) -> vec2<u32> {
+    return taps_inside(q, KW, SW, PW, DW, W);
+}
+
+/// The first output whose window reaches over coordinate `at`, and the number of those that do, which follow each other. With a
+/// dilation, some read only what is beside it.
+fn outputs_over(at: u32, taps: u32, stride: u32, padding: u32, dilation: u32, outputs: u32) -> vec2<u32> {
+    let start = at + padding;
+    let reach = (taps - 1u) * dilation;
+    let first = (max(start, reach) - reach + stride - 1u) / stride;
+    let end = min(outputs, start / stride + 1u);
+    return vec2(first, max(end, first) - first);
+}
+
+fn outputs_over_row(row: u32) -> vec2<u32> {
+    return outputs_over(row, KH, SH, PH, DH, P);
+}
+
+fn outputs_over_column(column: u32) -> vec2<u32> {
+    return outputs_over(column, KW, SW, PW, DW, Q);
+}

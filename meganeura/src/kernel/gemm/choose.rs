@@ -89,22 +89,25 @@ impl Product {
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
         let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
+        // Fewer parts would be more terms than an invocation may loop over.
+        let fewest = |tiling: &Tiling| if cut == Cut::Never { 1 } else { self.k.div_ceil(tiling.most(unroll, caps)) };
         let cuts = |&(tiling, least): &(Tiling, usize)| {
             // More than sixteen workgroups for each multiprocessor do not make it busier, but take memory.
             let enough = (16 * busy(caps) / tiling.tiles(self)).clamp(1, 256);
             let most = if cut == Cut::Never { 1 } else { (self.k / least).clamp(1, enough) };
-            let filled = move |&parts: &usize| (parts - 1) * tiling.part(self, parts) < self.k;
-            (1..=most).filter(filled).map(move |parts| choice(tiling, parts))
+            let fewest = fewest(&tiling);
+            let filled = move |&parts: &usize| parts == fewest || (parts - 1) * tiling.part(self, parts) < self.k;
+            (fewest..=most.max(fewest)).filter(filled).map(move |parts| choice(tiling, parts))
         };
         let fits = |choice: &Choice| choice.tiling.fits(caps);
         let timed = |choice: Choice| (self.estimate(&choice, cut, caps), choice);
         let best = tilings.iter().flat_map(cuts).filter(fits).map(timed).min_by(|a, b| a.0.total_cmp(&b.0));
         let (_, best) = best.expect("64 invocations and 5 KB fit every device");
         let mut choices = vec![best];
-        if best.parts > 1 {
+        if best.parts > 1 && fewest(&best.tiling) == 1 {
             choices.push(choice(best.tiling, 1));
         }
-        let rest = [MEDIUM, LARGE, MEDIUM_TWICE, LARGE_TWICE, SMALL].map(|tiling| choice(tiling, 1));
+        let rest = [MEDIUM, LARGE, MEDIUM_TWICE, LARGE_TWICE, SMALL].map(|tiling| choice(tiling, fewest(&tiling)));
         choices.extend(rest.into_iter().filter(|choice| choice.tiling != best.tiling && fits(choice)));
         if caps.kind == Kind::Software {
             // Nor would more be worth it than another size, and two halves of workgroup memory.
@@ -324,6 +327,28 @@ mod tests {
                     assert!((choice.parts - 1) * terms < k, "{} parts of {k} terms", choice.parts);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn no_part_is_too_long_for_a_device_that_bounds_loops() {
+        for (m, n, k) in
+            [(1, 1, 1 << 25), (40, 40, 70_000), (300, 200, 58_000), (64, 64, 1 << 32), (5, 1 << 20, 60_000)]
+        {
+            let fewest = |caps| {
+                let choices = choices(m, n, k, Operands::Gathered, Cut::Added, &caps);
+                let mut names: Vec<_> = choices.iter().map(Choice::name).collect();
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), choices.len(), "two variants of one name: {choices:?}");
+                choices.iter().map(|choice| choice.parts).min().expect("there are some")
+            };
+            for choice in choices(m, n, k, Operands::Gathered, Cut::Added, &Caps::SOFTWARE) {
+                let product = Product { batch: 1, m, n, k, operands: Operands::Gathered, beside: false };
+                let loops = choice.tiling.loops(choice.tiling.part(product, choice.parts), choice.unroll);
+                assert!(loops <= Caps::LOOPS_IN_SOFTWARE, "{choice:?} of {k} terms: {loops}");
+            }
+            assert!(fewest(Caps::SOFTWARE) > usize::from(k > 59_000) && fewest(Caps::DISCRETE) == 1, "{k} terms");
         }
     }
 

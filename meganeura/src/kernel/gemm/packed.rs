@@ -2,7 +2,7 @@
 
 use super::{Choice, Product, Sums, strides};
 use crate::Layout;
-use crate::kernel::launch::{Binding, Launch, define};
+use crate::kernel::launch::{Binding, Launch, define, tree};
 
 /// The side of the blocks that are scaled by one power each.
 const BLOCK: usize = 32;
@@ -58,7 +58,7 @@ impl Packable {
     #[must_use]
     pub fn pack(&self, from: Binding, to: [Binding; 2]) -> (Launch, [usize; 2]) {
         let defines = define![X: self.form.x, Y: self.form.y, BEGIN: self.begin, PITCH: self.pitch];
-        let launch = Launch::new("gemm_pack", defines, (0, 0), self.form.blocks());
+        let launch = Launch::new("gemm_pack", defines, (0, 0), self.form.blocks()).loops(tree(128));
         (Launch { bindings: vec![from, to[0], to[1]], ..launch }, self.form.scratch())
     }
 

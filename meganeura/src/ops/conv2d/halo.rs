@@ -4,7 +4,7 @@
 use super::Geometry;
 use super::pass::Pass;
 use crate::kernel::gemm::{Choice, HALO_COLUMNS, Halo, Operands, Product};
-use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Binding, Caps, Launch, Variant, define, tree};
 
 /// The pixels of a tile.
 struct Tile {
@@ -70,6 +70,7 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         let defines = define![G: g.groups, TAPS: taps, ROWS: rows, LOADS: taps * rows / 32, FORM: form];
         let groups = define![GROUP_O: g.o / g.groups, GROUP_C: g.c / g.groups];
         let pack = Launch::new("conv2d_pack_halves", [defines, groups].concat(), (0, 0), blocks);
+        let pack = pack.loops((2 * taps * rows).div_ceil(256) + 1 + tree(256));
         variant.launches.insert(0, Launch { bindings: vec![Binding::Input(1), packed, powers], ..pack });
         variant.scratch.extend([(g.o * g.patch()).div_ceil(2), blocks]);
         variant

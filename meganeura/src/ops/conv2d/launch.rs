@@ -1,7 +1,7 @@
 //! Ways to compute a convolution and its gradients on a GPU, and which of them suits which shape.
 //!
-//! * One invocation an output (`direct`, `gather`), or for the weights one workgroup (`tree`): any shape, best for tiny ones and
-//!   for channels that are convolved one by one.
+//! * One invocation an output (`direct`, `gather`): best for tiny sums and for channels that are convolved one by one. One workgroup
+//!   (`tree`): best for the weights where those are few, and for sums so long that a device does not let an invocation loop over them.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in
 //!   lines, and without stride taps are distances: in the images themselves for the gradient of the weights (`windows`), in what a
@@ -15,6 +15,7 @@ use super::winograd::transform;
 use super::{Geometry, halo, winograd, winograd2};
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
+use crate::ops::tree::{Tree, pairs};
 
 /// Ways to compute a pass, best first.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
@@ -33,12 +34,12 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     if let Some(winograd) = winograd2::variant(pass, g, caps) {
         variants.insert(if winograd2::pays(pass, g) { 0 } else { variants.len() }, winograd);
     }
-    let plain = plain(pass, g);
     let best = match pass {
         Pass::GradWeight => product.m * product.n <= 256,
         Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
     };
-    variants.insert(if best { 0 } else { variants.len() }, plain);
+    let at = if best { 0 } else { variants.len() };
+    variants.splice(at..at, plain(pass, g, product));
     if let Some(winograd) = winograd::variant(pass, g, caps) {
         variants.insert(if winograd::pays(g, product, caps) { 0 } else { variants.len() }, winograd);
     }
@@ -59,15 +60,30 @@ fn product(pass: Pass, g: &Geometry) -> Product {
     Product { batch: g.groups, m, n, k, operands: Operands::Gathered, beside }
 }
 
-fn plain(pass: Pass, g: &Geometry) -> Variant {
-    let (name, kernel, workgroups) = match pass {
-        Pass::Forward => ("direct", "conv2d", g.output().elements().div_ceil(64)),
-        Pass::GradInput => ("gather", "conv2d_grad_input", (g.n * g.c * g.h * g.w).div_ceil(64)),
-        Pass::GradWeight => ("tree", "conv2d_grad_weight", g.o * g.patch()),
+/// An invocation an output, and a workgroup, which sums of any length have.
+fn plain(pass: Pass, g: &Geometry, product: Product) -> Vec<Variant> {
+    let (Product { m, n, k, .. }, [down, across]) = (product, g.kernel);
+    let channels = k / (down * across);
+    let (one, kernel, terms) = match pass {
+        Pass::Forward => (Some(("direct", "conv2d")), "conv2d_tree", k),
+        // Of the taps, those that read the element for some output.
+        Pass::GradInput => {
+            (Some(("gather", "conv2d_grad_input")), "conv2d_grad_input_tree", k.min(channels * g.p * g.q))
+        }
+        Pass::GradWeight => (None, "conv2d_grad_weight", k),
     };
-    let mut defines = g.defines();
-    defines.push(("WG", "64".into()));
-    Variant::simple(name, Launch::new(kernel, defines, (2, 1), workgroups).stores_through_epilogue())
+    let elements = g.groups * m * n;
+    let one = one.map(|(name, kernel)| {
+        let mut defines = g.defines();
+        defines.push(("WG", "64".into()));
+        // Over rows of taps, taps, and channels.
+        let loops = pairs(down, pairs(across, channels));
+        let launch = Launch::new(kernel, defines, (2, 1), elements.div_ceil(64)).loops(loops);
+        Variant::simple(name, launch.stores_through_epilogue())
+    });
+    let tree = if one.is_some() { Tree::LARGE } else { Tree::of(terms) };
+    let tree = Variant::simple("tree", tree.launch(kernel, g.defines(), (2, 1), elements, terms));
+    one.into_iter().chain([tree]).collect()
 }
 
 fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {
@@ -166,5 +182,6 @@ fn pack_lines(g: &Geometry, form: &'static str) -> Launch {
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
     let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
     let defines = define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form];
-    Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32))
+    let launch = Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32));
+    launch.loops(pairs(taps.div_ceil(RUN), 2 * RUN))
 }

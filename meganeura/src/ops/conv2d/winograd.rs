@@ -93,6 +93,7 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
                     bindings: vec![Binding::Scratch(2), Binding::Output(0)],
                     ..transform("winograd_grad_weight", sums, g.o * g.c)
                 }
+                .loops(choice.parts)
                 .stores_through_epilogue(),
             ];
             let pairs = FREQUENCIES * g.o * g.c;

@@ -6,7 +6,7 @@ use super::Geometry;
 use super::pass::Pass;
 use super::winograd::transform;
 use crate::kernel::gemm::{Choice, Cut, Operands, Packed, Product, Sums};
-use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
+use crate::kernel::launch::{Binding, Caps, Launch, Variant, define, tree};
 
 const FREQUENCIES: usize = 16;
 
@@ -73,7 +73,7 @@ impl Images {
         let mut defines = define![N: self.n, C: self.channels, H: h, W: w, FORM: form, PH: ph, PW: pw];
         defines.extend(define![HEIGHT: height, WIDTH: width, ELEM: elem, VECS: if whole { w / elem } else { width }]);
         defines.extend(self.order());
-        let launch = Launch::new("winograd2_images", defines, (0, 0), self.packed().blocks());
+        let launch = Launch::new("winograd2_images", defines, (0, 0), self.packed().blocks()).loops(tree(128));
         Launch { bindings: bindings.into(), ..launch }
     }
 }
@@ -133,7 +133,7 @@ fn convolution(
     let [u, v, of_u, of_v, _] = BUFFERS;
     let weights = Packed { batch: FREQUENCIES, x: g.c, y: g.o };
     let defines = define![O: g.o, C: g.c, FORM: form];
-    let pack = Launch::new("winograd2_weight", defines, (0, 0), weights.blocks());
+    let pack = Launch::new("winograd2_weight", defines, (0, 0), weights.blocks()).loops(tree(128));
     let pack = Launch { bindings: vec![Binding::Input(1), u, of_u], ..pack };
     let pack = ([pack, images.pack([Binding::Input(0), v, of_v])], [weights, images.packed()]);
     let mut defines = define![N: images.n, O: rows, P: p, Q: q];
@@ -152,7 +152,7 @@ fn grad_weight(g: &Geometry, caps: &Caps) -> Option<Variant> {
     let [z, v, of_z, of_v, _] = BUFFERS;
     let pack = [cotangents.pack([Binding::Input(1), z, of_z]), images.pack([Binding::Input(0), v, of_v])];
     let defines = define![O: g.o, C: g.c, FREQUENCIES: FREQUENCIES, PARTS: choice.parts];
-    let result = transform("winograd2_grad_weight", defines, g.o * g.c);
+    let result = transform("winograd2_grad_weight", defines, g.o * g.c).loops(choice.parts);
     let sums = choice.parts * FREQUENCIES * g.o * g.c;
     Some(variant_of(choice, product, (pack, [cotangents.packed(), images.packed()]), [false; 2], (result, sums)))
 }

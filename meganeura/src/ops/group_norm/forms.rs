@@ -20,6 +20,9 @@ use super::Geometry;
 use crate::graph::Exact;
 use crate::kernel::launch::{Binding, Launch, Variant, define, literal};
 
+/// A bound on the iterations of `shared/totals`, and of the sum over a block's channels.
+const TOTAL: usize = 64;
+
 /// Invocations of a workgroup at most …
 const GROUP: usize = 256;
 /// … and at least, where small groups share one.
@@ -82,7 +85,7 @@ fn held_forward(g: &Geometry, eps: Exact, to: &'static str, sizes: (usize, usize
     defines.extend(define![PARTS: parts, FULL: if whole { part / lanes } else { 0 }]);
     defines.extend(define![TO: to, ALIGNED: u32::from(whole && g.s.is_multiple_of(lanes))]);
     let units = (g.n * g.groups).saturating_mul(parts);
-    Launch::new("group_norm", defines, (3, 3), units.div_ceil(group / lanes))
+    Launch::new("group_norm", defines, (3, 3), units.div_ceil(group / lanes)).loops(2 * TOTAL)
 }
 
 fn split_forward(g: &Geometry, eps: Exact) -> Variant {
@@ -97,6 +100,7 @@ fn split_forward(g: &Geometry, eps: Exact) -> Variant {
     defines.extend(define![EPS: literal(eps.0), WG: GROUP, LANES: GROUP, PART: part, PARTS: parts, CHUNK: chunk]);
     let mut second = Launch::new("group_norm_apply", defines, (3, 3), groups.saturating_mul(len.div_ceil(chunk)));
     second.bindings.insert(3, Binding::Scratch(0));
+    second.loops = 2 * parts.div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * TOTAL;
     let launches = vec![first, second.stores_through_epilogue()];
     Variant { name: "split", launches, scratch: vec![4 * groups.saturating_mul(parts)] }
 }
@@ -146,6 +150,7 @@ impl Blocks {
         defines.extend(define![TO: to, CH: channels, PIECE: piece, PIECES: pieces, ROWS: rows]);
         let units = (g.n.div_ceil(rows) * g.groups).saturating_mul(self.count(g));
         let mut launch = Launch::new("group_norm_grad", defines, (5, 0), units.div_ceil(segments(block)));
+        launch.loops = rows * 3 * TOTAL;
         launch.bindings.push(Binding::Scratch(0));
         launch.loads_through_prologue(4)
     }
@@ -184,7 +189,7 @@ fn rows_backward(g: &Geometry) -> Option<Variant> {
     let mut defines = define![N: g.n, C: g.c, G: g.groups, ROWS: rows, WG: segments(lanes) * lanes, LANES: lanes];
     defines.extend(define![HOLD: g.group().div_ceil(lanes), FULL: g.group() / lanes]);
     let workgroups = (parts * g.groups).div_ceil(segments(lanes));
-    let mut launch = Launch::new("group_norm_grad_rows", defines, (5, 0), workgroups);
+    let mut launch = Launch::new("group_norm_grad_rows", defines, (5, 0), workgroups).loops(rows * 2 * TOTAL);
     launch.bindings.push(Binding::Scratch(0));
     let mut variant = Variant::simple("rows", launch.loads_through_prologue(4).stores_through_epilogue());
     add_sums(g, parts, &mut variant);
@@ -200,7 +205,8 @@ fn split_backward(g: &Geometry) -> Variant {
     let mut defines = shape(g);
     defines.extend(define![WG: GROUP, LANES: GROUP, BLOCKS: blocks.count(g), CHUNK: chunk]);
     let workgroups = groups.saturating_mul(len.div_ceil(chunk));
-    let mut second = Launch::new("group_norm_grad_apply", defines, (4, 0), workgroups);
+    let loops = blocks.count(g).div_ceil(GROUP) + chunk.div_ceil(4 * GROUP) + 2 * TOTAL;
+    let mut second = Launch::new("group_norm_grad_apply", defines, (4, 0), workgroups).loops(loops);
     second.bindings.push(Binding::Scratch(1));
     let second = second.loads_through_prologue(4).stores_through_epilogue();
     let mut variant = Variant { name: "split", launches: vec![first, second], scratch: Vec::new() };
@@ -216,7 +222,8 @@ fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
         let to = if bindings.len() == 3 { "result" } else { "scratch" };
         let defines = define![WG: GROUP, LANES: lanes, TO: to, P: parts, C: g.c, RANGE: range];
         let workgroups = parts.div_ceil(range).saturating_mul(g.c.div_ceil(GROUP / lanes));
-        Launch { bindings, ..Launch::new("group_norm_grad_sums", defines, (0, 0), workgroups) }
+        let launch = Launch::new("group_norm_grad_sums", defines, (0, 0), workgroups);
+        Launch { bindings, ..launch.loops(range.div_ceil(8 * lanes) + TOTAL) }
     };
     variant.scratch.push(parts.saturating_mul(2 * g.c));
     let (mut from, mut left) = (0, parts);
@@ -234,6 +241,7 @@ fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
 mod tests {
     use super::*;
     use crate::Shape;
+    use crate::kernel::launch::Caps;
 
     fn names(variants: &[Variant]) -> Vec<&'static str> {
         variants.iter().map(|variant| variant.name).collect()
@@ -277,6 +285,7 @@ mod tests {
                     let (group, lanes) = (of("WG").expect("all have"), of("LANES").expect("all have"));
                     assert!(group <= GROUP && group % lanes == 0 && lanes.is_power_of_two(), "{launch:?}");
                     assert!(launch.workgroups > 0, "{launch:?}");
+                    assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.loops), "{launch:?}");
                     if let Some(hold) = of("HOLD") {
                         let part = of("PART").or(of("PIECE")).unwrap_or(g.group());
                         assert!(hold * lanes >= part && hold <= HELD[0] && of("FULL") <= Some(hold), "{launch:?}");

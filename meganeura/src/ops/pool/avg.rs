@@ -1,8 +1,9 @@
 //! Average pooling.
 
 use super::{Geometry, Pool2d};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::ops::tree::{Tree, either};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -108,11 +109,11 @@ impl Kernel for AvgPool2d {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple(
-            "window",
-            Launch::new("avg_pool2d", self.defines(x[0].ty.shape), (1, 1), groups).stores_through_epilogue(),
-        )]
+        let (g, defines) = (Geometry::of(x[0].ty.shape, self.pool), self.defines(x[0].ty.shape));
+        let (elements, [terms, _]) = (y[0].shape.elements(), g.terms());
+        let one = g.one("avg_pool2d", defines.clone(), (1, 1), elements);
+        let tree = Tree::LARGE.launch("avg_pool2d_tree", defines, (1, 1), elements, terms);
+        either("window", one, tree, terms)
     }
 }
 
@@ -174,11 +175,11 @@ impl Kernel for AvgPool2dGrad {
     }
 
     fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple(
-            "gather",
-            Launch::new("avg_pool2d_grad", self.forward.defines(self.input), (1, 1), groups).stores_through_epilogue(),
-        )]
+        let (g, defines) = (Geometry::of(self.input, self.forward.pool), self.forward.defines(self.input));
+        let (elements, [_, terms]) = (y[0].shape.elements(), g.terms());
+        let one = g.one("avg_pool2d_grad", defines.clone(), (1, 1), elements);
+        let tree = Tree::LARGE.launch("avg_pool2d_grad_tree", defines, (1, 1), elements, terms);
+        either("gather", one, tree, terms)
     }
 }
 

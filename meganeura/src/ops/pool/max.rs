@@ -1,8 +1,9 @@
 //! Maximum pooling.
 
 use super::{Geometry, Pool2d};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::ops::tree::{Tree, either};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
 use crate::{DType, Error, Result, Shape, TensorType};
@@ -81,9 +82,11 @@ impl Kernel for MaxPool2d {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let defines = Geometry::of(x[0].ty.shape, self.0).defines();
-        let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple("window", Launch::new("max_pool2d", defines, (1, 2), groups).stores_through_epilogue())]
+        let g = Geometry::of(x[0].ty.shape, self.0);
+        let (elements, [terms, _]) = (y[0].shape.elements(), g.terms());
+        let one = g.one("max_pool2d", g.defines(), (1, 2), elements);
+        let tree = Tree::LARGE.launch("max_pool2d_tree", g.defines(), (1, 2), elements, terms);
+        either("window", one, tree, terms)
     }
 }
 
@@ -141,12 +144,11 @@ impl Kernel for MaxPool2dGrad {
     }
 
     fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let defines = Geometry::of(self.input, self.pool).defines();
-        let groups = y[0].shape.elements().div_ceil(64);
-        vec![Variant::simple(
-            "gather",
-            Launch::new("max_pool2d_grad", defines, (2, 1), groups).stores_through_epilogue(),
-        )]
+        let g = Geometry::of(self.input, self.pool);
+        let (elements, [_, terms]) = (y[0].shape.elements(), g.terms());
+        let one = g.one("max_pool2d_grad", g.defines(), (2, 1), elements);
+        let tree = Tree::LARGE.launch("max_pool2d_grad_tree", g.defines(), (2, 1), elements, terms);
+        either("gather", one, tree, terms)
     }
 }
 

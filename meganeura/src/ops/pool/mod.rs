@@ -7,7 +7,8 @@ pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{MaxPool2d, MaxPool2dGrad};
 
 use super::conv2d::geometry::output_extent;
-use crate::kernel::launch::define;
+use super::tree::pairs;
+use crate::kernel::launch::{Launch, define};
 use crate::{Shape, TensorType};
 
 /// A window and how it steps, per axis `[vertical, horizontal]`.
@@ -71,8 +72,29 @@ impl Geometry {
         let Pool2d { kernel, stride, padding, dilation } = self.pool;
         define![
             N: self.planes, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
-            SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1], DH: dilation[0], DW: dilation[1], WG: 64,
+            SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1], DH: dilation[0], DW: dilation[1],
         ]
+    }
+
+    /// The launch of a kernel in which an invocation computes an element, over all taps of a window.
+    fn one(
+        &self,
+        kernel: &'static str,
+        mut defines: Vec<(&'static str, String)>,
+        bindings: (usize, usize),
+        elements: usize,
+    ) -> Launch {
+        defines.extend(define![WG: 64]);
+        let [down, across] = self.pool.kernel;
+        let launch = Launch::new(kernel, defines, bindings, elements.div_ceil(64)).loops(pairs(down, across));
+        launch.stores_through_epilogue()
+    }
+
+    /// The most elements of the input that a window covers, and the most outputs that cover one: there are no more than there
+    /// are taps.
+    fn terms(&self) -> [usize; 2] {
+        let [down, across] = self.pool.kernel;
+        [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| rows.min(down) * columns.min(across))
     }
 }
 

@@ -106,6 +106,8 @@ fn launch(
     let mut defines = segments.defines(len, parts);
     defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
     let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
+    // Four elements at a time, then up to three.
+    launch = launch.loops(segments.loops(len.div_ceil(4), parts, 1).saturating_add(5));
     launch.bindings = bindings.into();
     if from == "operand" {
         launch = launch.loads_through_prologue(0);

@@ -51,6 +51,25 @@ impl Axis {
         }
     }
 
+    /// A bound on the positions that one is made of.
+    pub(super) fn most_taken(self, rule: Rule) -> usize {
+        match rule {
+            Rule::Mean => (self.taken.div_ceil(self.made) + 1).min(self.taken),
+            Rule::Linear { .. } => 2,
+        }
+    }
+
+    /// A bound on the positions of [`Axis::readers`].
+    pub(super) fn most_readers(self, rule: Rule) -> usize {
+        match rule {
+            Rule::Mean => Self { taken: self.made, made: self.taken }.most_taken(rule),
+            Rule::Linear { corners } => {
+                let line = self.line(corners);
+                ((2 * line.unit).div_ceil(line.slope) + 1).min(self.made)
+            }
+        }
+    }
+
     /// What share position `h` has in position `p`; 0 outside of its window.
     #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
     pub(super) fn share(self, rule: Rule, p: usize, h: usize) -> f64 {
@@ -106,13 +125,17 @@ mod tests {
                 for p in 0..made {
                     let window = axis.window(rule, p);
                     assert!(!window.is_empty() && window.end <= taken, "{axis:?} {rule:?} {p}: {window:?}");
+                    assert!(window.len() <= axis.most_taken(rule), "{axis:?} {rule:?} {p}: {window:?}");
                     let sum: f64 = (0..taken).map(|h| axis.share(rule, p, h)).sum();
                     assert!((sum - 1.0).abs() < 1e-12, "{axis:?} {rule:?} {p}: {sum}");
                     for h in window.filter(|&h| axis.share(rule, p, h) != 0.0) {
                         assert!(axis.readers(rule, h).contains(&p), "{axis:?} {rule:?}: {h} in {p}");
                     }
                 }
-                let fits = |readers: Range<usize>| readers.start <= readers.end && readers.end <= made;
+                let most = axis.most_readers(rule);
+                let fits = |readers: Range<usize>| {
+                    readers.start <= readers.end && readers.end <= made && readers.len() <= most
+                };
                 assert!((0..taken).all(|h| fits(axis.readers(rule, h))), "{axis:?} {rule:?}");
             }
         }

@@ -7,6 +7,7 @@ mod cases;
 
 use axis::{Axis, Rule};
 
+use super::tree::{Tree, either, pairs};
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
@@ -129,12 +130,18 @@ impl Kernel for Resample {
         };
         let elements = y[0].shape.elements();
         let rule = if self.rule == Rule::Mean { "mean" } else { "linear" };
-        let mut defines = define![WG: 64, N: elements, H: h, W: w, P: p, Q: q, RULE: rule];
+        let mut defines = define![N: elements, H: h, W: w, P: p, Q: q, RULE: rule];
         defines.extend(
             define![TRANSPOSED: u32::from(self.transposed), ROWS: axis(self.axes[0]), COLUMNS: axis(self.axes[1])],
         );
-        let launch = Launch::new("resample", defines, (1, 1), elements.div_ceil(64));
-        vec![Variant::simple("gather", launch.stores_through_epilogue())]
+        let [down, across] = self
+            .axes
+            .map(|axis| if self.transposed { axis.most_readers(self.rule) } else { axis.most_taken(self.rule) });
+        let terms = down.saturating_mul(across);
+        let tree = Tree::LARGE.launch("resample_tree", defines.clone(), (1, 1), elements, terms);
+        defines.extend(define![WG: 64]);
+        let one = Launch::new("resample", defines, (1, 1), elements.div_ceil(64)).loops(pairs(down, across));
+        either("gather", one.stores_through_epilogue(), tree, terms)
     }
 }
 
