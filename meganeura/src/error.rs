@@ -24,7 +24,7 @@ pub enum ErrorKind {
     NotFinite,
     /// No device of the wanted kind answered, or operands live on different devices.
     Device,
-    /// The device has no room for a tensor.
+    /// The device has no room for a tensor, or cannot count its elements.
     OutOfMemory,
     /// The device went away: a driver reset, an unplugged adapter.
     DeviceLost,

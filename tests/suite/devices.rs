@@ -52,6 +52,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("devices::what_they_say_of_themselves", description));
     trials.push(Trial::test("devices::too_large", || too_large(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
+    trials.push(Trial::test("devices::uncountable", || uncountable(&Device::cpu())));
+    trials.push(gpu_trial("devices::gpu::uncountable", |device| uncountable(&device.for_testing(0)?)));
     trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
     trials.push(gpu_trial("devices::gpu::keeps_what_it_compiled", kept));
@@ -180,6 +182,43 @@ fn too_large(device: &Device) -> Outcome {
     optimizer.step(&mut net, &grads)?;
     assert!(loss.item()?.is_finite());
     assert_ne!(bits(&net)?, before);
+    Ok(())
+}
+
+/// Views may have more elements than any memory, and more than kernels count: the error names the operation and its line.
+fn uncountable(device: &Device) -> Outcome {
+    let x = tensor(device, "x", [1, 1])?;
+    let refused = |what: &str, result: Result<Vec<f32>>, op: &str| {
+        let error = result.map(drop).expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
+        let message = error.to_string();
+        assert!(
+            message.starts_with(&format!("{op}: an operand f32[")) && message.contains("more elements"),
+            "{message}"
+        );
+        assert!(error.location().is_some_and(|at| at.file().ends_with("devices.rs")), "{message}");
+    };
+    let huge = [1 << 40, 1 << 40];
+    let sum = Tape::new(device).input(&x).expand(huge).sum();
+    refused("a sum", sum.to_vec(), "sum");
+    if !device.is_gpu() {
+        // What else there is to count is in memory there.
+        return Ok(());
+    }
+    for size in [huge, [1 << 16, 1 << 16]] {
+        let max = Tape::new(device).input(&x).expand(size).tanh().max();
+        refused("a maximum of what is made on the way", max.to_vec(), "max");
+        // Nothing but the gradient of the sum is wanted: the sum of as many ones.
+        let tape = Tape::new(device);
+        let x = tape.input(&x);
+        let sum = x.expand(size).sum();
+        let gradient = tape.backward(&sum)?.of(&x).expect("the sum depends on it");
+        drop(sum);
+        refused("a gradient", gradient.to_vec(), "sum");
+    }
+    Ok(())
+}
+
     Ok(())
 }
 

@@ -62,6 +62,17 @@ fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
     (rows <= most).then(|| (workgroups.div_ceil(rows), rows))
 }
 
+/// Refuses numbers that no `u32` of a shader holds.
+fn expect_spelled(launch: &Launch) -> Result<()> {
+    let large = |(_, value): &&(&str, String)| value.parse().is_ok_and(|number: u64| u32::try_from(number).is_err());
+    match launch.defines.iter().find(large) {
+        Some((name, value)) => {
+            bail!(OutOfMemory, "kernel {} counts in 32 bits, not to {name} = {value}", launch.kernel)
+        }
+        None => Ok(()),
+    }
+}
+
 impl Gpu {
     /// Compiles the launches of a plan; `checked` asks for checks also where kernels need none.
     pub(crate) fn compile(&self, plan: &Plan, checked: bool) -> Result<Executable> {
@@ -77,14 +88,17 @@ impl Gpu {
         let mut known = HashMap::new();
         let numbers: Vec<usize> = launches
             .iter()
-            .map(|(_, launch)| {
+            .map(|(step, launch)| {
                 *known.entry((launch.kernel, &launch.defines[..])).or_insert_with(|| {
-                    distinct.push(*launch);
+                    distinct.push((*step, *launch));
                     distinct.len() - 1
                 })
             })
             .collect();
-        let sources = distinct.iter().map(|launch| Source::new(launch, checked)).collect::<Result<Vec<_>>>()?;
+        let source = |(step, launch): &(&Step, &Launch)| {
+            expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
+        };
+        let sources = distinct.iter().map(source).collect::<Result<Vec<_>>>()?;
         let pipelines = self.0.pipelines(&sources)?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));

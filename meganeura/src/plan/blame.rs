@@ -15,6 +15,11 @@ impl Step {
             },
         }
     }
+
+    /// The error with the operation that the step is of.
+    pub(crate) fn blame(&self, error: Error) -> Error {
+        in_op(self.op(0), error)
+    }
 }
 
 impl Plan {

@@ -10,6 +10,7 @@
 mod assign;
 mod blame;
 mod choose;
+mod count;
 mod dump;
 mod fuse;
 mod key;
@@ -246,6 +247,7 @@ impl Plan {
             schedule = merge::merge(&uses, schedule, bindings);
         }
         let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
+        count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {
             launch::launch(&mut plan, &caps, preferences)?;
             share::share(&mut plan);

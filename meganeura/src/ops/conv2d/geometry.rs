@@ -61,10 +61,15 @@ pub(crate) fn output_extent(
     if stride == 0 || dilation == 0 || kernel == 0 {
         return Err(format!("{axis}: kernel {kernel}, stride {stride} and dilation {dilation} must be at least 1"));
     }
-    let padded = padding.checked_mul(2).and_then(|both| extent.checked_add(both));
-    let reach = dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(1));
-    let (Some(padded), Some(reach)) = (padded, reach) else {
-        return Err(format!("{axis}: kernel {kernel}, padding {padding} or dilation {dilation} is too large"));
+    // Shaders compute places in 32 bits, with a sign.
+    let fits = |number: &usize| i32::try_from(*number).is_ok();
+    let padded = padding.checked_mul(2).and_then(|both| extent.checked_add(both)).filter(fits);
+    let reach = dilation.checked_mul(kernel - 1).and_then(|gaps| gaps.checked_add(1)).filter(fits);
+    let (Some(padded), Some(reach), true, true) = (padded, reach, fits(&stride), fits(&dilation)) else {
+        return Err(format!(
+            "{axis}: kernel {kernel}, stride {stride}, padding {padding} or dilation {dilation} is too large: pixels are \
+             counted to 2³¹"
+        ));
     };
     if padded < reach {
         return Err(format!("{axis}: the kernel reaches over {reach} pixels, the padded input has {padded}"));
@@ -296,4 +301,26 @@ pub(super) fn naive(
     }
     let array = |shape, data| Array { shape, data };
     vec![array(g.output(), y), array(x_shape, dx), array(w_shape, dw)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::output_extent;
+
+    #[test]
+    fn what_shaders_cannot_count_is_refused() {
+        let extent = |kernel, stride, padding, dilation| output_extent("width", 5, kernel, stride, padding, dilation);
+        assert_eq!(extent(2, 1 << 30, 1, 6), Ok(1));
+        assert_eq!(extent(1, 1, (1 << 30) - 3, 1), Ok((1 << 31) - 1));
+        for (kernel, stride, padding, dilation) in [
+            (1, 1 << 31, 0, 1),
+            (1, 1, 1 << 30, 1),
+            (1, 1, usize::MAX, 1),
+            (1, 1, 0, 1 << 31),
+            (2, 1, 1 << 29, 1 << 31),
+        ] {
+            let error = extent(kernel, stride, padding, dilation).expect_err("too large");
+            assert!(error.starts_with("width: ") && error.contains("is too large"), "{error}");
+        }
+    }
 }

@@ -1,0 +1,36 @@
+//! Limits on the elements of operands. A view, or a value computed while it is loaded, may have more elements than any memory, and
+//! more than 32 bits count. Values in memory are checked where that is allocated.
+
+use super::{Plan, Step, Target, Work};
+use crate::{Error, ErrorKind, Result, TensorType};
+
+/// The most elements that kernels of a GPU count, in 32 bits: less a million, because loops look past the end.
+const COUNTED: usize = u32::MAX as usize - (1 << 20);
+
+/// Refuses a plan with a kernel that would have to count further than it can.
+pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
+    let most = match target {
+        // `Shape::elements` saturates here.
+        Target::Cpu => usize::MAX - 1,
+        Target::Gpu { .. } => COUNTED,
+    };
+    for step in &plan.steps {
+        let Work::Kernel(kernel) = &step.work else { continue };
+        if let Some(ty) = unstored(plan, step).find(|ty| ty.shape.elements() > most) {
+            let message = format!("an operand {ty} has more elements than kernels of this device count, {most}");
+            return Err(Error::new(ErrorKind::OutOfMemory, message).in_op(kernel.op.name()));
+        }
+    }
+    Ok(())
+}
+
+/// The types of operands with more elements than their memory has, and of what a kernel makes as it loads it.
+fn unstored<'a>(plan: &'a Plan, step: &'a Step) -> impl Iterator<Item = TensorType> + 'a {
+    let loaded = match &step.work {
+        Work::Kernel(kernel) => kernel.load.as_ref().map(|load| load.ty),
+        Work::Pointwise(_) => None,
+    };
+    let views =
+        step.inputs.iter().filter(|input| plan.storages[input.storage].elements < input.argument.ty.shape.elements());
+    views.map(|input| input.argument.ty).chain(loaded)
+}
