@@ -77,7 +77,24 @@ fn unknown() -> Outcome {
     // A GPU, or why there is none; never something else in its place.
     match Device::named("gpu") {
         Ok(device) => assert!(device.is_gpu()),
-        Err(error) => assert_eq!(error.kind(), ErrorKind::Device, "{error}"),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+            // Software is there by its name, which the message says.
+            if let Ok(device) = adapter() {
+                let name = device.to_string();
+                let word = name.split(' ').next().expect("a name");
+                assert!(error.to_string().contains(&name), "{error}");
+                assert!(error.to_string().contains(&format!("(`{word}` names it)")), "{error}");
+                assert_eq!(Device::named(word)?.to_string(), name);
+            }
+        }
+    }
+    // Every name holds an empty one.
+    for blank in ["", " ", "\t \n"] {
+        let error = Device::named(blank).map(drop).expect_err("names nothing");
+        assert_eq!(error.kind(), ErrorKind::Device);
+        let there = adapter().map_or("no adapter".to_owned(), ToString::to_string);
+        assert!(error.to_string().contains(&there), "{error}");
     }
     assert!(!Device::named("CPU")?.is_gpu());
     Ok(())
@@ -120,6 +137,8 @@ fn environment() -> Outcome {
         Ok(_) => assert!(open.starts_with("GPU device"), "{open}"),
         Err(_) => assert!(open.starts_with("CPU device") && open.contains("because: no GPU"), "{open}"),
     }
+    let blank = best(Some("  "))?;
+    assert!(blank.starts_with("Device: MEGANEURA_DEVICE=  : "), "{blank}");
     let demanded = best(Some("gpu"))?;
     assert!(
         demanded.starts_with("GPU device") || demanded.starts_with("Device: MEGANEURA_DEVICE=gpu: no GPU"),

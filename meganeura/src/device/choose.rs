@@ -39,16 +39,16 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If there is none; the message lists the adapters that answered.
+    /// If there is none, or `name` is blank; the message lists the adapters that answered.
     #[track_caller]
     pub fn named(name: &str) -> Result<Self> {
-        here(|| match name.to_lowercase().as_str() {
+        here(|| match name.trim().to_lowercase().as_str() {
             "cpu" => Ok(Self::cpu()),
             "gpu" => match Self::first_gpu() {
                 Ok(device) => Ok(device),
                 Err(why) => bail!(Device, "no GPU to run on: {why}; `cpu` names the CPU"),
             },
-            part => Self::adapter(part),
+            _ => Self::adapter(name.trim()),
         })
     }
 

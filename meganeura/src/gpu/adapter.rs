@@ -38,6 +38,23 @@ fn name(info: &wgpu::AdapterInfo) -> String {
     }
 }
 
+/// `true` if an adapter's name contains `part`, ignoring case.
+fn holds(name: &str, part: &str) -> bool {
+    name.to_lowercase().contains(&part.to_lowercase())
+}
+
+/// The error text where only software drivers answered: their names, and a short name for each.
+fn software(names: &[String]) -> String {
+    let spelled = |(at, name): (usize, &String)| {
+        // The first word, where it leads to this adapter and not to one before.
+        let word = name.split(' ').next().unwrap_or(name);
+        let leads = names.iter().position(|other| holds(other, word)) == Some(at);
+        format!("{name} (`{}` names it)", if leads { word } else { name })
+    };
+    let names: Vec<_> = names.iter().enumerate().map(spelled).collect();
+    format!("no GPU answered, only software, which is slower than the CPU's own kernels: {}", names.join("; "))
+}
+
 fn list(adapters: &[wgpu::Adapter]) -> String {
     let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
     if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
@@ -69,10 +86,10 @@ impl Gpu {
         let adapters = adapters();
         match adapters.first() {
             None => Err("no GPU answered".into()),
-            Some(adapter) if adapter.get_info().device_type == wgpu::DeviceType::Cpu => Err(format!(
-                "no GPU answered, only the software driver {}, which is slower than the CPU's own kernels",
-                adapter.get_info().name
-            )),
+            Some(adapter) if adapter.get_info().device_type == wgpu::DeviceType::Cpu => {
+                let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
+                Err(software(&names))
+            }
             Some(adapter) => Self::open(adapter).map_err(|error| error.to_string()),
         }
     }
@@ -80,8 +97,10 @@ impl Gpu {
     /// The first adapter whose name holds `part`, whatever its case; software drivers too.
     pub(crate) fn named(part: &str) -> Result<Self> {
         let adapters = adapters();
-        let part = part.to_lowercase();
-        match adapters.iter().find(|adapter| name(&adapter.get_info()).to_lowercase().contains(&part)) {
+        if part.trim().is_empty() {
+            bail!(Device, "{part:?} names no device; {}; `cpu` names the CPU", list(&adapters));
+        }
+        match adapters.iter().find(|adapter| holds(&name(&adapter.get_info()), part)) {
             Some(adapter) => Self::open(adapter),
             None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
         }
@@ -133,5 +152,21 @@ impl Gpu {
             faults,
             in_flight: Mutex::default(),
         })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn software_is_listed_with_a_name_that_leads_to_it() {
+        let names = ["llvmpipe (LLVM 15.0.6, 256 bits) (Vulkan)", "LLVMpipe (OpenGL)", "SwiftShader (Vulkan)"];
+        let message = software(&names.map(str::to_owned));
+        for part in
+            ["no GPU answered, only software", "`llvmpipe` names it", "`LLVMpipe (OpenGL)` names it", "`SwiftShader`"]
+        {
+            assert!(message.contains(part), "{message}");
+        }
     }
 }
