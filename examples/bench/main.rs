@@ -199,6 +199,7 @@ fn cache_name(cache: PipelineCache) -> &'static str {
         PipelineCache::Off => "off",
         PipelineCache::Cold => "cold",
         PipelineCache::Warm => "warm",
+        PipelineCache::Refused(why) => why,
     }
 }
 

@@ -387,6 +387,27 @@ fn kept(device: &Device) -> Outcome {
         assert_eq!(compile(&cache)?, "Warm 0");
     }
     assert_eq!(compile(&file.join("below a file"))?, "Cold 1");
+    #[cfg(unix)]
+    shared(&compile, &cache, file)?;
+    Ok(())
+}
+
+/// A file that others could have written, or could write, is not given to the driver.
+#[cfg(unix)]
+fn shared(compile: &dyn Fn(&Path) -> Result<String, Failed>, folder: &Path, file: &Path) -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+
+    let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
+    assert_eq!(std::fs::metadata(folder)?.permissions().mode() & 0o777, 0o700);
+    let whole = std::fs::read(file)?;
+    for (path, mode, why) in [(folder, 0o777, "folder"), (file, 0o664, "file")] {
+        let before = std::fs::metadata(path)?.permissions().mode();
+        set(path, mode)?;
+        assert_eq!(compile(folder)?, format!("Refused(\"others can write to its {why}\") 0"));
+        assert_eq!(std::fs::read(file)?, whole);
+        set(path, before)?;
+    }
+    assert_eq!(compile(folder)?, "Warm 0");
     Ok(())
 }
 

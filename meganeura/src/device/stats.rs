@@ -33,7 +33,8 @@ pub struct Stats {
 /// Whether a device keeps compiled kernels on disk, and found any when it was opened.
 ///
 /// They are in the user's folder for caches, or in the one that the environment variable `MEGANEURA_CACHE` names; `off` keeps
-/// nothing.
+/// nothing. A driver runs what it finds there, so on Unix the folder and its files must be this user's, and nobody else's to write;
+/// the framework creates them so. A checksum tells a damaged file from a whole one. It does not tell who wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PipelineCache {
     /// Nothing is kept: turned off, or the adapter's API or the system offers no way.
@@ -43,6 +44,8 @@ pub enum PipelineCache {
     Cold,
     /// An earlier process left compiled kernels.
     Warm,
+    /// The folder or its file is not this user's alone to write, so nothing is read or kept. The text says which, and why.
+    Refused(&'static str),
 }
 
 impl Device {
@@ -59,11 +62,7 @@ impl Device {
                     peak_bytes: gpu.peak_bytes(),
                     pipelines: compiled.pipelines,
                     pipeline_time: compiled.time,
-                    pipeline_cache: match compiled.warm {
-                        None => PipelineCache::Off,
-                        Some(false) => PipelineCache::Cold,
-                        Some(true) => PipelineCache::Warm,
-                    },
+                    pipeline_cache: compiled.cache,
                     pipeline_cache_failures: compiled.failures,
                     ..stats
                 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::pipelines::Pipelines;
-use super::store::{self, Store};
+use super::store::{self, Keeping};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
@@ -139,7 +139,7 @@ impl Gpu {
         device.set_device_lost_callback(move |_, message| lock(&report).lost = Some(message));
         Ok(Self(Arc::new(Inner {
             name,
-            pipelines: Pipelines::new(Store::open(&device, &info)),
+            pipelines: Pipelines::new(Keeping::open(&device, &info)),
             device,
             queue,
             caps: caps(&info, &limits),

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::store::Store;
+use super::store::{Keeping, Store};
 use super::{Inner, fault, lock};
 use crate::kernel::launch::Launch;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, PipelineCache, Result};
 
 /// Pipelines kept at most, besides those of plans that are kept.
 const PIPELINES_KEPT: usize = 1024;
@@ -50,7 +50,7 @@ fn has_loop(wgsl: &str) -> bool {
 /// The pipelines of an adapter.
 pub(super) struct Pipelines {
     known: Mutex<HashMap<Source, Arc<wgpu::ComputePipeline>>>,
-    store: Option<Store>,
+    kept: Keeping,
     counts: Mutex<(u64, Duration)>,
 }
 
@@ -58,21 +58,26 @@ pub(super) struct Pipelines {
 pub(crate) struct Compiled {
     pub(crate) pipelines: u64,
     pub(crate) time: Duration,
-    /// Whether an earlier process left something to start from, where anything is kept.
-    pub(crate) warm: Option<bool>,
+    /// The state of the cache on disk when the adapter was opened.
+    pub(crate) cache: PipelineCache,
     /// How often what is kept could not be written.
     pub(crate) failures: u64,
 }
 
 impl Pipelines {
-    pub(super) fn new(store: Option<Store>) -> Self {
-        Self { known: Mutex::default(), store, counts: Mutex::default() }
+    pub(super) fn new(kept: Keeping) -> Self {
+        Self { known: Mutex::default(), kept, counts: Mutex::default() }
     }
 
     pub(super) fn compiled(&self) -> Compiled {
         let (pipelines, time) = *lock(&self.counts);
-        let store = self.store.as_ref();
-        Compiled { pipelines, time, warm: store.map(Store::is_warm), failures: store.map_or(0, Store::failures) }
+        let cache = match &self.kept {
+            Keeping::Off => PipelineCache::Off,
+            Keeping::Refused(why) => PipelineCache::Refused(why),
+            Keeping::On(store) if store.is_warm() => PipelineCache::Warm,
+            Keeping::On(_) => PipelineCache::Cold,
+        };
+        Compiled { pipelines, time, cache, failures: self.kept.store().map_or(0, Store::failures) }
     }
 
     /// Forgets what nobody uses where there is too much.
@@ -124,7 +129,7 @@ impl Inner {
             let mut counts = lock(&self.pipelines.counts);
             *counts = (counts.0 + made.len() as u64, counts.1 + start.elapsed());
         }
-        if let Some(store) = &self.pipelines.store {
+        if let Some(store) = self.pipelines.kept.store() {
             store.save();
         }
         match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -156,7 +161,7 @@ impl Inner {
                 zero_initialize_workgroup_memory: source.zeroed,
                 ..wgpu::PipelineCompilationOptions::default()
             },
-            cache: self.pipelines.store.as_ref().map(Store::cache),
+            cache: self.pipelines.kept.store().map(Store::cache),
         });
         // The innermost first, and all of them.
         let faults = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop()));

@@ -2,11 +2,18 @@
 //!
 //! A file for each adapter, in the user's folder for caches or the one that `MEGANEURA_CACHE` names; `off` keeps nothing. A file
 //! that does not fit is ignored, and one that cannot be written is counted: neither is worth an error.
+//!
+//! A driver trusts what it is given, so whoever can write the file can run code in the processes that read it. What keeps others
+//! out is the system's permissions: see [`owned`]. The checksum is against damage, a full disk or a torn write. It proves nothing
+//! about who wrote the file, and neither would a key that lies beside it.
 
-use std::ffi::OsString;
+mod owned;
+
 use std::fs;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::{env, ffi::OsString};
 
 use super::lock;
 
@@ -14,10 +21,22 @@ use super::lock;
 const OVERRIDE: &str = "MEGANEURA_CACHE";
 
 /// What a file begins with, before the checksum of what follows.
-const MAGIC: [u8; 8] = *b"mgnpipe1";
+const MAGIC: [u8; 8] = *b"mgnpipe2";
 
 /// Larger files are neither read nor written: they hold the shapes of past experiments.
 const MOST_BYTES: usize = 64 << 20;
+
+/// BLAKE3.
+type Checksum = [u8; 32];
+
+/// The cache on disk, if there is one.
+pub(super) enum Keeping {
+    /// Turned off, or there is no way.
+    Off,
+    /// The reason not to use it: others could have written what is there, or could write it later.
+    Refused(&'static str),
+    On(Store),
+}
 
 /// The driver's cache, and where it is kept.
 pub(super) struct Store {
@@ -30,7 +49,7 @@ pub(super) struct Store {
 /// What is on disk, and what went wrong.
 #[derive(Default)]
 struct State {
-    checksum: u64,
+    checksum: Option<Checksum>,
     failures: u64,
 }
 
@@ -39,31 +58,40 @@ pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
     adapter.features() & wgpu::Features::PIPELINE_CACHE
 }
 
-impl Store {
-    /// What an earlier process kept for this adapter, or nothing yet; none where nothing is kept.
-    pub(super) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Option<Self> {
+impl Keeping {
+    /// Opens the file of this adapter, which need not be there yet.
+    pub(super) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Self {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
-            return None;
+            return Self::Off;
         }
-        let path = folder()?.join(format!("{}.bin", wgpu::util::pipeline_cache_key(info)?));
+        let Some((folder, key)) = folder().zip(wgpu::util::pipeline_cache_key(info)) else { return Self::Off };
+        let path = folder.join(format!("{key}.bin"));
+        let kept = match owned::folder(&folder).and_then(|()| read(&path)) {
+            Ok(kept) => kept,
+            Err(why) => return Self::Refused(why),
+        };
         let create = |data: Option<&[u8]>| {
             let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
             let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: false };
-            // SAFETY: the bytes are those that `get_data` gave for an adapter of this key, as far as a checksum can tell; wgpu
-            // and the driver compare device and version.
+            // SAFETY: the bytes are those that `get_data` gave a process of this user for an adapter of this key: the file was
+            // this user's alone to write, and is whole. wgpu and the driver compare device and version.
             let cache = unsafe { device.create_pipeline_cache(&descriptor) };
             pollster::block_on(scope.pop()).is_none().then_some(cache)
         };
-        let kept = fs::read(&path).ok();
         let data = kept.as_deref().and_then(unpack);
-        let checksum = data.map_or(0, checksum);
-        let (cache, warm) = match data.and_then(|data| create(Some(data))) {
-            Some(cache) => (cache, true),
-            None => (create(None)?, false),
-        };
-        Some(Self { cache, path, warm, state: Mutex::new(State { checksum, failures: 0 }) })
+        let checksum = data.map(checksum);
+        let warm = data.and_then(|data| create(Some(data)));
+        let is_warm = warm.is_some();
+        let Some(cache) = warm.or_else(|| create(None)) else { return Self::Off };
+        Self::On(Store { cache, path, warm: is_warm, state: Mutex::new(State { checksum, failures: 0 }) })
     }
 
+    pub(super) fn store(&self) -> Option<&Store> {
+        if let Self::On(store) = self { Some(store) } else { None }
+    }
+}
+
+impl Store {
     pub(super) fn cache(&self) -> &wgpu::PipelineCache {
         &self.cache
     }
@@ -82,7 +110,7 @@ impl Store {
     pub(super) fn save(&self) {
         let Some(data) = self.cache.get_data().filter(|data| data.len() <= MOST_BYTES) else { return };
         let mut state = lock(&self.state);
-        let checksum = checksum(&data);
+        let checksum = Some(checksum(&data));
         if state.checksum == checksum {
             return;
         }
@@ -95,7 +123,7 @@ impl Store {
 
 /// The folder that files go to, if any.
 fn folder() -> Option<PathBuf> {
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let var = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     match var(OVERRIDE) {
         Some(off) if off == "off" => None,
         Some(path) => Some(path.into()),
@@ -116,32 +144,41 @@ fn user_folder(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 }
 
 fn pack(data: &[u8]) -> Vec<u8> {
-    [&MAGIC[..], &checksum(data).to_le_bytes(), data].concat()
+    [&MAGIC[..], &checksum(data), data].concat()
 }
 
 /// What a file holds, if it is whole.
 fn unpack(file: &[u8]) -> Option<&[u8]> {
     let (sum, data) = file.strip_prefix(&MAGIC)?.split_first_chunk()?;
-    (data.len() <= MOST_BYTES && checksum(data) == u64::from_le_bytes(*sum)).then_some(data)
+    (data.len() <= MOST_BYTES && checksum(data) == *sum).then_some(data)
 }
 
-/// FNV-1a, eight bytes at a time.
-fn checksum(data: &[u8]) -> u64 {
-    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
-    let (words, rest) = data.as_chunks();
-    let hash =
-        words.iter().fold(0xcbf2_9ce4_8422_2325 ^ data.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    rest.iter().fold(hash, |hash, &byte| mix(hash, byte.into()))
+fn checksum(data: &[u8]) -> Checksum {
+    blake3::hash(data).into()
+}
+
+/// The file's bytes, if it is there and can be read; the error is the reason not to trust it.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
+    let Ok(file) = fs::File::open(path) else { return Ok(None) };
+    // Of the file that is open: another may have its name by now.
+    owned::file(&file)?;
+    let mut bytes = Vec::new();
+    let most = (MOST_BYTES + MAGIC.len() + size_of::<Checksum>()) as u64;
+    let read = file.take(most).read_to_end(&mut bytes);
+    Ok(read.is_ok().then_some(bytes))
 }
 
 /// Readers see the old file or the new one, never a part; of two processes that write at a time, one wins.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let Some(folder) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    owned::create_folder(folder)?;
+    // It may have changed hands since it was opened.
+    owned::folder(folder).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
     let unfinished = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&unfinished, bytes)?;
-    fs::rename(&unfinished, path).inspect_err(|_| drop(fs::remove_file(&unfinished)))
+    // One that a process of this number left behind.
+    let _ = fs::remove_file(&unfinished);
+    let written = owned::create_file(&unfinished).and_then(|mut file| file.write_all(bytes));
+    written.and_then(|()| fs::rename(&unfinished, path)).inspect_err(|_| drop(fs::remove_file(&unfinished)))
 }
 
 #[cfg(test)]
@@ -182,7 +219,45 @@ mod tests {
         write(&path, b"one").expect("written");
         write(&path, b"two").expect("written");
         assert_eq!(fs::read(&path).expect("read"), b"two");
+        assert_eq!(read(&path), Ok(Some(b"two".to_vec())));
         assert_eq!(fs::read_dir(path.parent().expect("a folder")).expect("read").count(), 1);
         assert!(write(&path.join("below a file"), b"three").is_err());
+    }
+
+    /// Whoever may write the file or its folder decides what the driver runs.
+    #[test]
+    #[cfg(unix)]
+    fn what_others_may_write_is_neither_read_nor_written() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let outside = tempfile::tempdir().expect("a folder");
+        let folder = outside.path().join("caches/kernels");
+        let path = folder.join("pipelines.bin");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+        write(&path, b"one").expect("written");
+        assert_eq!([mode(&folder), mode(&outside.path().join("caches")), mode(&path)], [0o700, 0o700, 0o600]);
+        for shared in [0o620, 0o602, 0o666] {
+            set(&path, shared);
+            assert_eq!(read(&path), Err("others can write to its file"), "{shared:o}");
+        }
+        set(&path, 0o644);
+        assert_eq!(read(&path), Ok(Some(b"one".to_vec())));
+        for shared in [0o770, 0o707, 0o777, 0o1777] {
+            set(&folder, shared);
+            assert_eq!(owned::folder(&folder), Err("others can write to its folder"), "{shared:o}");
+            assert_eq!(write(&path, b"two").expect_err("shared").kind(), io::ErrorKind::PermissionDenied);
+        }
+        set(&folder, 0o755);
+        assert_eq!(owned::folder(&folder), Ok(()));
+        // A link in the place of the unfinished file is replaced, not followed.
+        let (target, unfinished) =
+            (outside.path().join("mine"), folder.join(format!("pipelines.{}.tmp", std::process::id())));
+        fs::write(&target, b"mine").expect("written");
+        std::os::unix::fs::symlink(&target, &unfinished).expect("linked");
+        write(&path, b"two").expect("written");
+        assert_eq!((fs::read(&target).expect("read"), read(&path)), (b"mine".to_vec(), Ok(Some(b"two".to_vec()))));
+        assert_eq!(owned::folder(&path), Err("its folder is none"));
+        assert_eq!(owned::folder(&folder.join("not yet")), Ok(()));
     }
 }
