@@ -4,8 +4,11 @@ use std::path::Path;
 use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
+use meganeura::ops::Conv2dOptions;
 use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{DType, Device, ErrorKind, Param, PipelineCache, Precision, Profiling, Result, Stats, Tape, Tensor};
+use meganeura::{
+    DType, Device, ErrorKind, Param, PipelineCache, Precision, Profiling, Result, Stats, Tape, Tensor, Var,
+};
 
 use crate::Outcome;
 use crate::adapter::{adapter, gpu_trial};
@@ -54,6 +57,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("devices::gpu::too_large", |device| too_large(&device.for_testing(0)?)));
     trials.push(Trial::test("devices::uncountable", || uncountable(&Device::cpu())));
     trials.push(gpu_trial("devices::gpu::uncountable", |device| uncountable(&device.for_testing(0)?)));
+    trials.push(Trial::test("devices::no_room_to_work_in", no_room_to_work_in));
     trials.push(gpu_trial("devices::gpu::makes_room", makes_room));
     trials.push(gpu_trial("devices::gpu::is_shared_by_threads", threads));
     trials.push(gpu_trial("devices::gpu::keeps_what_it_compiled", kept));
@@ -238,6 +242,32 @@ fn uncountable(device: &Device) -> Outcome {
     Ok(())
 }
 
+/// Patches of a convolution are memory that a kernel needs besides its operands and results: here 2⁵⁰ bytes, more than processors
+/// address.
+fn no_room_to_work_in() -> Outcome {
+    const SIDE: usize = 4096;
+    for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
+        let tape = Tape::new(&device);
+        let (x, w) =
+            (tape.input(&Tensor::zeros(&device, [1; 4])?), tape.input(&Tensor::zeros(&device, [1, 1, SIDE, SIDE])?));
+        let options = Conv2dOptions { padding: [SIDE - 1; 2], ..Conv2dOptions::default() };
+        let (y, line) = (x.conv2d(&w, options), line!());
+        let grads = tape.backward(&y.sum())?;
+        let gradient = |of: &Var| grads.of(of).expect("the sum depends on it");
+        let (dx, dw) = (gradient(&x), gradient(&w));
+        let refused = |op: &str, value: Var| {
+            let error = value.to_vec().map(drop).expect_err(op);
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+            assert!(error.to_string().starts_with(&format!("{op}: its scratch memory: no room for ")), "{error}");
+            assert_eq!(error.location().map(std::panic::Location::line), Some(line), "{error}");
+        };
+        drop(grads);
+        refused("conv2d", y);
+        refused("conv2d_grad_input", dx);
+        refused("conv2d_grad_weight", dw);
+        // The device is none the worse.
+        assert_eq!((&x * 2.0 + 1.0).to_vec()?, [1.0]);
+    }
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) use pool::threads;
 
 use crate::host::HostBuffer;
-use crate::kernel::native::{OutView, Real, Scratch, Slice, View};
+use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
 use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
@@ -29,7 +29,7 @@ pub(crate) struct Cpu {
     /// Of all sets; they only grow.
     bytes: AtomicU64,
     /// What the kernels of all runs borrow from.
-    scratch: Arc<Scratch>,
+    scratch: Arc<Buffers>,
 }
 
 /// Memory of one run, by rank.
@@ -42,7 +42,7 @@ struct Memory<'a> {
     host: HostBuffer,
     outputs: Vec<HostBuffer>,
     slots: &'a mut [HostBuffer],
-    scratch: &'a Scratch,
+    scratch: Scratch,
 }
 
 impl Cpu {
@@ -96,7 +96,7 @@ struct Run {
     plan: Arc<Plan>,
     dtype: DType,
     host: Vec<HostWord>,
-    scratch: Arc<Scratch>,
+    scratch: Arc<Buffers>,
     poison: bool,
     timed: bool,
 }
@@ -111,15 +111,14 @@ impl Run {
             host: HostBuffer::U32(host.iter().map(|word| word.bits()).collect()),
             outputs: outputs.collect::<Result<_>>()?,
             slots,
-            scratch: &scratch,
+            scratch: Scratch::new(&scratch, poison),
         };
-        scratch.set_poison(poison);
         let mut times = timed.then(Vec::new);
         for step in &plan.steps {
             let start = times.is_some().then(Instant::now);
             match dtype {
-                DType::F64 => memory.step::<f64>(step, &host, poison),
-                _ => memory.step::<f32>(step, &host, poison),
+                DType::F64 => memory.step::<f64>(step, &host, poison)?,
+                _ => memory.step::<f32>(step, &host, poison)?,
             }
             if let (Some(times), Some(start)) = (&mut times, start) {
                 times.push(start.elapsed());
@@ -191,7 +190,8 @@ impl Memory<'_> {
         }
     }
 
-    fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) {
+    /// Fails where a kernel gets no memory to work in. What steps before have written stays written.
+    fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) -> Result<()> {
         let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
         if poison {
             let fresh = written.iter_mut().zip(&step.outputs);
@@ -216,7 +216,7 @@ impl Memory<'_> {
         match &step.work {
             Work::Kernel(kernel) => {
                 let inputs: Vec<_> = step.inputs.iter().map(view).collect();
-                kernel.op.cpu(&inputs, &mut outputs, self.scratch);
+                kernel.op.cpu(&inputs, &mut outputs, &self.scratch);
             }
             Work::Pointwise(program) => {
                 // An operand that is updated in place is read from the result.
@@ -231,5 +231,6 @@ impl Memory<'_> {
         for (&(storage, _), buffer) in step.outputs.iter().zip(written) {
             self.put(storage, buffer);
         }
+        self.scratch.expect_lent().map_err(|error| step.blame(error.context("its scratch memory")))
     }
 }

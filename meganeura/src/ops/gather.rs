@@ -182,10 +182,15 @@ impl Kernel for GatherGrad {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let (index, dy, y) = (indices(&x[0]), x[1].floats(), y[0].floats());
         let width = y.len() / self.rows;
-        let mut places: Vec<usize> = (0..index.len()).collect();
+        let mut places: Vec<usize> = Vec::new();
+        if let Err(error) = places.try_reserve_exact(index.len()) {
+            return scratch
+                .refuse(Error::new(ErrorKind::OutOfMemory, "no room for the order of the indices").caused_by(error));
+        }
+        places.extend(0..index.len());
         places.sort_by_key(|&place| index[place]);
         let from = |row: usize| places.partition_point(|&place| (index[place] as usize) < row);
         native::parallel(y, native::grain(width) * width, |first, part| {

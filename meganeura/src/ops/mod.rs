@@ -93,7 +93,8 @@ pub trait Kernel: Primitive {
     /// there instead of on its own.
     fn stores(&self) -> bool;
 
-    /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from `scratch`.
+    /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from `scratch`; if
+    /// that has none, the kernel returns, and the run fails.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
     /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be used. Never

@@ -19,7 +19,8 @@ pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: impl Fn(usize, &mu
     }
 }
 
-/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that borrow so many elements each.
+/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that borrow so many elements each; a thread that
+/// gets none leaves its parts as they are.
 pub(crate) fn parallel_scratch<T: Real>(
     y: &mut [T],
     chunk: usize,
@@ -27,7 +28,11 @@ pub(crate) fn parallel_scratch<T: Real>(
     f: impl Fn(usize, &mut [T], &mut [T]) + Sync,
 ) {
     let new = || scratch.borrow(elements);
-    y.par_chunks_mut(chunk).enumerate().for_each_init(new, |scratch, (at, part)| f(at, part, scratch));
+    y.par_chunks_mut(chunk).enumerate().for_each_init(new, |scratch, (at, part)| {
+        if let Some(scratch) = scratch {
+            f(at, part, scratch);
+        }
+    });
 }
 
 /// Runs `f(number, a, b)` for parts of `chunk` elements of both slices, in threads.

@@ -15,6 +15,7 @@ pub(crate) use loops::{
     sums_by,
 };
 pub use real::Real;
+pub(crate) use scratch::Buffers;
 pub use scratch::Scratch;
 pub(crate) use shared::Shared;
 pub(crate) use view::Slice;

@@ -3,44 +3,44 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Real;
 use crate::host::HostBuffer;
+use crate::{Error, Result};
 
-/// What kernels borrow memory from.
+/// Buffers that no kernel uses; never more than were borrowed at one time. All runs of a device share them.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    free: Mutex<Vec<HostBuffer>>,
+}
+
+/// Temporary memory for the kernels of a run.
+///
+/// A kernel that gets none returns at once and leaves its results unwritten. The executor checks for this after each kernel and fails
+/// the run.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Never more than were borrowed at one time.
-    free: Mutex<Vec<HostBuffer>>,
+    buffers: Arc<Buffers>,
     /// Whether to fill what is lent with NaN, for tests.
-    poison: AtomicBool,
+    poison: bool,
+    /// The first failed allocation since the last check.
+    refused: Mutex<Option<Error>>,
 }
 
 /// Numbers on loan; which ones is not said.
 #[derive(Debug)]
 pub(crate) struct Borrowed<'a, T> {
-    from: &'a Scratch,
+    from: &'a Buffers,
     buffer: HostBuffer,
     len: usize,
     numbers: PhantomData<T>,
 }
 
-impl Scratch {
-    /// Lends `len` numbers, which the borrower writes before it reads them.
-    ///
-    /// # Panics
-    ///
-    /// If there is no memory for them.
-    pub(crate) fn borrow<T: Real>(&self, len: usize) -> Borrowed<'_, T> {
-        let mut buffer = self.find(T::DTYPE, len).unwrap_or_else(|| {
-            HostBuffer::try_zeros(T::DTYPE, len).unwrap_or_else(|error| panic!("a kernel's scratch memory: {error}"))
-        });
-        if self.poison.load(Ordering::Relaxed) {
-            buffer.poison();
-        }
-        Borrowed { from: self, buffer, len, numbers: PhantomData }
+impl Buffers {
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.free().iter().map(|buffer| buffer.len() * buffer.dtype().bytes()).sum()
     }
 
     /// The smallest of the free buffers that is large enough. If none is, the largest makes room for one that will be.
@@ -53,17 +53,46 @@ impl Scratch {
         taken.filter(|_| fits.is_some())
     }
 
-    pub(crate) fn set_poison(&self, poison: bool) {
-        self.poison.store(poison, Ordering::Relaxed);
-    }
-
-    /// Bytes that are kept.
-    pub(crate) fn bytes(&self) -> usize {
-        self.free().iter().map(|buffer| buffer.len() * buffer.dtype().bytes()).sum()
-    }
-
     fn free(&self) -> MutexGuard<'_, Vec<HostBuffer>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scratch {
+    pub(crate) fn new(buffers: &Arc<Buffers>, poison: bool) -> Self {
+        Self { buffers: Arc::clone(buffers), poison, refused: Mutex::default() }
+    }
+
+    /// Lends `len` numbers, which the borrower writes before it reads them; `None` if there is no memory for them.
+    pub(crate) fn borrow<T: Real>(&self, len: usize) -> Option<Borrowed<'_, T>> {
+        let mut buffer = match self.buffers.find(T::DTYPE, len) {
+            Some(buffer) => buffer,
+            None => match HostBuffer::try_zeros(T::DTYPE, len) {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    self.refuse(error);
+                    return None;
+                }
+            },
+        };
+        if self.poison {
+            buffer.poison();
+        }
+        Some(Borrowed { from: &self.buffers, buffer, len, numbers: PhantomData })
+    }
+
+    /// Notes that a kernel ended for want of memory.
+    pub(crate) fn refuse(&self, error: Error) {
+        self.refused().get_or_insert(error);
+    }
+
+    /// The error of the first loan since the last call that there was no memory for.
+    pub(crate) fn expect_lent(&self) -> Result<()> {
+        self.refused().take().map_or(Ok(()), Err)
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Error>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,24 +120,37 @@ impl<T: Real> DerefMut for Borrowed<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn memory_is_lent_again_and_never_twice_at_once() {
-        let scratch = Scratch::default();
+        let buffers = Arc::new(Buffers::default());
+        let scratch = Scratch::new(&buffers, false);
+        let borrow = |len| scratch.borrow::<f32>(len).expect("there is room");
         {
-            let (mut a, mut b) = (scratch.borrow::<f32>(10), scratch.borrow::<f32>(100));
+            let (mut a, mut b) = (borrow(10), borrow(100));
             a.fill(1.0);
             b.fill(2.0);
             assert!(a.iter().all(|&x| x == 1.0), "apart from b");
         }
-        assert_eq!(scratch.bytes(), 440);
-        assert_eq!(scratch.borrow::<f32>(7).len(), 7);
-        assert_eq!(scratch.bytes(), 440, "the smaller buffer served");
-        drop(scratch.borrow::<f32>(200));
-        assert_eq!(scratch.bytes(), 840, "the larger one made room");
+        assert_eq!(buffers.bytes(), 440);
+        assert_eq!(borrow(7).len(), 7);
+        assert_eq!(buffers.bytes(), 440, "the smaller buffer served");
+        drop(borrow(200));
+        assert_eq!(buffers.bytes(), 840, "the larger one made room");
         drop(scratch.borrow::<f64>(1));
-        assert_eq!(scratch.bytes(), 848);
-        scratch.set_poison(true);
-        assert!(scratch.borrow::<f32>(200).iter().all(|x| x.is_nan()));
+        assert_eq!(buffers.bytes(), 848);
+        let poisoned = Scratch::new(&buffers, true);
+        assert!(poisoned.borrow::<f32>(200).expect("there is room").iter().all(|x| x.is_nan()));
+    }
+
+    #[test]
+    fn what_there_is_no_memory_for_is_an_error_of_its_own_run() {
+        let buffers = Arc::new(Buffers::default());
+        let [one, other] = [(); 2].map(|()| Scratch::new(&buffers, false));
+        assert!(one.borrow::<f32>(usize::MAX).is_none() && one.borrow::<f64>(10).is_some());
+        other.expect_lent().expect("nothing was asked of it");
+        assert_eq!(one.expect_lent().expect_err("too much was asked of it").kind(), ErrorKind::OutOfMemory);
+        one.expect_lent().expect("told once");
     }
 }

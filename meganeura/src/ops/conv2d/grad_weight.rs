@@ -77,7 +77,7 @@ impl Kernel for Conv2dGradWeight {
         }
         let (rows, depth, columns) = (g.o / g.groups, g.p * g.q, g.patch());
         let per_group = g.c / g.groups * g.h * g.w;
-        let mut patches = scratch.borrow(g.scratch());
+        let Some(mut patches) = scratch.borrow(g.scratch()) else { return };
         for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {
             for n in 0..g.n {
                 let patches = g.columns(&x[(n * g.groups + group) * per_group..], &mut patches);

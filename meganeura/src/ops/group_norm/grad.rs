@@ -66,8 +66,8 @@ impl Kernel for GroupNormGrad {
         let [x, weight, mean, rstd, dy] = [0, 1, 2, 3, 4].map(|k| x[k].floats());
         let [dx, dw, db] = y else { unreachable!("three results") };
         let (arch, len, per_group) = (pulp::Arch::new(), g.group(), g.c / g.groups);
-        let mut dots = scratch.borrow::<T>(g.n * g.c);
-        let mut sums = scratch.borrow::<T>(g.n * g.c);
+        let [dots, sums] = [(); 2].map(|()| scratch.borrow::<T>(g.n * g.c));
+        let (Some(mut dots), Some(mut sums)) = (dots, sums) else { return };
         let channels = dots.par_chunks_mut(per_group).zip(sums.par_chunks_mut(per_group));
         let groups = dx.floats().par_chunks_mut(len).zip(channels).enumerate();
         groups.with_min_len(native::grain(len)).for_each(|(at, (dx, (dots, sums)))| {

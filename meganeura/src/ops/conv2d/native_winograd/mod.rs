@@ -70,8 +70,8 @@ pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32], s
     let per_image = Tiles::new(1, [g.p, g.q]);
     let segment = images_at_once(&per_image, g.c + g.o).min(g.n);
     let tiles = Tiles::new(segment, [g.p, g.q]);
-    let mut v = scratch.borrow(Spectrum::len(&tiles, g.c));
-    let mut z = scratch.borrow(Spectrum::len(&tiles, g.o));
+    let [v, z] = [g.c, g.o].map(|channels| scratch.borrow(Spectrum::len(&tiles, channels)));
+    let (Some(mut v), Some(mut z)) = (v, z) else { return };
     let rows = g.o.div_ceil(TASKS).clamp(LANES.min(g.o), CHANNELS);
     for first in (0..g.n).step_by(segment) {
         let n = segment.min(g.n - first);
@@ -88,6 +88,7 @@ pub(super) fn grad_weight(g: &Geometry, x: &[f32], dy: &[f32], dw: &mut [f32], s
         let z = cotangents.transform(&tiles, transform::of_output, &mut z, scratch);
         let products = || scratch.borrow::<f32>(FREQUENCIES * rows * v.depth);
         dw.par_chunks_mut(rows * g.c * 9).enumerate().for_each_init(products, |u, (at, dw)| {
+            let Some(u) = u.as_deref_mut() else { return };
             for block in 0..tiles.blocks() {
                 for (frequency, u) in u.chunks_exact_mut(rows * v.depth).enumerate() {
                     let product = Block {
@@ -137,7 +138,7 @@ fn convolve(
     let image = images.channels * images.extent[0] * images.extent[1];
     let n = images.x.len() / image;
     let segment = images_at_once(&Tiles::new(1, outputs), images.channels).min(n);
-    let mut v = scratch.borrow(Spectrum::len(&Tiles::new(segment, outputs), images.channels));
+    let Some(mut v) = scratch.borrow(Spectrum::len(&Tiles::new(segment, outputs), images.channels)) else { return };
     for first in (0..n).step_by(segment) {
         let n = segment.min(n - first);
         let tiles = Tiles::new(n, outputs);
@@ -152,6 +153,7 @@ fn convolve(
             (u, scratch.borrow::<f32>(FREQUENCIES * tiles.block * CHANNELS))
         };
         (0..tasks).into_par_iter().for_each_init(memory, |(u, m), task| {
+            let (Some(u), Some(m)) = (u.as_deref_mut(), m.as_deref_mut()) else { return };
             let (begin, part) = (task / parts * CHANNELS, task % parts);
             let width = CHANNELS.min((channels - begin).next_multiple_of(LANES));
             arch.dispatch(OfWeights { weights, first: begin, channels, width, terms: images.channels, u });

@@ -118,6 +118,7 @@ impl Images<'_> {
         data.par_chunks_mut(FREQUENCIES * tiles.block * depth).enumerate().for_each_init(
             pixels,
             |pixels, (block, to)| {
+                let Some(pixels) = pixels else { return };
                 let (pixels, _) = pixels.as_chunks_mut();
                 arch.dispatch(TransformBlock::<A, _> { images: *self, tiles, line, block, depth, pixels, to });
             },
