@@ -24,7 +24,7 @@ pub enum ErrorKind {
     NotFinite,
     /// No device of the wanted kind answered, or operands live on different devices.
     Device,
-    /// The device has no room for a tensor, or cannot count its elements.
+    /// The device, or the host, has no room for a tensor or for what is read from a file, or cannot count its elements.
     OutOfMemory,
     /// The device went away: a driver reset, an unplugged adapter.
     DeviceLost,
@@ -32,7 +32,8 @@ pub enum ErrorKind {
     Io,
     /// A file was read but does not fit: truncated, hostile, or of another model.
     Checkpoint,
-    /// A file of data was read but does not fit: truncated, too long, of another format, or of another size than the others.
+    /// A file of data was read but does not fit: truncated, too long, of another format, of another size than the others, or past
+    /// a limit on what may be read.
     Data,
     /// What the caller brought panicked on a thread of the framework.
     Panic,

@@ -3,6 +3,64 @@
 use crate::error::bail;
 use crate::{DType, Result};
 
+/// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made here: a plain
+/// `Vec` would end the process if there is no room.
+///
+/// # Errors
+///
+/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory). Where the system promises more memory than it has, it may end the process
+/// later all the same.
+pub(crate) fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
+    #[cfg(test)]
+    let is_short = shortage::strikes();
+    #[cfg(not(test))]
+    let is_short = false;
+    if is_short || data.try_reserve(more).is_err() {
+        bail!(OutOfMemory, "no room for {} bytes of host memory", more.saturating_mul(size_of::<T>()));
+    }
+    Ok(())
+}
+
+/// Collects as many elements as the iterator says that it has, or fails as [`reserve`] does.
+pub(crate) fn try_collect<T>(elements: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut data = Vec::new();
+    reserve(&mut data, elements.len())?;
+    data.extend(elements);
+    Ok(data)
+}
+
+/// `len` times the same value, or fails as [`reserve`] does.
+pub(crate) fn try_filled<T: Clone>(len: usize, value: T) -> Result<Vec<T>> {
+    let mut data = Vec::new();
+    reserve(&mut data, len)?;
+    data.resize(len, value);
+    Ok(data)
+}
+
+/// Tests let a reservation fail.
+#[cfg(test)]
+pub(crate) mod shortage {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Reservations on this thread before the one that fails.
+        static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` with its reservation `number`, from 0 on, failing once. Tells whether there was one.
+    pub(crate) fn at<T>(number: usize, work: impl FnOnce() -> T) -> (T, bool) {
+        LEFT.set(Some(number));
+        let result = work();
+        (result, LEFT.take().is_none())
+    }
+
+    pub(super) fn strikes() -> bool {
+        let left = LEFT.get();
+        LEFT.set(left.and_then(|left| left.checked_sub(1)));
+        left == Some(0)
+    }
+}
+
 /// Numbers in host memory.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostBuffer {
@@ -20,23 +78,21 @@ impl HostBuffer {
     /// This number everywhere, or an error where there is no room.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers are filled with 0 only")]
     pub(crate) fn try_full(dtype: DType, len: usize, value: f32) -> Result<Self> {
-        fn reserve<T: Clone>(len: usize, value: T) -> Option<Vec<T>> {
-            let mut data = Vec::new();
-            data.try_reserve_exact(len).ok()?;
-            data.resize(len, value);
-            Some(data)
-        }
         let buffer = match dtype {
-            DType::F32 => reserve(len, value).map(Self::F32),
-            DType::F64 => reserve(len, f64::from(value)).map(Self::F64),
-            DType::U32 => reserve(len, value as u32).map(Self::U32),
+            DType::F32 => try_filled(len, value).map(Self::F32),
+            DType::F64 => try_filled(len, f64::from(value)).map(Self::F64),
+            DType::U32 => try_filled(len, value as u32).map(Self::U32),
         };
-        match buffer {
-            Some(buffer) => Ok(buffer),
-            None => {
-                bail!(OutOfMemory, "no room for {len} numbers of {dtype}, {} bytes", len.saturating_mul(dtype.bytes()))
-            }
-        }
+        buffer.map_err(|error| error.context(format_args!("{len} numbers of {dtype}")))
+    }
+
+    /// A copy, or an error where there is no room for it.
+    pub(crate) fn try_clone(&self) -> Result<Self> {
+        Ok(match self {
+            Self::F32(data) => Self::F32(try_collect(data.iter().copied())?),
+            Self::F64(data) => Self::F64(try_collect(data.iter().copied())?),
+            Self::U32(data) => Self::U32(try_collect(data.iter().copied())?),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -55,14 +111,14 @@ impl HostBuffer {
         }
     }
 
-    /// Floats in another float type; everything else as it is.
+    /// Floats in another float type, or an error where there is no room for them; everything else as it is.
     #[expect(clippy::cast_possible_truncation, reason = "rounding to the asked precision")]
-    pub(crate) fn cast(self, dtype: DType) -> Self {
-        match (self, dtype) {
-            (Self::F64(data), DType::F32) => Self::F32(data.into_iter().map(|x| x as f32).collect()),
-            (Self::F32(data), DType::F64) => Self::F64(data.into_iter().map(f64::from).collect()),
+    pub(crate) fn try_cast(self, dtype: DType) -> Result<Self> {
+        Ok(match (self, dtype) {
+            (Self::F64(data), DType::F32) => Self::F32(try_collect(data.into_iter().map(|x| x as f32))?),
+            (Self::F32(data), DType::F64) => Self::F64(try_collect(data.into_iter().map(f64::from))?),
             (same, _) => same,
-        }
+        })
     }
 
     /// The bytes, in the machine's order.

@@ -188,7 +188,7 @@ impl Tensor {
                 return Ok(Self { device: device.clone(), ..self.clone() });
             }
             let host = self.to_host()?;
-            let host = if self.ty.dtype.is_float() { host.cast(device.precision().dtype()) } else { host };
+            let host = if self.ty.dtype.is_float() { host.try_cast(device.precision().dtype())? } else { host };
             Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
         })
     }
@@ -218,7 +218,7 @@ impl Tensor {
     }
 
     fn as_f32(&self, host: HostBuffer) -> Result<Vec<f32>> {
-        match host.cast(DType::F32) {
+        match host.try_cast(DType::F32)? {
             HostBuffer::F32(data) => Ok(data),
             _ => bail!(Argument, "read as f32, but the tensor is {}", self.ty),
         }
@@ -231,7 +231,7 @@ impl Tensor {
     /// As [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
-        here(|| match self.to_host()?.cast(DType::F64) {
+        here(|| match self.to_host()?.try_cast(DType::F64)? {
             HostBuffer::F64(data) => Ok(data),
             other => bail!(Argument, "read as f64, but the elements are {}", other.dtype()),
         })

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::Dataset;
+use super::dataset::numbered;
 use super::loader::Loader;
 use super::order::shuffle;
 use super::recipe::Recipe;
@@ -152,7 +153,7 @@ impl Batches {
         }
         let shapes = shapes(dataset.shape(), &self.transforms)?;
         let seed = self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()));
-        let mut order: Vec<_> = (0..dataset.len()).collect();
+        let mut order = numbered(dataset.len())?;
         if self.is_shuffled {
             shuffle(&mut order, seed);
         }

@@ -8,6 +8,7 @@ use super::Dataset;
 use super::file::Contents;
 use crate::Result;
 use crate::error::{bail, here};
+use crate::host::reserve;
 
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
@@ -77,6 +78,8 @@ fn read<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, classes: &[u8], want
                 let message = format!("the file ends here, in image {image}; each has {record} bytes");
                 return Err(file.wrong(file.offset(), message));
             }
+            let room = reserve(&mut labels, 1).and_then(|()| reserve(&mut pixels, PIXELS));
+            room.map_err(|error| error.context(path.as_ref().display()))?;
             labels.push(u32::from(bytes[wanted]));
             pixels.extend_from_slice(&bytes[classes.len()..]);
         }

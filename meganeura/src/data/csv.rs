@@ -8,6 +8,7 @@ use std::path::Path;
 use super::Dataset;
 use super::file::Contents;
 use crate::error::{bail, here};
+use crate::host::reserve;
 use crate::{Result, Shape};
 
 /// The longest name or number that a cell can be expected to have.
@@ -32,12 +33,14 @@ pub struct Csv {
     has_header: bool,
     divisor: f32,
     classes: Option<u32>,
+    unpacked_limit: Option<u64>,
 }
 
 impl Csv {
     /// Rows of as many numbers as an example of this shape has, and then the label.
     pub fn new(shape: impl Into<Shape>) -> Self {
-        Self { shape: shape.into(), is_label_first: false, has_header: false, divisor: 1.0, classes: None }
+        let (divisor, classes, unpacked_limit) = (1.0, None, None);
+        Self { shape: shape.into(), is_label_first: false, has_header: false, divisor, classes, unpacked_limit }
     }
 
     /// With the label in the first column instead of the last.
@@ -60,12 +63,19 @@ impl Csv {
         Self { classes: Some(classes), ..self }
     }
 
+    /// With at most this many bytes unpacked from a file that is packed with gzip. The default is 250 times what is packed, or 64 MiB
+    /// where that is more: a table that shrinks further says next to nothing, and a file made to fill the memory shrinks 1000 times.
+    pub fn unpacked_limit(self, bytes: u64) -> Self {
+        Self { unpacked_limit: Some(bytes), ..self }
+    }
+
     /// The examples of a file, packed with gzip or not (the feature `gzip`).
     ///
     /// # Errors
     ///
     /// If the file cannot be read; if a row has not as many columns as it should, a number is none or not finite, or a label none, all
-    /// of which are said with file, line, column and byte.
+    /// of which are said with file, line, column and byte; if a packed file grows beyond the [limit](Self::unpacked_limit), or there
+    /// is no memory for the rows.
     #[track_caller]
     pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset> {
         here(|| self.parse(Contents::open(path.as_ref())?))
@@ -86,18 +96,20 @@ impl Csv {
             bail!(Argument, "the numbers of a CSV file cannot be divided by {}", self.divisor);
         }
         let longest = CELL.saturating_mul(self.shape.elements() as u64).max(1 << 16);
+        file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
         let (mut features, mut labels, mut number) = (Vec::new(), Vec::new(), 0_u64);
         loop {
             let start = file.offset();
             let Some(line) = file.line(longest)? else { break };
             number += 1;
             if number > 1 || !self.has_header {
-                let label = self.row(&line, &mut features);
+                let room = reserve(&mut labels, 1).map_err(|error| (0, format!(": {error}")));
+                let label = room.and_then(|()| self.row(&line, &mut features));
                 let wrong = |(at, what)| file.wrong(start + at as u64, format!("line {number}{what}"));
                 labels.push(label.map_err(wrong)?);
             }
         }
-        Dataset::new(features, self.shape, labels)
+        Dataset::new(features, self.shape, labels).map_err(|error| error.context(file.name()))
     }
 
     /// Appends the numbers of a row and returns its label, or where in it something is wrong, and what.
@@ -111,6 +123,8 @@ impl Csv {
                 format!(": {found} columns, {expected} were expected: the label and an example {}", self.shape),
             ));
         }
+        // Every column has a byte at least, so there are not more than were read.
+        reserve(features, expected - 1).map_err(|error| (0, format!(": {error}")))?;
         let label_at = if self.is_label_first { 0 } else { expected - 1 };
         let (mut at, mut label) = (0, 0);
         for (column, cell) in cells.enumerate() {
@@ -189,5 +203,37 @@ mod tests {
         assert_eq!(read(csv.divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(read(Csv::new([0]), "3").unwrap_err().kind(), ErrorKind::Shape);
         assert_eq!(Csv::new([2]).read("no such file").unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn memory_that_runs_out_is_an_error() {
+        let (csv, text) = (Csv::new([2]), "1,2,3\n".repeat(100));
+        let mut failed = 0;
+        while let (result, true) = crate::host::shortage::at(failed, || csv.read_from("some.csv", text.as_bytes())) {
+            let error = result.unwrap_err();
+            assert!(error.to_string().starts_with("some.csv") && error.to_string().contains("no room"), "{error}");
+            failed += 1;
+        }
+        assert!(failed > 100, "{failed}");
+    }
+
+    #[cfg(feature = "gzip")]
+    #[test]
+    fn a_packed_table_grows_to_a_limit() {
+        use std::io::Write;
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        // A number may have as many zeros as it likes.
+        let row = format!("{0},{0},0\n", "0".repeat(30_000));
+        (0..1200).for_each(|_| gz.write_all(row.as_bytes()).unwrap());
+        let packed = gz.finish().unwrap();
+        let error = Csv::new([2]).read_from("bomb.csv.gz", &packed[..]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Data);
+        for part in ["bomb.csv.gz, byte ", "more than 67108864, the limit", "or raise `Csv::unpacked_limit`"] {
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+        let error = Csv::new([2]).unpacked_limit(6000).read_from("bomb.csv.gz", &packed[..]).unwrap_err();
+        assert!(error.to_string().contains("more than 6000, the limit"), "{error}");
+        let whole = Csv::new([2]).unpacked_limit(1 << 30).read_from("table.csv.gz", &packed[..]).unwrap();
+        assert_eq!(whole.len(), 1200);
     }
 }

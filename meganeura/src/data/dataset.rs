@@ -7,6 +7,7 @@ use super::examples::{Element, Memory};
 use super::order::shuffle;
 use super::{Batches, Examples};
 use crate::error::{bail, here};
+use crate::host::{try_collect, try_filled};
 use crate::module::Seed;
 use crate::{Result, Shape};
 
@@ -31,7 +32,7 @@ use crate::{Result, Shape};
 pub struct Dataset {
     examples: Arc<dyn Examples>,
     /// Which of them belong to this set, in order.
-    rows: Arc<[usize]>,
+    rows: Arc<Vec<usize>>,
 }
 
 impl Dataset {
@@ -65,12 +66,13 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If the shape of an example has no elements, or as many axes as a tensor can have, which leaves none for the batch.
+    /// If the shape of an example has no elements, or as many axes as a tensor can have, which leaves none for the batch;
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there are more examples than can be counted in memory.
     #[track_caller]
     pub fn of(examples: impl Examples + 'static) -> Result<Self> {
         here(|| {
             check_shape(examples.shape())?;
-            let rows = (0..examples.len()).collect();
+            let rows = Arc::new(numbered(examples.len())?);
             Ok(Self { examples: Arc::new(examples), rows })
         })
     }
@@ -97,14 +99,16 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If there is no such example, or it cannot be read.
+    /// If there is no such example, it cannot be read, or there is no memory for it.
     #[track_caller]
     pub fn get(&self, index: usize) -> Result<(Vec<f32>, u32)> {
         here(|| {
             if index >= self.len() {
                 bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
             }
-            let mut example = vec![0.0; self.shape().elements()];
+            let shape = self.shape();
+            let example = try_filled(shape.elements(), 0.0);
+            let mut example = example.map_err(|error| error.context(format_args!("an example {shape}")))?;
             let label = self.read(index, &mut example)?;
             Ok((example, label))
         })
@@ -121,7 +125,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If `fraction` is not between 0 and 1.
+    /// If `fraction` is not between 0 and 1, or there is no memory for the two orders.
     #[track_caller]
     pub fn split(&self, fraction: f64, seed: impl Into<Seed>) -> Result<(Self, Self)> {
         here(|| {
@@ -130,11 +134,12 @@ impl Dataset {
             }
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the length")]
             let first = (self.len() as f64 * fraction).round() as usize;
-            let mut rows = self.rows.to_vec();
+            let mut rows = try_collect(self.rows.iter().copied())?;
             shuffle(&mut rows, seed.into());
-            let part = |rows: &[usize]| Self { examples: Arc::clone(&self.examples), rows: rows.into() };
-            let (head, tail) = rows.split_at(first);
-            Ok((part(head), part(tail)))
+            let tail = try_collect(rows[first..].iter().copied())?;
+            rows.truncate(first);
+            let part = |rows| Self { examples: Arc::clone(&self.examples), rows: Arc::new(rows) };
+            Ok((part(rows), part(tail)))
         })
     }
 
@@ -148,6 +153,12 @@ impl fmt::Debug for Dataset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Dataset({} examples of shape {})", self.len(), self.shape())
     }
+}
+
+/// The numbers of so many examples, in their order.
+pub(super) fn numbered(examples: usize) -> Result<Vec<usize>> {
+    let numbers = try_collect(0..examples);
+    numbers.map_err(|error| error.context(format_args!("the order of {examples} examples")))
 }
 
 fn check_shape(shape: Shape) -> Result<()> {
@@ -203,6 +214,45 @@ mod tests {
         let dataset = Dataset::new(vec![], [2], vec![]).unwrap();
         assert!(dataset.is_empty());
         assert!(dataset.get(0).is_err());
+    }
+
+    /// A source whose length or shape is whatever it says.
+    struct Claims(usize, Shape);
+
+    impl Examples for Claims {
+        fn len(&self) -> usize {
+            self.0
+        }
+
+        fn shape(&self) -> Shape {
+            self.1
+        }
+
+        fn read(&self, _: usize, _: &mut [f32]) -> Result<u32> {
+            unreachable!("there is no memory to read into")
+        }
+    }
+
+    #[test]
+    fn sizes_past_all_memory_are_errors() {
+        let kind = |error: crate::Error| error.kind();
+        assert_eq!(kind(Dataset::of(Claims(usize::MAX, [1].into())).unwrap_err()), ErrorKind::OutOfMemory);
+        for shape in [[1, 1 << 40, 1 << 40], [1, 1 << 31, 1 << 31]] {
+            let dataset = Dataset::of(Claims(3, shape.into())).unwrap();
+            let error = dataset.get(0).unwrap_err();
+            assert_eq!(kind(error.clone()), ErrorKind::OutOfMemory);
+            assert!(error.to_string().starts_with(&format!("an example {}", Shape::from(shape))), "{error}");
+            // As the source of a transformation, too, which makes it small.
+            for batches in [dataset.batches(1), dataset.batches(1).transform(crate::data::RandomCrop::new(1, 1))] {
+                let batch = batches.on(&crate::Device::cpu()).next().unwrap();
+                assert_eq!(kind(batch.unwrap_err()), ErrorKind::OutOfMemory);
+            }
+        }
+        let dataset = dataset();
+        for step in 0..2 {
+            let (split, struck) = crate::host::shortage::at(step, || dataset.split(0.5, 1));
+            assert!(struck && kind(split.unwrap_err()) == ErrorKind::OutOfMemory);
+        }
     }
 
     #[test]

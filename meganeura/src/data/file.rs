@@ -1,21 +1,37 @@
-//! The contents of a file of data: unpacked if need be, and with the place of whatever is wrong in every error.
+//! The contents of a data file: unpacked if need be, and with the place in the file in every error.
+//!
+//! Memory grows with the bytes that are there, never with the size that a header announces. Unpacked bytes have a limit.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+use std::rc::Rc;
 
+use crate::host::reserve;
 use crate::{Error, ErrorKind, Result};
 
-/// What gzip begins with.
+/// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// The limit on unpacked bytes, as a multiple of the packed ones. Tables and images reach 50, the format itself 1032.
+const GROWTH: u64 = 250;
+
+/// Unpacked bytes that are always allowed, however small the packed file is.
+const SMALL: u64 = 64 << 20;
 
 /// A file that is read from the beginning to the end.
 pub(super) struct Contents<'a> {
     name: String,
     bytes: Box<dyn BufRead + 'a>,
-    /// How many bytes were read, of what was unpacked.
+    /// Bytes read so far, unpacked ones if the file is packed.
     offset: u64,
+    /// Bytes of the file that this took.
+    taken: Rc<Cell<u64>>,
     is_packed: bool,
+    /// The limit on unpacked bytes, if it was set, and the name of the setting, if there is one.
+    limit: Option<u64>,
+    setting: Option<&'static str>,
 }
 
 impl Contents<'static> {
@@ -26,13 +42,15 @@ impl Contents<'static> {
 }
 
 impl<'a> Contents<'a> {
-    /// What `bytes` gives, under this name in errors.
+    /// Contents read from `bytes`; errors call them `name`.
     pub(super) fn new(name: String, mut bytes: impl BufRead + 'a) -> Result<Self> {
         let mut head = Vec::new();
         let read = (&mut bytes).take(GZIP.len() as u64).read_to_end(&mut head);
         let is_packed = head == GZIP;
-        let bytes = Box::new(Cursor::new(head).chain(bytes));
-        let mut contents = Self { name, bytes, offset: 0, is_packed };
+        let taken = Rc::new(Cell::new(0));
+        let bytes = Counted { inner: Cursor::new(head).chain(bytes), taken: Rc::clone(&taken) };
+        let bytes = Box::new(bytes);
+        let mut contents = Self { name, bytes, offset: 0, taken, is_packed, limit: None, setting: None };
         if let Err(error) = read {
             return Err(contents.failed(error));
         }
@@ -54,17 +72,62 @@ impl<'a> Contents<'a> {
         Err(self.wrong(0, "packed with gzip, which is read with the feature `gzip` of this crate"))
     }
 
-    /// How many bytes were read.
+    /// Sets the limit on unpacked bytes, and the name of the setting, which errors mention.
+    pub(super) fn limited(self, bytes: Option<u64>, setting: &'static str) -> Self {
+        Self { limit: bytes, setting: Some(setting), ..self }
+    }
+
+    /// The file's name in errors.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes read so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// As many of the next bytes as there are, up to `most`. Memory grows with what is there, whatever was asked for.
+    /// The next bytes, at most `most` of them. Memory grows with the bytes that are there.
     pub(super) fn up_to(&mut self, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let read = (&mut self.bytes).take(most).read_to_end(&mut bytes);
-        self.offset += bytes.len() as u64;
-        read.map(|_| bytes).map_err(|error| self.failed(error))
+        self.append(&mut bytes, most, None)?;
+        Ok(bytes)
+    }
+
+    /// Appends the next bytes, up to `most` of them or to the first that is `last`.
+    fn append(&mut self, bytes: &mut Vec<u8>, mut most: u64, last: Option<u8>) -> Result<()> {
+        while most > 0 {
+            let there = match self.bytes.fill_buf() {
+                Ok(there) => there,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.failed(error)),
+            };
+            let there = &there[..there.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
+            let end = last.and_then(|last| there.iter().position(|&byte| byte == last));
+            let count = end.map_or(there.len(), |at| at + 1);
+            reserve(bytes, count).map_err(|error| error.context(&self.name))?;
+            bytes.extend_from_slice(&there[..count]);
+            self.bytes.consume(count);
+            self.offset += count as u64;
+            self.expect_within_limit()?;
+            most -= count as u64;
+            if count == 0 || end.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the unpacked bytes exceed the limit.
+    fn expect_within_limit(&self) -> Result<()> {
+        let taken = self.taken.get();
+        let limit = self.limit.unwrap_or_else(|| taken.saturating_mul(GROWTH).max(SMALL));
+        if !self.is_packed || self.offset <= limit {
+            return Ok(());
+        }
+        let or = self.setting.map_or(String::new(), |setting| format!(", or raise `{setting}`"));
+        let message = format!("{taken} bytes of gzip grow to more than {limit}, the limit");
+        Err(self.wrong(self.offset, format!("{message}; unpack the file first if this is no mistake{or}")))
     }
 
     /// The next `count` bytes, which are `what`.
@@ -81,9 +144,7 @@ impl<'a> Contents<'a> {
     /// The next line, without what ends it; `None` at the end. One longer than `most` bytes is an error.
     pub(super) fn line(&mut self, most: u64) -> Result<Option<Vec<u8>>> {
         let (start, mut line) = (self.offset, Vec::new());
-        let read = (&mut self.bytes).take(most.saturating_add(1)).read_until(b'\n', &mut line);
-        self.offset += line.len() as u64;
-        read.map_err(|error| self.failed(error))?;
+        self.append(&mut line, most.saturating_add(1), Some(b'\n'))?;
         if line.is_empty() {
             return Ok(None);
         }
@@ -98,13 +159,13 @@ impl<'a> Contents<'a> {
         Ok(Some(line))
     }
 
-    /// That the file ends here.
+    /// Returns an error unless the file ends here.
     pub(super) fn end(&mut self, expected: &str) -> Result<()> {
         let offset = self.offset;
         if self.up_to(1)?.is_empty() { Ok(()) } else { Err(self.wrong(offset, format!("the file goes on {expected}"))) }
     }
 
-    /// That there is something wrong with what stands at byte `offset`.
+    /// An error about the contents at byte `offset`.
     pub(super) fn wrong(&self, offset: u64, message: impl AsRef<str>) -> Error {
         let (name, message) = (&self.name, message.as_ref());
         let unpacked = if self.is_packed { " of what was unpacked" } else { "" };
@@ -122,7 +183,85 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// That a file or folder cannot be opened.
+/// Counts what is read.
+struct Counted<R> {
+    inner: R,
+    taken: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(bytes)?;
+        self.taken.set(self.taken.get() + count as u64);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.taken.set(self.taken.get() + count as u64);
+        self.inner.consume(count);
+    }
+}
+
+/// The error for a file or folder that cannot be opened.
 pub(super) fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{} could not be read: {error}", path.display())).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_runs_out_is_an_error_with_the_files_name() {
+        let text = "1,2,3\n".repeat(5000);
+        let read = || Contents::new("some file".into(), text.as_bytes())?.up_to(u64::MAX);
+        let mut failed = 0;
+        while let (result, true) = crate::host::shortage::at(failed, read) {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            assert!(error.to_string().starts_with("some file: no room for"), "{error}");
+            failed += 1;
+        }
+        assert!(failed > 0);
+    }
+
+    #[cfg(feature = "gzip")]
+    #[test]
+    fn what_is_unpacked_grows_to_a_limit() {
+        use std::io::Write;
+
+        use rand_pcg::rand_core::Rng;
+
+        let packed = |chunk: &[u8], count: usize| {
+            let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            (0..count).for_each(|_| gz.write_all(chunk).unwrap());
+            gz.finish().unwrap()
+        };
+        let zeros = packed(&[0; 1 << 20], 65);
+        let open = || Contents::new("some.gz".into(), &zeros[..]).unwrap();
+        let error = open().up_to(u64::MAX).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Data);
+        let message = error.to_string();
+        assert!(message.starts_with("some.gz, byte 671") && message.contains("of what was unpacked"), "{message}");
+        assert!(message.contains("more than 67108864, the limit; unpack the file first"), "{message}");
+        assert!(!message.contains("raise"), "{message}");
+        // What is asked for bounds it as well, and a setting goes before growth.
+        assert_eq!(open().up_to(1 << 20).unwrap().len(), 1 << 20);
+        assert_eq!(open().limited(Some(65 << 20), "a setting").up_to(u64::MAX).unwrap().len(), 65 << 20);
+        let error = open().limited(Some(4096), "a setting").up_to(u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("more than 4096") && error.contains("or raise `a setting`"), "{error}");
+        // One that grows 200 times, as a table of few values may, is read whole.
+        let mut rng = crate::Seed::new(1).rng();
+        let noise: Vec<u8> = (0..5000).map(|_| rng.next_u64() as u8).collect();
+        let sparse = packed(&[&noise[..], &[0; 1_000_000]].concat(), 70);
+        assert!(sparse.len() * 250 > 70 * 1_005_000 && sparse.len() * 150 < 70 * 1_005_000, "{}", sparse.len());
+        let read = Contents::new("sparse.gz".into(), &sparse[..]).unwrap().up_to(u64::MAX).unwrap();
+        assert_eq!(read.len(), 70 * 1_005_000);
+    }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::Dataset;
 use super::file::Contents;
 use crate::error::{bail, here};
+use crate::host::{reserve, try_collect};
 use crate::{Result, Shape};
 
 impl Dataset {
@@ -70,11 +71,15 @@ impl Dataset {
             }
             Ok(label)
         };
-        let labels = numbers.values().enumerate().map(label).collect::<Result<_>>()?;
+        let mut all = Vec::new();
+        reserve(&mut all, numbers.extents[0]).map_err(|error| error.context(labels.display()))?;
+        for number in numbers.values().enumerate() {
+            all.push(label(number)?);
+        }
         let dataset = match examples.element {
-            Element::U8 => Self::from_bytes(examples.bytes, shape, labels),
+            Element::U8 => Self::from_bytes(examples.bytes, shape, all),
             #[expect(clippy::cast_possible_truncation, reason = "examples are of this precision")]
-            _ => Self::new(examples.values().map(|x| x as f32).collect(), shape, labels),
+            _ => try_collect(examples.values().map(|x| x as f32)).and_then(|numbers| Self::new(numbers, shape, all)),
         };
         dataset.map_err(|error| error.context(images.display()))
     }
@@ -147,7 +152,7 @@ impl Idx {
     }
 
     /// The elements as numbers.
-    fn values(&self) -> impl Iterator<Item = f64> {
+    fn values(&self) -> impl ExactSizeIterator<Item = f64> {
         self.bytes.chunks_exact(self.element.bytes()).map(|element| match self.element {
             Element::U8 => f64::from(element[0]),
             Element::I8 => f64::from(be_bytes(element, i8::from_be_bytes)),

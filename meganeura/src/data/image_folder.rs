@@ -9,7 +9,7 @@ use image::imageops::FilterType;
 
 use super::Examples;
 use super::file::unreadable;
-use super::picture::{self, Header};
+use super::picture::{self, Header, MOST_PIXELS};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result, Shape};
 
@@ -64,10 +64,13 @@ pub struct ImageFolder {
     first: Header,
     channels: Option<usize>,
     size: Option<[usize; 2]>,
+    most_pixels: u64,
 }
 
 impl ImageFolder {
     /// Lists the images of a folder, and reads the header of the first. Files and folders whose names begin with a dot are passed over.
+    ///
+    /// Images of more than 2²⁶ pixels, 8192 by 8192, are errors: a file of a few bytes can announce any number of them.
     ///
     /// # Errors
     ///
@@ -75,10 +78,21 @@ impl ImageFolder {
     /// folders of the classes, folders inside of those, files that are no images by their names, classes without images.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
-        here(|| Self::list(root.as_ref()))
+        here(|| Self::list(root.as_ref(), MOST_PIXELS))
     }
 
-    fn list(root: &Path) -> Result<Self> {
+    /// Opens a folder with another limit on the pixels of an image. Reading takes up to 8 bytes a pixel, besides the numbers of
+    /// the example.
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`open`](Self::open).
+    #[track_caller]
+    pub fn open_with_limit(root: impl AsRef<Path>, most_pixels: u64) -> Result<Self> {
+        here(|| Self::list(root.as_ref(), most_pixels))
+    }
+
+    fn list(root: &Path, most_pixels: u64) -> Result<Self> {
         let (mut classes, mut folders, mut files) = (Vec::new(), Vec::new(), Vec::new());
         let mut wrong = Vec::new();
         for (name, path) in entries(root)? {
@@ -105,8 +119,9 @@ impl ImageFolder {
         }
         all_well(root, wrong)?;
         let (class, name) = &files[0];
-        let first = picture::header(&folders[*class as usize].join(name))?;
-        Ok(Self { root: root.to_owned(), classes, folders, files, first, channels: None, size: None })
+        let first = picture::header(&folders[*class as usize].join(name), most_pixels)?;
+        let (root, channels, size) = (root.to_owned(), None, None);
+        Ok(Self { root, classes, folders, files, first, channels, size, most_pixels })
     }
 
     /// With every image scaled to this size, whatever its proportions: averaged where it becomes smaller, interpolated where larger.
@@ -150,7 +165,7 @@ impl ImageFolder {
         here(|| {
             let paths = (0..self.files.len()).filter_map(|index| self.path(index));
             let wrong = paths.filter_map(|path| {
-                let header = picture::header(&path).and_then(|header| self.fits(&path, header));
+                let header = picture::header(&path, self.most_pixels).and_then(|header| self.fits(&path, header));
                 header.err().map(|error| error.to_string())
             });
             all_well(&self.root, wrong.collect())
@@ -194,11 +209,25 @@ impl Examples for ImageFolder {
     fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
         let (class, name) = &self.files[index];
         let path = self.folders[*class as usize].join(name);
-        let mut image = picture::read(&path, |header| self.fits(&path, header))?;
+        let mut image = picture::read(&path, self.most_pixels, |header| self.fits(&path, header))?;
         let shape = self.shape();
-        if [image.height() as usize, image.width() as usize] != shape.dims()[1..] {
-            let extent = |axis: usize| u32::try_from(shape[axis]).unwrap_or(u32::MAX);
-            image = image.resize_exact(extent(2), extent(1), FilterType::Triangle);
+        let (height, width) = (shape[1], shape[2]);
+        if (image.height() as usize, image.width() as usize) != (height, width) {
+            // In between, it is as wide as it was and as high as it will be.
+            let most = (image.width() as usize).max(width).saturating_mul(height);
+            let (Ok(high), Ok(wide), true) = (height.try_into(), width.try_into(), most as u64 <= self.most_pixels)
+            else {
+                bail!(
+                    Data,
+                    "{}: {} by {} pixels resized to {height} by {width} take {most} pixels in between, and the limit is {}; \
+                     `ImageFolder::open_with_limit` sets another",
+                    path.display(),
+                    image.height(),
+                    image.width(),
+                    self.most_pixels
+                );
+            };
+            image = image.resize_exact(wide, high, FilterType::Triangle);
         }
         picture::write(image, shape[0], example);
         Ok(*class)
@@ -365,5 +394,34 @@ mod tests {
         expect(Dataset::of(folder).unwrap().get(1), &["a/3.png, byte "]);
         fs::write(root.join("a/1.png"), "").unwrap();
         expect(ImageFolder::open(root), &["a/1.png, byte 0"]);
+    }
+
+    /// Before any of its pixels are given memory.
+    #[test]
+    fn a_first_image_beyond_the_limit_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        fs::create_dir(root.join("a")).unwrap();
+        for (file, part) in [
+            ("P5 3000000 3000000 255\n", "3000000 by 3000000 pixels, and the limit is 67108864 pixels"),
+            ("P5 4294967295 4294967295 1\n", "4294967295 by 4294967295 pixels"),
+            ("P6 8000 8000 255\n", "8000 by 8000 pixels are announced by a file of 17 bytes"),
+        ] {
+            fs::write(root.join("a/1.ppm"), file).unwrap();
+            expect(ImageFolder::open(root), &["a/1.ppm, byte ", part]);
+        }
+        image(root, "a/1.ppm", [4, 4], 0);
+        assert_eq!(ImageFolder::open_with_limit(root, 16).unwrap().len(), 1);
+        expect(
+            ImageFolder::open_with_limit(root, 15),
+            &["a/1.ppm, byte ", "4 by 4 pixels, and the limit is 15 pixels"],
+        );
+        // The size that a caller asks for is bounded as well.
+        let wide =
+            |width| Dataset::of(ImageFolder::open_with_limit(root, 64).unwrap().resize(16, width)).unwrap().get(0);
+        assert!(wide(4).is_ok());
+        expect(wide(5), &["a/1.ppm: 4 by 4 pixels resized to 16 by 5 take 80 pixels in between, and the limit is 64"]);
+        let tall = Dataset::of(ImageFolder::open_with_limit(root, 64).unwrap().resize(17, 1)).unwrap();
+        expect(tall.get(0), &["17 by 1 take 68 pixels in between"]);
     }
 }

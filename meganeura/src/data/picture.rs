@@ -10,8 +10,11 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, L
 use super::file::unreadable;
 use crate::{Error, ErrorKind, Result};
 
-/// A file of more bytes than this is no image to train on. Of the pixels of one, as many are read as [`Limits`] allows: the same.
+/// A file of more bytes than this is no image to train on.
 const MOST: u64 = 512 << 20;
+
+/// Images of more pixels are not read, unless another number is asked for: 8192 by 8192.
+pub(super) const MOST_PIXELS: u64 = 1 << 26;
 
 /// What is known of an image without its pixels.
 #[derive(Clone, Copy, Debug)]
@@ -27,17 +30,38 @@ impl Header {
         let channels = usize::from(decoder.color_type().channel_count());
         Self { channels, height: height as usize, width: width as usize }
     }
+
+    /// Returns an error if the image has more than `most` pixels, or more than a file of this length can hold: decoders take
+    /// memory for all pixels before they decode the first.
+    fn expect_pixels(self, format: Option<ImageFormat>, length: u64, most: u64) -> Result<(), String> {
+        let Self { height, width, .. } = self;
+        let pixels = (height as u64).saturating_mul(width as u64);
+        if pixels > most {
+            return Err(format!(
+                "{height} by {width} pixels, and the limit is {most} pixels; `ImageFolder::open_with_limit` sets another"
+            ));
+        }
+        // The densest of these formats, which do not compress, has a bit for each.
+        if format == Some(ImageFormat::Pnm) && pixels > length.saturating_mul(8) {
+            return Err(format!("{height} by {width} pixels are announced by a file of {length} bytes"));
+        }
+        Ok(())
+    }
 }
 
-/// Reads what a file says of its image, and no pixels.
-pub(super) fn header(path: &Path) -> Result<Header> {
-    let mut file = BufReader::new(File::open(path).map_err(|error| unreadable(path, error))?);
-    let header = guarded(|| decoder(&mut file).map(|(_, decoder)| Header::of(&decoder)));
+/// Reads what a file says of its image, which has so many pixels at most, and no pixels.
+pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let length = file.metadata().map_err(|error| unreadable(path, error))?.len();
+    let mut file = BufReader::new(file);
+    let header = guarded(|| decoder(&mut file, most).map(|(format, decoder)| (format, Header::of(&decoder))));
+    let header = header.and_then(|(format, header)| header.expect_pixels(format, length, most).map(|()| header));
     header.map_err(|what| wrong(path, file.stream_position().unwrap_or(0), &what))
 }
 
-/// Reads the image of a file, if its header passes `check`: no memory is spent on the pixels of others.
-pub(super) fn read(path: &Path, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
+/// Reads the image of a file, which has so many pixels at most, if its header passes `check`: no memory is spent on the pixels of
+/// others.
+pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
     let length = fs::metadata(path).map_err(|error| unreadable(path, error))?.len();
     if length > MOST {
         return Err(wrong(path, 0, &format!("{length} bytes are too many for an image")));
@@ -45,9 +69,12 @@ pub(super) fn read(path: &Path, check: impl Fn(Header) -> Result<()>) -> Result<
     let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
     let mut cursor = Cursor::new(&bytes[..]);
     let read = guarded(|| {
-        let (format, decoder) = decoder(&mut cursor)?;
-        Limits::default().reserve(decoder.total_bytes())?;
-        Ok(match check(Header::of(&decoder)) {
+        let (format, decoder) = decoder(&mut cursor, most)?;
+        let header = Header::of(&decoder);
+        if let Err(what) = header.expect_pixels(format, length, most) {
+            return Ok(Err(wrong(path, 0, &what)));
+        }
+        Ok(match check(header) {
             Ok(()) => Ok((format, DynamicImage::from_decoder(decoder)?)),
             Err(error) => Err(error),
         })
@@ -59,9 +86,16 @@ pub(super) fn read(path: &Path, check: impl Fn(Header) -> Result<()>) -> Result<
     Ok(image)
 }
 
-/// The format and the decoder of an image, by its contents rather than its name.
-fn decoder<'a>(bytes: impl BufRead + Seek + 'a) -> ImageResult<(Option<ImageFormat>, impl ImageDecoder + 'a)> {
-    let reader = ImageReader::new(bytes).with_guessed_format()?;
+/// The format and the decoder of an image of so many pixels at most, by its contents rather than its name.
+fn decoder<'a>(
+    bytes: impl BufRead + Seek + 'a,
+    most: u64,
+) -> ImageResult<(Option<ImageFormat>, impl ImageDecoder + 'a)> {
+    let mut reader = ImageReader::new(bytes).with_guessed_format()?;
+    let mut limits = Limits::default();
+    // The widest pixels are four numbers of 16 bits; what is written about a small image takes memory, too.
+    limits.max_alloc = Some(most.saturating_mul(8).max(1 << 20));
+    reader.limits(limits);
     Ok((reader.format(), reader.into_decoder()?))
 }
 
@@ -126,7 +160,7 @@ mod tests {
     use super::*;
 
     fn numbers(path: &Path, channels: usize) -> Result<Vec<f32>> {
-        let image = read(path, |_| Ok(()))?;
+        let image = read(path, MOST_PIXELS, |_| Ok(()))?;
         let mut example = vec![0.0; channels * image.width() as usize * image.height() as usize];
         write(image, channels, &mut example);
         Ok(example)
@@ -201,13 +235,40 @@ mod tests {
         assert_eq!(numbers(&path, 1).unwrap(), [1.0]);
         for text in ["", "a text file", "GIF89a"] {
             fs::write(&path, text).unwrap();
-            for error in [numbers(&path, 1).unwrap_err(), header(&path).unwrap_err()] {
+            for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS).unwrap_err()] {
                 assert!(error.to_string().contains("x.png, byte "), "{error}");
             }
         }
-        // A header that announces 2⁶⁰ pixels.
-        fs::write(&path, b"P5 1073741824 1073741824 255 \xff").unwrap();
-        let error = numbers(&path, 1).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+    }
+
+    #[test]
+    fn what_a_header_announces_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.png");
+        // A bitmap that is compressed may have any number of pixels in few bytes.
+        let bmp = |side: i32| {
+            let mut file = b"BM\0\0\0\0\0\0\0\0\x36\x04\0\0\x28\0\0\0".to_vec();
+            file.extend([side.to_le_bytes(), side.to_le_bytes(), [1, 0, 8, 0], [1, 0, 0, 0]].concat());
+            file.resize(54 + 1024, 0);
+            [file, vec![0, 1]].concat()
+        };
+        for (file, part) in [
+            (&b"P5 1073741824 1073741824 255 \xff"[..], "the limit is 67108864 pixels; `ImageFolder::open_with_limit`"),
+            (b"P5 4294967295 4294967295 255\n", "4294967295 by 4294967295 pixels, and the limit is"),
+            (b"P5 8193 8192 255\n", "8192 by 8193 pixels, and the limit is"),
+            (b"P5 8192 8192 255\n", "8192 by 8192 pixels are announced by a file of 17 bytes"),
+            (b"P4 9 17 \xff", "17 by 9 pixels are announced by a file of 9 bytes"),
+            (&bmp(20_000), "20000 by 20000 pixels, and the limit is"),
+        ] {
+            fs::write(&path, file).unwrap();
+            for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS).unwrap_err()] {
+                assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+                assert!(error.to_string().contains("x.png, byte ") && error.to_string().contains(part), "{error}");
+            }
+        }
+        fs::write(&path, bmp(5)).unwrap();
+        assert_eq!(header(&path, 25).unwrap().width, 5);
+        let error = read(&path, 24, |_| Ok(())).unwrap_err().to_string();
+        assert!(error.contains("5 by 5 pixels, and the limit is 24"), "{error}");
     }
 }

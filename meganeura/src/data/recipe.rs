@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::transform::Transform;
 use super::{Batch, Dataset};
 use crate::error::bail;
-use crate::host::HostBuffer;
+use crate::host::{HostBuffer, reserve, try_filled};
 use crate::module::Seed;
-use crate::{DType, Device, Result, Shape, Tensor};
+use crate::{Device, Error, Result, Shape, Tensor};
 
 /// Everything that the batches of an epoch depend on.
 pub(super) struct Recipe {
@@ -39,15 +39,18 @@ impl Recipe {
         let positions = first..self.positions.min(first.saturating_add(self.size));
         let example = self.shapes[self.shapes.len() - 1];
         let shape = Shape::new(&[&[positions.len()], example.dims()].concat());
-        let mut images = zeros(shape).map_err(|error| error.context(format!("a batch {shape}")))?;
-        let mut labels = Vec::with_capacity(positions.len());
+        let in_batch = |error: Error| error.context(format_args!("a batch {shape}"));
+        let mut images = try_filled(shape.elements(), 0.0).map_err(in_batch)?;
+        let mut labels = try_filled(positions.len(), 0).map_err(in_batch)?;
         let mut scratch = Vec::new();
-        for (position, image) in positions.zip(images.chunks_exact_mut(example.elements())) {
+        reserve(&mut scratch, self.largest()).map_err(in_batch)?;
+        let examples = images.chunks_exact_mut(example.elements()).zip(&mut labels);
+        for (position, (image, label)) in positions.zip(examples) {
             if !is_wanted() {
                 return Ok(None);
             }
             let index = self.order[position % self.order.len()];
-            labels.push(match &*self.transforms {
+            *label = match &*self.transforms {
                 [] => self.dataset.read(index, image)?,
                 transforms => {
                     scratch.clear();
@@ -57,13 +60,19 @@ impl Recipe {
                     image.copy_from_slice(&scratch);
                     label
                 }
-            });
+            };
         }
-        let images = HostBuffer::F32(images).cast(self.device.precision().dtype());
+        let images = HostBuffer::F32(images).try_cast(self.device.precision().dtype()).map_err(in_batch)?;
         Ok(Some(Batch {
             images: Tensor::from_host(&self.device, shape, images)?,
             labels: Tensor::indices(&self.device, [labels.len()], &labels)?,
         }))
+    }
+
+    /// The most numbers that a transformation has at once: an example as it was, and as it becomes.
+    fn largest(&self) -> usize {
+        let pairs = self.shapes.windows(2).map(|pair| pair[0].elements().saturating_add(pair[1].elements()));
+        pairs.max().unwrap_or(0)
     }
 
     /// Each transformation draws from a seed of its own, so that one more at the end leaves the others as they were.
@@ -86,12 +95,5 @@ impl fmt::Debug for Recipe {
         // Not the order, which is as long as the dataset.
         let Self { dataset, size, transforms, .. } = self;
         write!(f, "Recipe({dataset:?} in batches of {size}, {transforms:?})")
-    }
-}
-
-fn zeros(shape: Shape) -> Result<Vec<f32>> {
-    match HostBuffer::try_zeros(DType::F32, shape.elements())? {
-        HostBuffer::F32(zeros) => Ok(zeros),
-        other => unreachable!("{:?} where f32 was asked for", other.dtype()),
     }
 }

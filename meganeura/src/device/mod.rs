@@ -240,7 +240,7 @@ impl Device {
 
     pub(crate) fn download(tensor: &Tensor) -> Result<HostBuffer> {
         match (tensor.storage(), &tensor.device().0.engine) {
-            (Storage::Host(buffer), _) => Ok((**buffer).clone()),
+            (Storage::Host(buffer), _) => buffer.try_clone(),
             #[cfg(feature = "gpu")]
             (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download(buffer, tensor.ty()),
             #[cfg(feature = "gpu")]
@@ -250,7 +250,7 @@ impl Device {
 
     pub(crate) async fn download_async(tensor: &Tensor) -> Result<HostBuffer> {
         match (tensor.storage(), &tensor.device().0.engine) {
-            (Storage::Host(buffer), _) => Ok((**buffer).clone()),
+            (Storage::Host(buffer), _) => buffer.try_clone(),
             #[cfg(feature = "gpu")]
             (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download_async(buffer, tensor.ty()).await,
             #[cfg(feature = "gpu")]
@@ -262,7 +262,7 @@ impl Device {
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "host storages know their type"))]
     pub(crate) fn copy(&self, storage: &Storage, ty: TensorType) -> Result<Storage> {
         match (storage, &self.0.engine) {
-            (Storage::Host(buffer), _) => Ok(Storage::Host(Arc::new((**buffer).clone()))),
+            (Storage::Host(buffer), _) => Ok(Storage::Host(Arc::new(buffer.try_clone()?))),
             #[cfg(feature = "gpu")]
             (Storage::Gpu(buffer), Engine::Gpu(gpu)) => Ok(Storage::Gpu(gpu.copy(buffer, ty)?)),
             #[cfg(feature = "gpu")]

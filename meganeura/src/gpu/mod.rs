@@ -23,7 +23,7 @@ pub(crate) use program::Executable;
 pub(crate) use timer::Times;
 
 use crate::error::bail;
-use crate::host::HostBuffer;
+use crate::host::{HostBuffer, try_filled};
 use crate::kernel::launch::Caps;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 use memory::Memory;
@@ -316,14 +316,21 @@ impl Reading {
         mapped.map_err(|error| failed(error.to_string()))?;
         let bytes = self.staging.get_mapped_range(..).map_err(|error| failed(error.to_string()))?;
         let host = match ty.dtype {
-            DType::F32 => HostBuffer::F32(bytemuck::pod_collect_to_vec(&bytes)),
-            DType::U32 => HostBuffer::U32(bytemuck::pod_collect_to_vec(&bytes)),
+            DType::F32 => HostBuffer::F32(words(&bytes)?),
+            DType::U32 => HostBuffer::U32(words(&bytes)?),
             DType::F64 => unreachable!("GPUs hold f32 and u32"),
         };
         drop(bytes);
         self.staging.unmap();
         Ok(host)
     }
+}
+
+/// The bytes of a buffer as numbers.
+fn words<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<T>> {
+    let mut words = try_filled(bytes.len() / size_of::<T>(), T::zeroed())?;
+    bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
+    Ok(words)
 }
 
 impl fmt::Display for Gpu {

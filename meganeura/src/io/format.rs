@@ -4,87 +4,88 @@
 
 use std::collections::BTreeMap;
 
-use safetensors::tensor::TensorView;
+use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::error::bail;
-use crate::host::HostBuffer;
-use crate::{Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
+use crate::host::{HostBuffer, reserve, try_collect};
+use crate::{DType, Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
+
+/// Bytes that a header may have. The format says so, and whatever reads it holds files to it.
+const MOST_HEADER: usize = 100_000_000;
 
 /// A file with these tensors, each put together of parts of one type, and of tied ones the other names: each alias with the name
-/// under which the tensor is.
+/// under which the tensor is. One tensor at a time is copied, into a file that has its whole length from the beginning.
 pub(super) async fn write(
     tensors: BTreeMap<String, Vec<Tensor>>,
     aliases: BTreeMap<String, String>,
 ) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(tensors.len());
-    for (name, parts) in &tensors {
-        let (mut dtype, mut data) = (Dtype::F32, Vec::new());
-        for part in parts {
-            dtype = match Device::download_async(part).await? {
-                HostBuffer::F32(part) => append(&mut data, part, Dtype::F32, f32::to_le_bytes),
-                HostBuffer::F64(part) => append(&mut data, part, Dtype::F64, f64::to_le_bytes),
-                HostBuffer::U32(part) => append(&mut data, part, Dtype::U32, u32::to_le_bytes),
-            };
-        }
+    let mut tensors: Vec<_> = tensors.into_iter().map(|(name, parts)| (stored_as(&parts), name, parts)).collect();
+    // The order of the format's own library, whose files begin with the widest elements; the sort keeps that of names.
+    tensors.sort_by(|(a, ..), (b, ..)| b.cmp(a));
+    let mut end = 0;
+    let mut infos = Vec::new();
+    for (dtype, name, parts) in &tensors {
+        let start = end;
+        end += parts.iter().map(|part| part.ty().bytes()).sum::<usize>();
         let mut shape = parts.first().map(|part| part.shape().dims().to_vec()).unwrap_or_default();
         if let Some(first) = shape.first_mut() {
             *first *= parts.len();
         }
-        bytes.push((name, dtype, shape, data));
+        infos.push((name.clone(), TensorInfo { dtype: *dtype, shape, data_offsets: (start, end) }));
     }
-    let views: Vec<_> = bytes
-        .iter()
-        .map(|(name, dtype, shape, data)| Ok((name, TensorView::new(*dtype, shape.clone(), data)?)))
-        .collect::<Result<_, SafeTensorError>>()
-        .map_err(malformed)?;
-    let count = views.len();
-    let file = safetensors::serialize(views, None).map_err(|error| match error {
-        SafeTensorError::HeaderTooLarge => header_too_large(count),
-        error => malformed(error),
-    })?;
-    if aliases.is_empty() {
-        return Ok(file);
+    let header = header(infos, &aliases)?;
+    let mut file = Vec::new();
+    reserve(&mut file, size_of::<u64>() + header.len() + end)?;
+    file.extend((header.len() as u64).to_le_bytes());
+    file.extend(header);
+    for part in tensors.iter().flat_map(|(.., parts)| parts) {
+        match Device::download_async(part).await? {
+            HostBuffer::F32(part) => append(&mut file, part, f32::to_le_bytes),
+            HostBuffer::F64(part) => append(&mut file, part, f64::to_le_bytes),
+            HostBuffer::U32(part) => append(&mut file, part, u32::to_le_bytes),
+        }
     }
-    let file = with_metadata(&file, &aliases);
-    if header_length(&file) > MOST_HEADER { Err(header_too_large(count)) } else { Ok(file) }
+    Ok(file)
 }
 
-/// Bytes that a header may have. The format says so, and whatever reads it holds files to it.
-const MOST_HEADER: u64 = 100_000_000;
-
-fn header_too_large(count: usize) -> Error {
-    let message = format!(
-        "the names, types and shapes of the tensors ({count} of them) take more than {} MB, which is the most that the header \
-         of a safetensors file may have; shorter names take less, and so do parts of the model in files of their own",
-        MOST_HEADER / 1_000_000
-    );
-    Error::new(ErrorKind::Checkpoint, message)
+/// The element type of these tensors in a file.
+fn stored_as(parts: &[Tensor]) -> Dtype {
+    match parts.first().map_or(DType::F32, |part| part.ty().dtype) {
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::U32 => Dtype::U32,
+    }
 }
 
-/// Bytes of a file's header, without those that say so.
-fn header_length(file: &[u8]) -> u64 {
-    u64::from_le_bytes(*file.first_chunk().expect("a header"))
-}
-
-fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, dtype: Dtype, le: impl Fn(T) -> [u8; N]) -> Dtype {
+fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, le: impl Fn(T) -> [u8; N]) {
     bytes.extend(numbers.into_iter().flat_map(le));
-    dtype
 }
 
-/// The same file with these words in its header, in their order: the crate would shuffle them, and a model saved twice would
-/// not give the same bytes.
-fn with_metadata(file: &[u8], words: &BTreeMap<String, String>) -> Vec<u8> {
-    let (length, rest) = file.split_first_chunk().expect("a header");
-    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
-    let entries: Vec<_> = words.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
-    // `{"name":…}` to `{"__metadata__":{…},"name":…}`.
-    let comma = if header[1..].starts_with(b"}") { "" } else { "," };
-    let words = format!("{{\"__metadata__\":{{{}}}{comma}", entries.join(","));
-    let mut header = [words.as_bytes(), &header[1..]].concat();
+/// A header with these words, in their order: the crate would shuffle them, and a model saved twice would not give the same bytes.
+fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+    let count = infos.len();
+    let tensors = Metadata::new(None, infos).map_err(malformed)?;
+    let text = serde_json::to_string(&tensors).map_err(|error| malformed(error.into()))?;
+    let mut header = if words.is_empty() { text.into_bytes() } else { with_words(&text, words) };
     // Numbers begin at multiples of 8.
     header.resize(header.len().next_multiple_of(8), b' ');
-    [&(header.len() as u64).to_le_bytes()[..], &header, data].concat()
+    if header.len() > MOST_HEADER {
+        bail!(
+            Checkpoint,
+            "the names, types and shapes of the tensors ({count} of them) take more than {} MB, which is the most that the \
+             header of a safetensors file may have; shorter names take less, and so do parts of the model in files of their own",
+            MOST_HEADER / 1_000_000
+        );
+    }
+    Ok(header)
+}
+
+/// `{"name":…}` as `{"__metadata__":{…},"name":…}`.
+fn with_words(header: &str, words: &BTreeMap<String, String>) -> Vec<u8> {
+    let entries: Vec<_> = words.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+    let comma = if header[1..].starts_with('}') { "" } else { "," };
+    format!("{{\"__metadata__\":{{{}}}{comma}{}", entries.join(","), &header[1..]).into_bytes()
 }
 
 /// As a string of JSON.
@@ -146,26 +147,27 @@ pub(super) fn read(stored: &TensorView<'_>, current: &Tensor) -> Result<Tensor> 
         let Dtype::U32 = stored.dtype() else {
             bail!(Checkpoint, "{} in the file, {} in the model", stored.dtype(), current.ty().dtype);
         };
-        return Tensor::indices(current.device(), shape, &numbers(data, u32::from_le_bytes));
+        return Tensor::indices(current.device(), shape, &numbers(data, u32::from_le_bytes)?);
     }
     floats(stored, current.device(), shape)
 }
 
 fn floats(stored: &TensorView<'_>, device: &Device, shape: Shape) -> Result<Tensor> {
     let data = stored.data();
-    match stored.dtype() {
-        Dtype::F32 => Tensor::from_slice(device, shape, &numbers(data, f32::from_le_bytes)),
-        Dtype::F64 => Tensor::from_f64(device, shape, &numbers(data, f64::from_le_bytes)),
-        Dtype::F16 => Tensor::from_slice(device, shape, &numbers(data, from_f16)),
-        Dtype::BF16 => Tensor::from_slice(device, shape, &numbers(data, from_bf16)),
+    let host = match stored.dtype() {
+        Dtype::F32 => HostBuffer::F32(numbers(data, f32::from_le_bytes)?),
+        Dtype::F64 => HostBuffer::F64(numbers(data, f64::from_le_bytes)?),
+        Dtype::F16 => HostBuffer::F32(numbers(data, from_f16)?),
+        Dtype::BF16 => HostBuffer::F32(numbers(data, from_bf16)?),
         other => bail!(Checkpoint, "{other} in the file; F64, F32, F16 and BF16 are read"),
-    }
+    };
+    Tensor::from_host(device, shape, host.try_cast(device.precision().dtype())?)
 }
 
 /// Each run of `N` bytes as a number.
-fn numbers<T, const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Vec<T> {
+fn numbers<T, const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> T) -> Result<Vec<T>> {
     let (chunks, _) = bytes.as_chunks();
-    chunks.iter().map(|&chunk| number(chunk)).collect()
+    try_collect(chunks.iter().map(|&chunk| number(chunk)))
 }
 
 /// A brain float is the upper half of an `f32`.
@@ -210,14 +212,44 @@ mod tests {
         assert!(from_f16(u16::to_le_bytes(0x7e01)).is_nan());
     }
 
+    /// Byte for byte what the format's own library writes, whatever the types, and for each allocation an error.
+    #[test]
+    fn files_are_those_of_the_library() {
+        let device = Device::cpu_with(crate::Precision::Double);
+        let tensors = [
+            ("b", Tensor::indices(&device, [3], &[1, 2, 3]).unwrap()),
+            ("c", Tensor::from_f64(&device, [2, 1], &[0.5, f64::NAN]).unwrap()),
+            ("a", Tensor::full(&Device::cpu(), [], 7.0).unwrap()),
+            ("d \"quoted\"", Tensor::full(&Device::cpu(), [1, 5], -0.0).unwrap()),
+        ];
+        let views = tensors.each_ref().map(|(name, tensor)| {
+            let bytes = match tensor.to_host().unwrap() {
+                HostBuffer::F32(x) => x.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>(),
+                HostBuffer::F64(x) => x.into_iter().flat_map(f64::to_le_bytes).collect(),
+                HostBuffer::U32(x) => x.into_iter().flat_map(u32::to_le_bytes).collect(),
+            };
+            (*name, stored_as(std::slice::from_ref(tensor)), tensor.shape().dims().to_vec(), bytes)
+        });
+        let views = views
+            .each_ref()
+            .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+        let tensors: BTreeMap<_, _> = tensors.map(|(name, tensor)| (name.to_owned(), vec![tensor])).into();
+        let write = || pollster::block_on(write(tensors.clone(), BTreeMap::new()));
+        assert_eq!(write().unwrap(), safetensors::serialize(views, None).unwrap());
+        let mut failed = 0;
+        while let (result, true) = crate::host::shortage::at(failed, write) {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::OutOfMemory);
+            failed += 1;
+        }
+        assert_eq!(failed, 5, "the file, and each tensor");
+    }
+
     #[test]
     fn words_of_the_header_are_read_as_they_were_written() {
-        let data = [0; 4];
-        let view = TensorView::new(Dtype::F32, vec![1], &data).unwrap();
-        let file = safetensors::serialize([("w", view)], None).unwrap();
         let odd = ["plain", "a \"quote\"", "back\\slash", "new\nline \u{1}", "Umlaut ä ∞ 🦀", ""];
         let words: BTreeMap<_, _> = odd.iter().map(|&word| (word.to_owned(), format!("{word}!"))).collect();
-        let written = with_metadata(&file, &words);
+        let w = Tensor::full(&Device::cpu(), [1], 0.0).unwrap();
+        let written = pollster::block_on(write([("w".to_owned(), vec![w])].into(), words.clone())).unwrap();
         let (length, header) = SafeTensors::read_metadata(&written).unwrap();
         assert_eq!(header.metadata().clone().unwrap().into_iter().collect::<BTreeMap<_, _>>(), words);
         assert_eq!((length + 8) % 8, 0);

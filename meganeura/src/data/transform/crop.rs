@@ -57,16 +57,18 @@ impl Transform for RandomCrop {
         // In the image with its border.
         let top = below(&mut rng, height + 2 * padding - h + 1);
         let left = below(&mut rng, width + 2 * padding - w + 1);
-        let mut piece = Vec::with_capacity(shape[0] * h * w);
-        for channel in example.chunks_exact(height * width) {
+        // The piece is put behind the image, where there is room for it, and the image is taken away.
+        let whole = example.len();
+        for channel in (0..whole).step_by(height * width) {
             for y in top..top + h {
                 for x in left..left + w {
                     let (y, x) = (y.wrapping_sub(padding), x.wrapping_sub(padding));
-                    piece.push(if y < height && x < width { channel[y * width + x] } else { 0.0 });
+                    let is_in = y < height && x < width;
+                    example.push(if is_in { example[channel + y * width + x] } else { 0.0 });
                 }
             }
         }
-        *example = piece;
+        example.drain(..whole);
     }
 }
 
