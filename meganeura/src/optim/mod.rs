@@ -248,8 +248,8 @@ pub trait Optimizer: Rule {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no parameter, or
-    /// what the device meets; nothing has changed then.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no parameter, or if
+    /// the learning rate is NaN, infinite or below 0; what the device meets. Nothing has changed then.
     #[track_caller]
     fn load_state(&mut self, module: &dyn Module, state: &OptimizerState) -> Result<()> {
         here(|| state::load(self, module, state))

@@ -107,6 +107,10 @@ impl Fitting {
         let Some(&lr) = state.numbers.get(LR) else {
             bail!(Checkpoint, "{}: the number `{LR}` is missing from the state", rule.name());
         };
+        // As of a file that something changed: a step with it would be an error or spoil the model.
+        if !(lr.is_finite() && lr >= 0.0) {
+            bail!(Checkpoint, "{}: the number `{LR}` is {lr} in the state, which is no learning rate", rule.name());
+        }
         let number = |name: &str| state.numbers.get(name).map_or(Ok(0), |&number| count(name, number));
         let (skipped, accumulated) = (number(SKIPPED)?, number(ACCUMULATED)?);
         let mut known = BTreeSet::from([LR, SKIPPED, ACCUMULATED].map(str::to_owned));
@@ -240,9 +244,16 @@ mod tests {
         let good = adam.state_of(&net);
         let short = Tensor::zeros(&Device::cpu(), [1]).unwrap();
         type Spoil<'a> = &'a dyn Fn(&mut OptimizerState);
-        let cases: [(Spoil<'_>, &str); 10] = [
+        let cases: [(Spoil<'_>, &str); 14] = [
             (&|state| state.optimizer = "adamw".into(), "is of the optimizer `adamw`, and this one is `adam`"),
             (&|state| _ = state.numbers.remove("lr"), "`lr` is missing"),
+            (
+                &|state| _ = state.numbers.insert("lr".into(), f64::NAN),
+                "`lr` is NaN in the state, which is no learning",
+            ),
+            (&|state| _ = state.numbers.insert("lr".into(), f64::INFINITY), "`lr` is inf in the state"),
+            (&|state| _ = state.numbers.insert("lr".into(), f64::NEG_INFINITY), "`lr` is -inf in the state"),
+            (&|state| _ = state.numbers.insert("lr".into(), -1e-3), "`lr` is -0.001 in the state"),
             (&|state| _ = state.tensors.remove("0.m"), "`0.m` is missing"),
             (&|state| _ = state.tensors.insert("0.m".into(), short.clone()), "`0.m` is f32[1] in the state"),
             (&|state| _ = state.tensors.insert("2.m".into(), short.clone()), "the state has `2.m`"),
