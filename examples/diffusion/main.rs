@@ -59,7 +59,7 @@ struct Options {
     #[arg(long)]
     steps: Option<usize>,
     /// Learn nothing, and draw with the weights of the last checkpoint of --run, also while another process learns there
-    #[arg(long, requires = "run", conflicts_with = "resume")]
+    #[arg(long, requires = "run", conflicts_with_all = ["resume", "resume_from_last_good"])]
     draw: bool,
     /// Epochs between two pictures of samples
     #[arg(long, default_value_t = 20)]

@@ -29,6 +29,9 @@ pub struct Options {
     /// Go on with the training in the folder of --run
     #[arg(long, requires = "run")]
     pub resume: bool,
+    /// Resume from the last checkpoint that is whole, if newer ones are damaged
+    #[arg(long, requires = "run", conflicts_with = "resume")]
+    pub resume_from_last_good: bool,
     /// Print the result as one line of JSON, and everything else to stderr
     #[arg(long)]
     pub json: bool,
@@ -82,14 +85,18 @@ impl Options {
             .setting("seed", self.seed)
             .go_on_with(go_on_with(arguments, self.run.is_none().then_some(&folder)))
             .interrupt(&Interrupt::on_ctrl_c()?);
-        let run = settings(run);
-        if self.resume { run.resume() } else { run.create() }
+        let run = settings(run).resume_from_last_good(self.resume_from_last_good);
+        let run = if self.resume || self.resume_from_last_good { run.resume() } else { run.create() }?;
+        for path in run.set_aside() {
+            eprintln!("damaged, and set aside: {}", path.display());
+        }
+        Ok(run)
     }
 }
 
 /// The same command once more, to be typed by who comes back to a run that ended early; with the folder, if nobody named it.
 fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
-    let mut command: Vec<_> = arguments.filter(|argument| argument != "--resume").collect();
+    let mut command: Vec<_> = arguments.filter(|argument| !argument.starts_with("--resume")).collect();
     command.extend(folder.into_iter().flat_map(|folder| ["--run".to_owned(), folder.display().to_string()]));
     command.push("--resume".to_owned());
     command.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(" ")
@@ -224,7 +231,9 @@ mod tests {
             go_on_with(arguments, folder.map(PathBuf::from).as_ref())
         };
         assert_eq!(command("train --epochs 2", Some("target/run-1")), "train --epochs 2 --run target/run-1 --resume");
-        assert_eq!(command("train --run r --resume --steps 9", None), "train --run r --steps 9 --resume");
+        for resumed in ["train --run r --resume --steps 9", "train --run r --resume-from-last-good --steps 9"] {
+            assert_eq!(command(resumed, None), "train --run r --steps 9 --resume");
+        }
     }
 
     #[cfg(unix)]

@@ -6,6 +6,7 @@
 //! Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are read, and written, by the rules of
 //! [`Names`].
 
+pub(crate) mod disk;
 mod format;
 mod load;
 mod names;
@@ -14,10 +15,7 @@ mod report;
 mod save;
 mod state;
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 pub(crate) use load::Loaded;
 pub use names::Names;
@@ -58,7 +56,7 @@ pub trait Checkpoint: Module {
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         here(|| {
             let path = path.as_ref();
-            replace_file(path, &self.to_safetensors()?).map_err(|error| io_error("written", path, error))
+            disk::replace_file(path, &self.to_safetensors()?).map_err(|error| io_error("written", path, error))
         })
     }
 
@@ -92,7 +90,7 @@ pub trait Checkpoint: Module {
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
         here(|| {
             let path = path.as_ref();
-            replace_file(path, &self.to_safetensors_with(names)?).map_err(|error| io_error("written", path, error))
+            disk::replace_file(path, &self.to_safetensors_with(names)?).map_err(|error| io_error("written", path, error))
         })
     }
 
@@ -162,7 +160,7 @@ pub trait Checkpoint: Module {
     fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
         here(|| {
             let path = path.as_ref();
-            let bytes = fs::read(path).map_err(|error| io_error("read", path, error))?;
+            let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
             self.load_safetensors_with(&bytes, names).map_err(|error| error.context(path.display()))
         })
     }
@@ -183,52 +181,6 @@ impl<M: Module + ?Sized> Checkpoint for M {}
 /// What [`Checkpoint::load_safetensors`] would load, where names that only one side has are an error, too.
 pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> {
     Loaded::read(module, bytes, &Names::new(), true)
-}
-
-/// Writes a file beside `path`, then gives it that name.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let mut name = path.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_owned();
-    // Of this process and this call alone: others may be saving under the same name.
-    name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
-    let partial: PathBuf = path.with_file_name(name);
-    let write = || {
-        let mut file = File::create(&partial)?;
-        file.write_all(bytes)?;
-        // Else the new name could survive a power failure, and the contents not.
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&partial, path)?;
-        sync_folder(path.parent().unwrap_or(Path::new("")))
-    };
-    let result = write();
-    if result.is_err() {
-        // The first error is the one to report.
-        drop(fs::remove_file(&partial));
-    }
-    result
-}
-
-/// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
-pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // Some file systems have no call for it either, and in some folders one may write but not look.
-        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
-        result => result,
-    }
-}
-
-/// Makes a folder, and those that it is in, durably.
-pub(crate) fn create_folder(path: &Path) -> std::io::Result<()> {
-    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
-    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
-    fs::create_dir_all(path)?;
-    missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
 }
 
 pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {

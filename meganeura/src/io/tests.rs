@@ -1,3 +1,6 @@
+use std::fs;
+use std::path::PathBuf;
+
 use meganeura_derive::Module;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};

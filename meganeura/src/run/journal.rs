@@ -8,7 +8,7 @@ use serde_json::json;
 use super::json::{Object, VERSION};
 use super::lines::{self, Lines};
 use super::{FILES, Position};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,8 +65,8 @@ impl Journal {
     }
 }
 
-/// All that happened.
-pub(super) fn read(run: &Path) -> Result<Vec<Event>> {
+/// All that happened, and what is wrong with lines that do not say what.
+pub(super) fn read(run: &Path) -> Result<(Vec<Event>, Vec<Error>)> {
     let event = |object: Object| {
         let name = object.text("event")?;
         // A later version may know others.
@@ -75,7 +75,14 @@ pub(super) fn read(run: &Path) -> Result<Vec<Event>> {
         let position = Position { step: object.whole("step")?, epoch: object.whole("epoch")?, batch };
         Ok(Some(Event { time: object.number("time")?, position, what: *what, note: object.text("note")?.to_owned() }))
     };
-    Ok(lines::read(&run.join(FILES.events), event)?.into_iter().flatten().collect())
+    let (mut events, mut damage) = (Vec::new(), Vec::new());
+    for line in lines::read(&run.join(FILES.events), |line| Ok(line.and_then(event)))? {
+        match line {
+            Ok(event) => events.extend(event),
+            Err(error) => damage.push(error),
+        }
+    }
+    Ok((events, damage))
 }
 
 /// Seconds since 1970, to a millisecond.
@@ -123,13 +130,18 @@ mod tests {
     #[test]
     fn events_are_read_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(read(folder.path()).unwrap().is_empty());
+        assert!(read(folder.path()).unwrap().0.is_empty());
         let position = Position { step: 400, epoch: 2, batch: 30 };
         for (what, name) in NAMES {
             Journal::open(folder.path()).unwrap().write(position, what, name).unwrap();
         }
-        let events = read(folder.path()).unwrap();
-        assert_eq!(events.len(), NAMES.len());
+        let path = folder.path().join(FILES.events);
+        let text = std::fs::read_to_string(&path).unwrap();
+        // A line that says nothing leaves the others.
+        std::fs::write(&path, format!("nothing\n{text}")).unwrap();
+        let (events, damage) = read(folder.path()).unwrap();
+        assert_eq!((events.len(), damage.len()), (NAMES.len(), 1));
+        assert!(damage[0].to_string().contains("events.jsonl, line 1, is damaged"), "{}", damage[0]);
         for (event, (what, name)) in events.iter().zip(NAMES) {
             assert_eq!((event.what, &*event.note, event.position), (what, name, position));
             assert!((event.time - now()).abs() < 100.0);

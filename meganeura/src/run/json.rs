@@ -1,17 +1,55 @@
-//! Objects of JSON, read with errors that name the file and the field.
+//! Objects of JSON, read with errors that name the file and the field; and files of one object with a checksum of themselves.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::checksum::Checksum;
 use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 
 /// Of all files of a run. Another number means that this version cannot tell what they say.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
 
 /// The version of the framework.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The beginning of a sealed file, up to the digits of its sum.
+const SEAL: &str = "{\n  \"checksum\": \"";
+
+/// A file of this object, whose first line is the checksum of those that follow.
+pub(super) fn sealed(object: &Value) -> Vec<u8> {
+    let text = format!("{object:#}\n");
+    let rest = text.strip_prefix("{\n").expect("an object with fields");
+    let rest = format!("\",\n{rest}");
+    format!("{SEAL}{}{rest}", Checksum::of(rest.as_bytes()).digits()).into_bytes()
+}
+
+/// A file that somebody changed, sealed again.
+#[cfg(test)]
+pub(super) fn resealed(text: &str) -> Vec<u8> {
+    let mut object: Map<String, Value> = serde_json::from_str(text).unwrap();
+    object.remove("checksum");
+    sealed(&object.into())
+}
+
+/// The state of a file's checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seal {
+    Whole,
+    Broken,
+    /// The file does not begin with a checksum.
+    Missing,
+}
+
+impl Seal {
+    pub(super) fn of(text: &[u8]) -> Self {
+        let Some((digits, rest)) = text.strip_prefix(SEAL.as_bytes()).and_then(|text| text.split_at_checked(16)) else {
+            return Self::Missing;
+        };
+        if Checksum::of(rest).digits().as_bytes() == digits { Self::Whole } else { Self::Broken }
+    }
+}
 
 /// An object, and what messages call it.
 #[derive(Debug)]
@@ -29,6 +67,23 @@ impl Object {
                 Err(Error::new(ErrorKind::Checkpoint, format!("{what} is damaged: {error}")).caused_by(error))
             }
         }
+    }
+
+    /// The object of a file that is [`sealed`].
+    pub(super) fn parse_sealed(what: impl Into<String>, text: &[u8]) -> Result<Self> {
+        let what = what.into();
+        match Seal::of(text) {
+            Seal::Whole => {}
+            Seal::Broken => bail!(Checkpoint, "{what} is damaged: it has other bytes than were written"),
+            Seal::Missing => {
+                // Those of other versions may have none.
+                Self::parse(what.clone(), text)?.expect_format()?;
+                bail!(Checkpoint, "{what} is damaged: it does not begin with its checksum");
+            }
+        }
+        let object = Self::parse(what, text)?;
+        object.expect_format()?;
+        Ok(object)
     }
 
     /// An error unless this was written in the format that is read here.
@@ -109,6 +164,8 @@ fn read_number(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -130,12 +187,32 @@ mod tests {
         };
         assert!(message(read("{\"a\":").unwrap_err()).contains("f.json is damaged: EOF"));
         assert!(message(read("[1]").unwrap_err()).contains("f.json is damaged"));
-        let object = read("{\"a\": -1, \"b\": {\"c\": true}, \"format\": 2, \"meganeura\": \"9.0\"}").unwrap();
+        let object = read("{\"a\": -1, \"b\": {\"c\": true}, \"format\": 3, \"meganeura\": \"9.0\"}").unwrap();
         assert_eq!(message(object.whole("a").unwrap_err()), "f.json is damaged: `a` is no whole number: -1");
         assert_eq!(message(object.text("x").unwrap_err()), "f.json is damaged: `x` is missing");
         assert_eq!(message(object.numbers("b").unwrap_err()), "f.json, `b`, is damaged: `c` is no number: true");
         let expected =
-            format!("f.json is of format 2, by meganeura 9.0; this is meganeura {VERSION}, which reads format 1");
+            format!("f.json is of format 3, by meganeura 9.0; this is meganeura {VERSION}, which reads format 2");
         assert_eq!(message(object.expect_format().unwrap_err()), expected);
+        // The first format had no checksums.
+        let error = Object::parse_sealed("f.json", b"{\"format\": 1, \"meganeura\": \"0.1.0\"}").unwrap_err();
+        assert!(message(error).starts_with("f.json is of format 1, by meganeura 0.1.0; this is"));
+    }
+
+    #[test]
+    fn a_seal_breaks_with_any_bit() {
+        let file = sealed(&json!({ "format": FORMAT, "a": "text", "z": { "n": 0.1 } }));
+        assert_eq!(Object::parse_sealed("f.json", &file).unwrap().text("a").unwrap(), "text");
+        assert_eq!(serde_json::from_slice::<Value>(&file).unwrap()["z"]["n"], 0.1, "it is JSON");
+        for bit in 0..file.len() * 8 {
+            let mut other = file.clone();
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Object::parse_sealed("f.json", &other).unwrap_err().kind(), ErrorKind::Checkpoint, "bit {bit}");
+            let expected = if bit / 8 < SEAL.len() { Seal::Missing } else { Seal::Broken };
+            assert_eq!(Seal::of(&other), expected);
+        }
+        for length in 0..file.len() {
+            assert!(Object::parse_sealed("f.json", &file[..length]).is_err(), "{length} bytes");
+        }
     }
 }

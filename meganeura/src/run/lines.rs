@@ -1,99 +1,152 @@
 //! Files of lines of JSON, which only grow.
 //!
-//! A crash can cut the last line, wherever it strikes; no other. A line that could not be written whole, on a full disk, is
-//! taken back.
+//! A crash can cut the last line; no other. A line that could not be written whole, on a full disk, is taken back. If a sync fails,
+//! everything since the last good one is written again: after the failure the system may believe that nothing is left to write.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::checksum::Checksum;
 use super::json::Object;
 use crate::Result;
 use crate::error::bail;
-use crate::io::{io_error, sync_folder};
+use crate::io::{disk, io_error};
 
 /// A file to append to.
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
-    file: File,
-    /// Where the last whole line ends.
-    bytes: u64,
-    /// Whether there may be more behind it.
-    has_rest: bool,
+    file: disk::File,
+    durable: Extent,
+    /// The lines behind those.
+    recent: Vec<u8>,
+    /// `true` if the file ends behind `recent`, as far as is known.
+    is_written: bool,
+}
+
+/// The first bytes of a file: their number and checksum.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    pub(super) bytes: u64,
+    pub(super) sum: Checksum,
+}
+
+impl Extent {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.len() as u64, sum: Checksum::of(bytes) }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.sum.add(bytes);
+    }
 }
 
 impl Lines {
     /// Opens a file, or makes one, to go on behind the last whole line.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        Self::open_at(path, whole_lines(path)?.len() as u64)
+        let whole = whole_lines(path)?;
+        Self::open_behind(path, Extent::of(&whole))
     }
 
-    /// Opens a file to go on where it had so many bytes. What was written since, which is to be written again, is taken away by
-    /// the first [`append`](Self::append).
+    /// Opens a file to go on behind its first bytes, which have this checksum. What was written since, which is to be written
+    /// again, is taken away by the first [`append`](Self::append).
     ///
-    /// A file with fewer is an error, for no crash of this program makes it shorter. One that is not there is begun anew: somebody
-    /// took it away.
-    pub(super) fn open_at(path: &Path, bytes: u64) -> Result<Self> {
-        let is_new = !path.exists();
-        let bytes = if is_new { 0 } else { bytes };
-        // Not to append alone: Windows does not let such a file be cut.
-        let open = || OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = open().map_err(|error| io_error("opened", path, error))?;
-        if is_new {
-            let folder = path.parent().unwrap_or(Path::new(""));
-            sync_folder(folder).map_err(|error| io_error("written", folder, error))?;
-        }
-        let length = file.metadata().map_err(|error| io_error("read", path, error))?.len();
-        if length < bytes {
-            bail!(
-                Checkpoint,
-                "{} has {length} bytes and had {bytes} when the checkpoint was saved: something cut it off. Put it back, or \
-                 rename it to go on with an empty one",
-                path.display()
-            );
-        }
-        Ok(Self { path: path.to_owned(), file, bytes, has_rest: length > bytes })
+    /// A file with fewer or other bytes is an error, for no crash of this program does that. One that is not there is begun anew:
+    /// somebody took it away.
+    pub(super) fn open_at(path: &Path, (bytes, digits): (u64, &str)) -> Result<Self> {
+        let there = if bytes > 0 { read_if_there(path)? } else { None };
+        let Some(found) = there else { return Self::open_behind(path, Extent::of(&[])) };
+        expect_whole(path, &found, (bytes, digits))?;
+        Self::open_behind(path, Extent::of(&found[..usize::try_from(bytes).unwrap_or(found.len())]))
     }
 
-    /// How long the file is.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    fn open_behind(path: &Path, durable: Extent) -> Result<Self> {
+        let file = disk::File::open(path).map_err(|error| io_error("opened", path, error))?;
+        // Of an old file as well: the process that created it may have been killed before it could.
+        let folder = path.parent().unwrap_or(Path::new(""));
+        disk::sync_folder(folder).map_err(|error| io_error("written", folder, error))?;
+        let length = file.length().map_err(|error| io_error("read", path, error))?;
+        let is_written = length == durable.bytes;
+        Ok(Self { path: path.to_owned(), file, durable, recent: Vec::new(), is_written })
+    }
+
+    /// The file's length and checksum.
+    pub(super) fn extent(&self) -> Extent {
+        let mut extent = self.durable.clone();
+        extent.add(&self.recent);
+        extent
     }
 
     /// Writes lines, all or none of them.
     pub(super) fn append(&mut self, lines: &[Value]) -> Result<()> {
-        if self.has_rest {
-            self.file.set_len(self.bytes).map_err(|error| io_error("cut", &self.path, error))?;
-            self.has_rest = false;
+        self.expect_written()?;
+        if lines.is_empty() {
+            return Ok(());
         }
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        match self.file.seek(SeekFrom::Start(self.bytes)).and_then(|_| self.file.write_all(text.as_bytes())) {
-            Ok(()) => {
-                self.bytes += text.len() as u64;
-                Ok(())
-            }
-            Err(error) => {
-                // A part of it may have been written.
-                self.has_rest = true;
-                Err(io_error("written", &self.path, error))
-            }
+        let end = self.durable.bytes + self.recent.len() as u64;
+        // A part of it may have been written.
+        self.is_written = false;
+        self.file.write(end, text.as_bytes()).map_err(|error| io_error("written", &self.path, error))?;
+        self.is_written = true;
+        self.recent.extend(text.into_bytes());
+        Ok(())
+    }
+
+    /// Brings the file to where it should be, after an error or a crash.
+    fn expect_written(&mut self) -> Result<()> {
+        if !self.is_written {
+            let cut = self.file.cut(self.durable.bytes);
+            let written = cut.and_then(|()| match &self.recent[..] {
+                [] => Ok(()),
+                recent => self.file.write(self.durable.bytes, recent),
+            });
+            written.map_err(|error| io_error("written", &self.path, error))?;
+            self.is_written = true;
         }
+        Ok(())
     }
 
     /// Makes durable what was written.
-    pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|error| io_error("written", &self.path, error))
+    pub(super) fn sync(&mut self) -> Result<()> {
+        self.expect_written()?;
+        self.is_written = false;
+        self.file.sync().map_err(|error| io_error("written", &self.path, error))?;
+        self.is_written = true;
+        self.durable.add(&self.recent);
+        self.recent.clear();
+        Ok(())
     }
 }
 
+/// Returns an error unless the file begins with `bytes` bytes of this checksum.
+pub(super) fn expect_whole(path: &Path, found: &[u8], (bytes, digits): (u64, &str)) -> Result<()> {
+    const REMEDY: &str = "Put it back, or rename it to go on with an empty one";
+    let length = found.len();
+    let Some(there) = usize::try_from(bytes).ok().and_then(|bytes| found.get(..bytes)) else {
+        bail!(
+            Checkpoint,
+            "{} has {length} bytes and had {bytes} when the checkpoint was saved: something cut it off. {REMEDY}",
+            path.display()
+        );
+    };
+    if Checksum::of(there).digits() != digits {
+        bail!(
+            Checkpoint,
+            "{} is damaged: its first {bytes} bytes are others than when the checkpoint was saved. {REMEDY}",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// What the whole lines of a file are made of, one by one: a file of a long training has a million. Of one that is not there, nothing.
-pub(super) fn read<T>(path: &Path, make: impl Fn(Object) -> Result<T>) -> Result<Vec<T>> {
+pub(super) fn read<T>(path: &Path, make: impl Fn(Result<Object>) -> Result<T>) -> Result<Vec<T>> {
     let bytes = whole_lines(path)?;
     let object = |(index, line)| Object::parse(format!("{}, line {},", path.display(), index + 1), line);
-    bytes.split_inclusive(|&byte| byte == b'\n').enumerate().map(|line| make(object(line)?)).collect()
+    bytes.split_inclusive(|&byte| byte == b'\n').enumerate().map(|line| make(object(line))).collect()
 }
 
 /// The last whole line of a file, if there is one.
@@ -105,24 +158,30 @@ pub(super) fn last(path: &Path) -> Result<Option<Object>> {
 
 /// A file up to the last end of a line. What is behind is being written, or was when a crash struck.
 fn whole_lines(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(io_error("read", path, error)),
-    };
+    let mut bytes = read_if_there(path)?.unwrap_or_default();
     bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1));
     Ok(bytes)
 }
 
+pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    match disk::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", path, error)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use serde_json::json;
 
     use super::*;
     use crate::ErrorKind;
 
     fn objects(path: &Path) -> Result<Vec<Object>> {
-        read(path, Ok)
+        read(path, |line| line)
     }
 
     #[test]
@@ -132,7 +191,8 @@ mod tests {
         let mut lines = Lines::open(&path).unwrap();
         lines.append(&[json!({"a": 1}), json!({"a": 2})]).unwrap();
         let whole = fs::read(&path).unwrap();
-        assert_eq!((lines.bytes(), &whole[..]), (16, &b"{\"a\":1}\n{\"a\":2}\n"[..]));
+        assert_eq!((lines.extent().bytes, &whole[..]), (16, &b"{\"a\":1}\n{\"a\":2}\n"[..]));
+        assert_eq!(lines.extent().sum.digits(), Checksum::of(&whole).digits());
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let kept = if cut >= 8 { 1 } else { 0 };
@@ -155,15 +215,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lines");
         fs::write(&path, "{\"a\":1}\n{\"a\":2}\n{\"a\"").unwrap();
-        let mut lines = Lines::open_at(&path, 8).unwrap();
+        let sum = Checksum::of(b"{\"a\":1}\n").digits();
+        let mut lines = Lines::open_at(&path, (8, &sum)).unwrap();
         assert_eq!(objects(&path).unwrap().len(), 2, "not before something is written");
         lines.append(&[]).unwrap();
-        assert_eq!(lines.bytes(), 8);
+        assert_eq!(lines.extent().bytes, 8);
         assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n");
-        let error = Lines::open_at(&path, 9).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Checkpoint);
-        assert!(error.to_string().contains("has 8 bytes and had 9"), "{error}");
-        assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n", "an error changes nothing");
+        for (extent, part) in
+            [((9, &*sum), "has 8 bytes and had 9"), ((8, "0123456789abcdef"), "its first 8 bytes are others")]
+        {
+            let error = Lines::open_at(&path, extent).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Checkpoint);
+            assert!(error.to_string().contains(part), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), b"{\"a\":1}\n", "an error changes nothing");
+        }
+        let absent = Lines::open_at(&folder.path().join("absent"), (9, &sum)).unwrap();
+        assert_eq!(absent.extent().bytes, 0, "somebody took it away");
     }
 
     #[test]

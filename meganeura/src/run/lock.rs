@@ -1,8 +1,11 @@
 //! One process at a time: a lock on a file of the run's folder, which the system takes back when the process is gone.
+//!
+//! A lock belongs to a file, not to a path. So before a run writes, it checks that the locked file is still the one in its folder.
+//! Otherwise, if somebody deleted or moved the folder and began another run there, both would write to it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -13,13 +16,15 @@ use crate::io::io_error;
 
 /// The lock, as long as this lives.
 #[derive(Debug)]
-pub(super) struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+pub(super) struct Lock {
+    folder: PathBuf,
+    file: File,
+}
 
 impl Lock {
     pub(super) fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(FILES.lock);
-        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open().map_err(|error| io_error("opened", &path, error))?;
+        let file = open(&path).map_err(|error| io_error("opened", &path, error))?;
         // Who only looks whether the run goes on holds the lock for a moment.
         for patience in (0..5u8).rev() {
             match file.try_lock() {
@@ -37,9 +42,33 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(io_error("locked", &path, error)),
             }
         }
+        let lock = Self { folder: folder.to_owned(), file };
+        // It may have been replaced between opening and locking.
+        lock.expect_held()?;
         // For messages: who cannot write this trains all the same.
-        drop(file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes())));
-        Ok(Self(file))
+        drop(lock.file.set_len(0).and_then(|()| (&lock.file).write_all(std::process::id().to_string().as_bytes())));
+        Ok(lock)
+    }
+
+    /// Returns an error unless the locked file is still the one in the folder.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](crate::ErrorKind::Io) if the folder was deleted, moved or made anew.
+    pub(super) fn expect_held(&self) -> Result<()> {
+        let path = self.folder.join(FILES.lock);
+        match is_at(&self.file, &path) {
+            Ok(true) => Ok(()),
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Err(io_error("read", &path, error))
+            }
+            _ => bail!(
+                Io,
+                "{} is no longer the folder that this run was opened in: it was deleted, moved or replaced meanwhile. Nothing more \
+                 is written there; to keep what was trained since the last checkpoint, save the model elsewhere",
+                self.folder.display()
+            ),
+        }
     }
 
     /// Whether a process has it.
@@ -47,6 +76,29 @@ impl Lock {
         let open = File::open(folder.join(FILES.lock));
         open.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    // On Windows nobody can delete or move what is opened without FILE_SHARE_DELETE, nor a folder that it is in.
+    #[cfg(windows)]
+    std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, 0x1 | 0x2);
+    options.open(path)
+}
+
+/// `true` if this open file is the one at `path`.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let (here, there) = (file.metadata()?, fs::metadata(path)?);
+    Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
+}
+
+/// `true` if there is a file at `path`: Windows keeps a file that is opened like this where it is.
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> io::Result<bool> {
+    fs::metadata(path).map(|_| true)
 }
 
 #[cfg(test)]
@@ -67,5 +119,33 @@ mod tests {
         assert!(!Lock::is_taken(folder.path()));
         Lock::take(folder.path()).unwrap();
         assert_eq!(Lock::take(&folder.path().join("absent")).unwrap_err().kind(), ErrorKind::Io);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn it_is_of_the_folder_and_not_of_a_file_that_left_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let (folder, elsewhere) = (parent.path().join("run"), parent.path().join("elsewhere"));
+        fs::create_dir(&folder).unwrap();
+        let first = Lock::take(&folder).unwrap();
+        first.expect_held().unwrap();
+        let lost = |lock: &Lock| {
+            let error = lock.expect_held().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io);
+            assert!(error.to_string().contains("run is no longer the folder that this run was opened in"), "{error}");
+        };
+        fs::rename(&folder, &elsewhere).unwrap();
+        lost(&first);
+        fs::create_dir(&folder).unwrap();
+        let second = Lock::take(&folder).unwrap();
+        lost(&first);
+        second.expect_held().unwrap();
+        // Moved back, it is the first one's again.
+        fs::remove_dir_all(&folder).unwrap();
+        fs::rename(&elsewhere, &folder).unwrap();
+        first.expect_held().unwrap();
+        lost(&second);
+        fs::remove_file(folder.join(FILES.lock)).unwrap();
+        lost(&first);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::json::{self, Object};
-use super::lines::{self, Lines};
+use super::lines::{self, Extent, Lines};
 use super::{FILES, Position, journal};
 use crate::error::{bail, here};
 use crate::{Result, Tensor};
@@ -77,7 +77,14 @@ pub struct Line {
 /// line, if a whole line is not what a run writes. Of a run without metrics there are none.
 #[track_caller]
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
-    here(|| lines::read(&run.as_ref().join(FILES.metrics), Line::of))
+    here(|| lines::read(&run.as_ref().join(FILES.metrics), |line| line.and_then(Line::of)))
+}
+
+/// Returns an error if the metrics do not begin as they did when a checkpoint was saved. A missing file is none: whoever took it
+/// away knows.
+pub(super) fn expect_whole(run: &Path, extent: (u64, &str)) -> Result<()> {
+    let path = run.join(FILES.metrics);
+    lines::read_if_there(&path)?.map_or(Ok(()), |found| lines::expect_whole(&path, &found, extent))
 }
 
 /// The last line of what [`read_metrics`] reads.
@@ -114,9 +121,9 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// The file as it was when it had so many bytes.
-    pub(super) fn open_at(run: &Path, bytes: u64) -> Result<Self> {
-        let file = Lines::open_at(&run.join(FILES.metrics), bytes)?;
+    /// The file as it was when it had so many bytes, with this checksum.
+    pub(super) fn open_at(run: &Path, extent: (u64, &str)) -> Result<Self> {
+        let file = Lines::open_at(&run.join(FILES.metrics), extent)?;
         Ok(Self { file, pending: Vec::new(), written: Instant::now(), last: Default::default() })
     }
 
@@ -125,7 +132,8 @@ impl Metrics {
         self.last = (step, values);
     }
 
-    pub(super) fn log(&mut self, position: Position, values: &[(&str, &dyn Metric)]) -> Result<()> {
+    /// Notes numbers; whether it is time to [`flush`](Self::flush).
+    pub(super) fn log(&mut self, position: Position, values: &[(&str, &dyn Metric)]) -> Result<bool> {
         let mut readings: Vec<(String, Reading)> = Vec::new();
         for (name, value) in values {
             if OWN.contains(name) || readings.iter().any(|(known, _)| known == name) {
@@ -140,7 +148,7 @@ impl Metrics {
             readings.push(((*name).to_owned(), reading));
         }
         self.pending.push(Logged { position, time: journal::now(), values: readings });
-        if self.written.elapsed() >= PATIENCE { self.flush() } else { Ok(()) }
+        Ok(self.written.elapsed() >= PATIENCE)
     }
 
     /// Reads what waits and writes it.
@@ -173,12 +181,12 @@ impl Metrics {
         Ok(())
     }
 
-    /// Makes all of it durable; how long the file then is, and what was logged at a step.
-    pub(super) fn settle(&mut self, step: u64) -> Result<(u64, BTreeMap<String, f64>)> {
+    /// Makes all of it durable; the file as it then is, and what was logged at a step.
+    pub(super) fn settle(&mut self, step: u64) -> Result<(Extent, BTreeMap<String, f64>)> {
         self.flush()?;
         self.file.sync()?;
         let values = if self.last.0 == step { self.last.1.clone() } else { BTreeMap::new() };
-        Ok((self.file.bytes(), values))
+        Ok((self.file.extent(), values))
     }
 }
 
@@ -194,12 +202,12 @@ mod tests {
     #[test]
     fn what_is_logged_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let mut metrics = Metrics::open_at(folder.path(), 0).unwrap();
+        let mut metrics = Metrics::open_at(folder.path(), (0, "")).unwrap();
         let loss = Tensor::full(&Device::cpu(), [], 0.25).unwrap();
         metrics.log(position(1), &[("loss", &loss), ("n", &7usize)]).unwrap();
         metrics.log(position(2), &[("loss", &f64::NAN)]).unwrap();
         metrics.log(position(2), &[("accuracy", &0.5f32)]).unwrap();
-        let (bytes, at_2) = metrics.settle(2).unwrap();
+        let (extent, at_2) = metrics.settle(2).unwrap();
         assert_eq!(at_2.keys().collect::<Vec<_>>(), ["accuracy", "loss"]);
         assert!(metrics.settle(3).unwrap().1.is_empty());
         let lines = read_metrics(folder.path()).unwrap();
@@ -211,14 +219,14 @@ mod tests {
         metrics.log(position(3), &[("loss", &1)]).unwrap();
         metrics.flush().unwrap();
         assert_eq!(read_metrics(folder.path()).unwrap().len(), 4);
-        Metrics::open_at(folder.path(), bytes).unwrap().flush().unwrap();
+        Metrics::open_at(folder.path(), (extent.bytes, &extent.sum.digits())).unwrap().flush().unwrap();
         assert_eq!(read_metrics(folder.path()).unwrap().len(), 3);
     }
 
     #[test]
     fn what_is_no_number_or_has_a_name_that_is_taken_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        let mut metrics = Metrics::open_at(folder.path(), 0).unwrap();
+        let mut metrics = Metrics::open_at(folder.path(), (0, "")).unwrap();
         let tensor = Tensor::zeros(&Device::cpu(), [2]).unwrap();
         type Values<'a> = &'a [(&'a str, &'a dyn Metric)];
         let cases: [(Values<'_>, ErrorKind, &str); 3] = [

@@ -56,13 +56,19 @@
 //! | the disk is full | saving is an error that names the file and the last checkpoint, which stays |
 //! | another process trains in the folder | an error with its number |
 //! | a checkpoint of another model, another optimizer, another format | an error that names what differs; nothing is loaded |
-//! | a file of the last checkpoint is missing, cut or changed | an error that names it, and the checkpoint to go on from if that one is moved away |
+//! | a file of the last checkpoint is missing, cut or changed, by a single bit | an error that names it, and the checkpoint that [`resume_from_last_good`](RunOptions::resume_from_last_good) goes on from |
 //! | there are no checkpoints any more | an error that names their folder |
+//! | somebody deletes old checkpoints while the run goes on | the others are kept |
+//! | somebody deletes or moves the folder, or begins another run there | saving is an error; the other's files are left alone, and no folder is made anew |
 //! | `metrics.jsonl` is cut in a line behind the checkpoint, as by a crash | that part is written again |
-//! | `metrics.jsonl` is shorter than it was at the checkpoint | an error: put it back, or rename it to begin a new one |
+//! | `metrics.jsonl` is shorter than it was at the checkpoint, or has other bytes | an error: put it back, or rename it to begin a new one |
+//! | `run.json` was changed | an error: put it back, or delete its line `checksum` if it was on purpose |
 //! | the run was begun with other settings | an error that tells both |
 //! | nobody called `restore` | saving is an error, for it would replace the training by another |
 
+mod checksum;
+#[cfg(all(test, unix))]
+mod crashes;
 mod interrupt;
 mod journal;
 mod json;
@@ -141,7 +147,9 @@ pub struct Run {
     /// What nobody took up yet, and the seed that belongs to it.
     restoring: Option<(Parts, u64)>,
     is_over: bool,
-    _lock: lock::Lock,
+    /// Checkpoints that were damaged when the run was resumed.
+    set_aside: Vec<PathBuf>,
+    lock: lock::Lock,
 }
 
 impl Run {
@@ -160,6 +168,13 @@ impl Run {
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
+    }
+
+    /// The damaged checkpoints that [`RunOptions::resume_from_last_good`] passed over when this run was resumed, at their new
+    /// paths. Nothing reads them again; delete them when you like.
+    #[must_use]
+    pub fn set_aside(&self) -> &[PathBuf] {
+        &self.set_aside
     }
 
     /// What the run was begun with: see [`RunOptions::setting`].
@@ -276,7 +291,13 @@ impl Run {
     /// written, or what the device meets.
     #[track_caller]
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
-        here(|| self.metrics.log(self.position, values))
+        here(|| if self.metrics.log(self.position, values)? { self.flush() } else { Ok(()) })
+    }
+
+    /// Writes what was logged, where it will be found.
+    fn flush(&mut self) -> Result<()> {
+        self.lock.expect_held()?;
+        self.metrics.flush()
     }
 
     /// All that was logged, by earlier processes too.
@@ -287,7 +308,7 @@ impl Run {
     #[track_caller]
     pub fn metrics(&mut self) -> Result<Vec<Line>> {
         here(|| {
-            self.metrics.flush()?;
+            self.flush()?;
             read_metrics(&self.folder)
         })
     }
@@ -314,7 +335,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// [`Io`](crate::ErrorKind::Io) if it cannot be written, on a full disk, say: those that were there still are then.
+    /// [`Io`](crate::ErrorKind::Io) if it cannot be written, on a full disk, say: those that were there still are then. The same
+    /// if the folder is no longer the one that the run was opened in: it was deleted or moved, and nothing is written.
     /// [`Argument`](crate::ErrorKind::Argument) if the run was taken up and its last checkpoint not restored.
     #[track_caller]
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
@@ -338,10 +360,12 @@ impl Run {
             if self.restoring.is_some() {
                 bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
             }
-            let (metrics_bytes, metrics) = self.metrics.settle(self.position.step)?;
+            self.lock.expect_held()?;
+            let (extent, metrics) = self.metrics.settle(self.position.step)?;
             let (time, seed) = (journal::now(), self.device.seed());
-            let state = State { position: self.position, time, seed, metrics, metrics_bytes };
-            let saved = store::write(&self.folder, self.saved.last(), state, &parts)?;
+            let (metrics_bytes, metrics_checksum) = (extent.bytes, extent.sum.digits());
+            let state = State { position: self.position, time, seed, metrics, metrics_bytes, metrics_checksum };
+            let saved = store::write(&self.folder, self.saved.last(), state, &parts, || self.lock.expect_held())?;
             let path = saved.path.clone();
             self.saved.push(saved);
             (self.saved_at, self.saved_position) = (Instant::now(), self.position);
@@ -369,6 +393,8 @@ impl Run {
 
     /// Deletes the checkpoints that are not to be kept.
     fn prune(&mut self) -> Result<()> {
+        // Others may delete some; the best of those that are there is kept.
+        self.saved.retain(|saved| saved.path.exists());
         let (best, old) = (self.best_index(), self.saved.len().saturating_sub(self.options.keep_last));
         // Last to first, so that indices stay. What is damaged is somebody's to look at.
         for index in (0..old).rev().filter(|&index| Some(index) != best) {
@@ -404,7 +430,7 @@ impl Run {
     }
 
     fn end(mut self, what: What, note: &str) -> Result<Overview> {
-        self.metrics.flush()?;
+        self.flush()?;
         self.journal.write(self.position, what, note)?;
         self.is_over = true;
         let folder = self.folder.clone();
@@ -421,7 +447,7 @@ impl Drop for Run {
         }
         let note = if std::thread::panicking() { "a panic" } else { "the program left early, by an error or a return" };
         // Nobody is there to be told.
-        drop(self.metrics.flush());
+        drop(self.flush());
         drop(self.journal.write(self.position, What::Failed, note));
     }
 }

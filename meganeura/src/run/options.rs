@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::journal::{self, Journal, What};
-use super::json::{FORMAT, Object, VERSION};
+use super::json::{self, FORMAT, Object, Seal, VERSION};
 use super::lock::Lock;
 use super::metrics::Metrics;
-use super::{Best, FILES, Interrupt, Overview, Position, Run, store};
+use super::store::{self, Saved, State};
+use super::{Best, FILES, Interrupt, Overview, Parts, Position, Run};
 use crate::error::{bail, here};
-use crate::io::{create_folder, io_error, replace_file};
+use crate::io::{disk, io_error};
 use crate::{Device, Result};
 
 /// How a run is kept; [`create`](Self::create), [`resume`](Self::resume) or [`open`](Self::open) opens it.
@@ -30,6 +31,7 @@ pub struct RunOptions {
     pub(super) every_steps: u64,
     go_on: Option<String>,
     pub(super) interrupt: Interrupt,
+    from_last_good: bool,
 }
 
 /// What a run is from its beginning on.
@@ -61,6 +63,7 @@ impl RunOptions {
             every_steps: u64::MAX,
             go_on: None,
             interrupt: Interrupt::new(),
+            from_last_good: false,
         }
     }
 
@@ -101,6 +104,13 @@ impl RunOptions {
     /// What tells the run that it should end. See [`Interrupt`].
     pub fn interrupt(self, interrupt: &Interrupt) -> Self {
         Self { interrupt: interrupt.clone(), ..self }
+    }
+
+    /// Resumes from the last checkpoint that is whole, if newer ones are damaged. Without this, a damaged last checkpoint is an
+    /// error. The steps since then are made again. The damaged folders are kept, renamed to end in `.damaged`: see
+    /// [`Run::set_aside`].
+    pub fn resume_from_last_good(self, is_allowed: bool) -> Self {
+        Self { from_last_good: is_allowed, ..self }
     }
 
     /// Begins a run.
@@ -147,7 +157,7 @@ impl RunOptions {
         if expected == Expected::Run && !file.exists() {
             bail!(Argument, "there is no run in {} to go on with: {} is missing", folder.display(), file.display());
         }
-        create_folder(folder).map_err(|error| io_error("created", folder, error))?;
+        disk::create_folders(folder).map_err(|error| io_error("created", folder, error))?;
         let lock = Lock::take(folder)?;
         let is_resumed = file.exists();
         if is_resumed && expected == Expected::Nothing {
@@ -164,7 +174,7 @@ impl RunOptions {
         } else {
             Begun { time: journal::now(), settings: self.settings.clone(), has_saved: false }
         };
-        let saved = store::list(folder)?;
+        let mut saved = store::list(folder)?;
         if begun.has_saved && saved.is_empty() {
             bail!(
                 Checkpoint,
@@ -182,25 +192,25 @@ impl RunOptions {
                 FILES.run
             );
         }
-        let mut position = Position::default();
-        let (mut state, mut parts) = (None, None);
-        if let Some(last) = saved.last() {
-            let whole = last.state.clone().and_then(|state| Ok((state, store::read_parts(last)?)));
-            let (last_state, last_parts) = whole.map_err(|error| store::unusable(&saved, &error))?;
-            position = last_state.position;
-            (state, parts) = (Some(last_state), Some(last_parts));
-        }
-        let mut metrics = Metrics::open_at(folder, state.as_ref().map_or(0, |state| state.metrics_bytes))?;
+        let (last, damaged) = self.last_good(&mut saved)?;
+        let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
+        let extent = last.as_ref().map_or((0, ""), |(state, _)| (state.metrics_bytes, &*state.metrics_checksum));
+        let mut metrics = Metrics::open_at(folder, extent)?;
         // Nothing was changed up to here.
         store::sweep(folder)?;
         if !is_resumed {
             self.describe(&begun)?;
         }
+        let set_aside = damaged.iter().map(store::set_aside).collect::<Result<Vec<_>>>()?;
         let mut journal = Journal::open(folder)?;
-        journal.write(position, if is_resumed { What::Resumed } else { What::Began }, &self.device.to_string())?;
-        let seed = state.map(|state| {
+        let mut note = self.device.to_string();
+        for path in &set_aside {
+            note += &format!("; not from the damaged checkpoint that is now {}", path.display());
+        }
+        journal.write(position, if is_resumed { What::Resumed } else { What::Began }, &note)?;
+        let restoring = last.map(|(state, parts)| {
             metrics.recall(position.step, state.metrics);
-            state.seed
+            (parts, state.seed)
         });
         Ok(Run {
             folder: self.folder.clone(),
@@ -216,11 +226,31 @@ impl RunOptions {
             saved_at: Instant::now(),
             saved_position: position,
             saved,
-            restoring: parts.zip(seed),
+            set_aside,
+            restoring,
             is_over: false,
             options: self,
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// The checkpoint to resume from, and the damaged ones behind it, which are taken out of `saved`.
+    fn last_good(&self, saved: &mut Vec<Saved>) -> Result<(Option<(State, Parts)>, Vec<Saved>)> {
+        let whole = |saved: &Saved| Ok((saved.state.clone()?, store::read_parts(saved)?));
+        let last = match saved.last() {
+            None => return Ok((None, Vec::new())),
+            Some(last) => whole(last),
+        };
+        match last {
+            Ok(last) => Ok((Some(last), Vec::new())),
+            Err(error) => {
+                let good = (0..saved.len()).rev().find_map(|index| Some((index, whole(&saved[index]).ok()?)));
+                let Some((index, good)) = good.filter(|_| self.from_last_good) else {
+                    return Err(store::unusable(saved, &error));
+                };
+                Ok((Some(good), saved.split_off(index + 1)))
+            }
+        }
     }
 
     /// What is known of the run in this file, if the settings are the same.
@@ -261,14 +291,23 @@ impl RunOptions {
             "command": command,
         });
         let file = self.folder.join(FILES.run);
-        replace_file(&file, format!("{object:#}\n").as_bytes()).map_err(|error| io_error("written", &file, error))
+        disk::replace_file(&file, &json::sealed(&object)).map_err(|error| io_error("written", &file, error))
     }
 }
 
 /// The description of a run.
 pub(super) fn read_run(file: &Path) -> Result<Object> {
-    let text = fs::read(file).map_err(|error| io_error("read", file, error))?;
+    let text = disk::read(file).map_err(|error| io_error("read", file, error))?;
     let object = Object::parse(file.display().to_string(), &text)?;
+    // Without its checksum it is taken as it is: settings are the user's to change, if it is on purpose.
+    if Seal::of(&text) == Seal::Broken {
+        bail!(
+            Checkpoint,
+            "{} is damaged: it has other bytes than were written. Put it back; if somebody changed it on purpose, delete its \
+             line `checksum`",
+            file.display()
+        );
+    }
     object.expect_format()?;
     Ok(object)
 }

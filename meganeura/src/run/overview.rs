@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::journal::{self, What, date};
 use super::lock::Lock;
-use super::metrics::last_line;
+use super::metrics::{self, last_line};
 use super::options::read_run;
 use super::{Best, FILES, Position, store};
 use crate::Result;
@@ -45,7 +45,7 @@ pub struct Overview {
     pub best: Option<(PathBuf, Position, f64)>,
     /// That metric.
     pub metric: Option<(String, Best)>,
-    /// Checkpoints that something damaged, and how.
+    /// Checkpoints and other files that something damaged, and how.
     pub damaged: Vec<String>,
     /// What the run was begun with: see [`RunOptions::setting`](super::RunOptions::setting).
     pub settings: BTreeMap<String, String>,
@@ -84,7 +84,7 @@ impl Overview {
         let about = read_run(&folder.join(FILES.run))?;
         // Asked before and after: who trained and ended in between has said so, who began in between holds the lock.
         let trained = Lock::is_taken(folder);
-        let events = journal::read(folder)?;
+        let (events, wrong) = journal::read(folder)?;
         let is_running = trained || Lock::is_taken(folder);
         let saved = store::list(folder)?;
         let event = events.last();
@@ -120,7 +120,14 @@ impl Overview {
         let metric = metric.transpose()?;
         let best = metric.as_ref().and_then(|(name, best)| best.of(&saved, name));
         let best = best.map(|(index, state, value)| (saved[index].path.clone(), state.position, value));
-        let damaged = saved.iter().filter_map(|saved| Some(saved.state.as_ref().err()?.to_string())).collect();
+        let mut damaged: Vec<_> =
+            saved.iter().filter_map(|saved| Some(saved.state.as_ref().err()?.to_string())).collect();
+        damaged.extend(wrong.iter().map(ToString::to_string));
+        if let Some((_, state)) = states.last()
+            && let Err(error) = metrics::expect_whole(folder, (state.metrics_bytes, &state.metrics_checksum))
+        {
+            damaged.push(error.to_string());
+        }
         let last = states.last().map(|(saved, state)| (saved.path.clone(), state.position));
         let go_on = about.text("go_on").ok().map(str::to_owned);
         let (folder, settings) = (folder.to_owned(), about.texts("settings")?);

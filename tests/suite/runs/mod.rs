@@ -1,5 +1,6 @@
 //! Runs: they go on bit for bit, keep what they should, and refuse what does not fit without losing anything.
 
+mod damage;
 mod micro_batches;
 #[cfg(unix)]
 mod processes;
@@ -35,6 +36,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     // A device of its own, from which no other test draws random numbers meanwhile.
     trials.push(gpu_trial("runs::gpu::go_on_bit_for_bit", |device| goes_on(&device.for_testing(0)?)));
     trials.push(gpu_trial("runs::gpu::what_has_no_room_changes_nothing", no_room));
+    damage::collect(trials);
     micro_batches::collect(trials);
     #[cfg(unix)]
     processes::collect(trials);
@@ -187,9 +189,13 @@ fn another() -> Outcome {
     // Another version's.
     for (path, name) in [("run.json", "run.json"), ("checkpoints/step-00000004/state.json", "state.json")] {
         let text = fs::read_to_string(folder.join(path))?;
-        fs::write(folder.join(path), text.replacen("\"format\": 1", "\"format\": 2", 1))?;
-        let said = refused(folder, &mut net, &mut AdamW::new(0.1))?;
-        assert!(said.contains(name) && said.contains("is of format 2, by meganeura 0.1"), "{said}");
+        for format in ["1", "3"] {
+            let other = unsealed(&text).replacen("\"format\": 2", &format!("\"format\": {format}"), 1);
+            fs::write(folder.join(path), other)?;
+            let said = refused(folder, &mut net, &mut AdamW::new(0.1))?;
+            let expected = format!("is of format {format}, by meganeura 0.1");
+            assert!(said.contains(name) && said.contains(&expected), "{said}");
+        }
         fs::write(folder.join(path), text)?;
     }
     // And with the right ones it goes on, all the same.
@@ -199,6 +205,11 @@ fn another() -> Outcome {
     run.checkpoint(&net, &AdamW::new(0.1))?;
     assert_eq!(run.finish()?.go_on.as_deref(), Some("the right program"));
     Ok(())
+}
+
+/// A file without the line of its checksum.
+fn unsealed(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !line.starts_with("  \"checksum\": ")).collect()
 }
 
 #[track_caller]
@@ -282,7 +293,7 @@ fn damage() -> Outcome {
             }
             let error = Run::at(folder, &device).resume().expect_err("damaged").to_string();
             let remedy =
-                format!("move that folder away to go on from {}", folder.join("checkpoints/step-00000002").display());
+                format!("go on from {}: by `RunOptions::resume", folder.join("checkpoints/step-00000002").display());
             for part in ["the last checkpoint, ", "step-00000005, cannot be used", file, "Nothing was changed", &remedy]
             {
                 assert!(error.contains(part), "{part}: {error}");

@@ -251,7 +251,7 @@ fn before(folder: &Path) -> Result<(Program, Overview), Failed> {
     program.train(&Device::cpu()).map_err(|error| error.to_string())?;
     let overview = Overview::of(&program.folder)?;
     // The schedule goes by the number of epochs.
-    let text = fs::read_to_string(program.folder.join("run.json"))?;
+    let text = super::unsealed(&fs::read_to_string(program.folder.join("run.json"))?);
     let longer = text.replace("cosine(0.02, 16,", "cosine(0.02, 32,");
     assert_ne!(text, longer);
     fs::write(program.folder.join("run.json"), longer)?;

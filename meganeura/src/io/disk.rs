@@ -1,0 +1,174 @@
+//! The file operations of saving and of runs: all that write, and all whose failure must lose nothing.
+//!
+//! A test can record them on its thread, to work out what a power failure may leave, and make any of them fail. In production each
+//! is a plain call of the standard library.
+
+#[cfg(test)]
+pub(crate) mod simulated;
+
+use std::fs;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file operation that is about to be done.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests look at operations"))]
+pub(crate) enum Operation<'a> {
+    Read,
+    List,
+    /// A file that exists stays as it is.
+    OpenFile(&'a Path),
+    Write(&'a Path, u64, &'a [u8]),
+    Cut(&'a Path, u64),
+    Sync(&'a Path),
+    RemoveFile(&'a Path),
+    CreateFolder(&'a Path),
+    RemoveFolder(&'a Path),
+    /// Both paths are in the same folder.
+    Rename(&'a Path, &'a Path),
+    SyncFolder(&'a Path),
+}
+
+#[cfg(not(test))]
+fn perform<T>(_: Operation<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    act()
+}
+#[cfg(test)]
+use simulated::perform;
+
+/// A file that is written.
+#[derive(Debug)]
+pub(crate) struct File {
+    path: PathBuf,
+    file: fs::File,
+}
+
+impl File {
+    /// Opens a file for writing, and creates it if it is missing.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        // Not to append alone: Windows does not let such a file be cut.
+        let open = || fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        Ok(Self { path: path.to_owned(), file: perform(Operation::OpenFile(path), open)? })
+    }
+
+    /// Creates a file, which must not exist.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: perform(Operation::OpenFile(path), || fs::File::create_new(path))? })
+    }
+
+    pub(crate) fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Writes bytes at `offset`. If it fails, part of them may have been written.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Self { path, file } = self;
+        let write = || file.seek(SeekFrom::Start(offset)).and_then(|_| file.write_all(bytes));
+        perform(Operation::Write(path, offset, bytes), write)
+    }
+
+    /// Cuts or extends the file to this length.
+    pub(crate) fn cut(&self, length: u64) -> io::Result<()> {
+        perform(Operation::Cut(&self.path, length), || self.file.set_len(length))
+    }
+
+    /// Makes durable what was written.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        perform(Operation::Sync(&self.path), || self.file.sync_all())
+    }
+}
+
+/// The contents of a file.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    perform(Operation::Read, || fs::read(path))
+}
+
+/// The entries of a folder.
+pub(crate) fn list(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = || fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect();
+    perform(Operation::List, entries)
+}
+
+/// Renames a file or folder within its parent folder.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    perform(Operation::Rename(from, to), || fs::rename(from, to))
+}
+
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    perform(Operation::RemoveFile(path), || fs::remove_file(path))
+}
+
+/// Removes a folder with its contents. Symbolic links are removed, not followed.
+pub(crate) fn remove_folder(path: &Path) -> io::Result<()> {
+    for path in list(path)? {
+        if fs::symlink_metadata(&path)?.is_dir() { remove_folder(&path) } else { remove_file(&path) }?;
+    }
+    perform(Operation::RemoveFolder(path), || fs::remove_dir(path))
+}
+
+/// Creates a folder; its parent must exist.
+pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
+    perform(Operation::CreateFolder(path), || fs::create_dir(path))
+}
+
+/// Creates a folder and its missing ancestors, durably. The name of a folder that exists is made durable as well: the process that
+/// created it may have been killed before it could.
+pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+    for folder in missing.iter().rev() {
+        match create_folder(folder) {
+            // Somebody else was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            result => result?,
+        }
+    }
+    if !path.as_os_str().is_empty() && !path.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    path.ancestors().take(missing.len().max(1)).filter_map(Path::parent).try_for_each(sync_folder)
+}
+
+/// Makes names in a folder as durable as the files are. Other systems have no call for it, or need none.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    match perform(Operation::SyncFolder(folder), || fs::File::open(folder)?.sync_all()) {
+        // Some file systems have no call for it either, and in some folders one may write but not look.
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
+        result => result,
+    }
+}
+
+/// Creates a file with these bytes, durably.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write(0, bytes)?;
+    file.sync()
+}
+
+/// Writes a file beside `path`, then gives it that name.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    // Of this process and this call alone: others may be saving under the same name.
+    name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let partial = path.with_file_name(name);
+    // Of a process that had this one's number and was killed.
+    if partial.exists() {
+        remove_file(&partial)?;
+    }
+    // Else the new name could survive a power failure, and the contents not.
+    let written = write_new(&partial, bytes);
+    let result = written.and_then(|()| rename(&partial, path));
+    if result.is_err() {
+        // The first error is the one to report.
+        drop(remove_file(&partial));
+        return result;
+    }
+    sync_folder(path.parent().unwrap_or(Path::new("")))
+}

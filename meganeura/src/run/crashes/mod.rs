@@ -1,0 +1,274 @@
+//! Runs that meet every failure while they write: the power fails after each file operation, each operation fails, the process is
+//! killed before each, each reservation of memory fails. From what is left, the training goes on to the same bits.
+
+mod power;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::ErrorKind::{Other, StorageFull};
+use std::path::{Path, PathBuf};
+
+use super::{Best, Run, read_metrics};
+use crate::data::Dataset;
+use crate::host::shortage;
+use crate::io::Checkpoint;
+use crate::io::disk::simulated::{Event, Fault, note, on_disk};
+use crate::nn::{Dropout, Linear};
+use crate::optim::{AdamW, Optimizer};
+use crate::{Device, ErrorKind, Init, Layer, Result, Seed, Tape};
+use power::{Disk, Tree};
+
+/// The result of a training.
+#[derive(Clone, Debug, PartialEq)]
+struct Outcome {
+    model: Vec<u8>,
+    losses: Vec<(u64, String)>,
+}
+
+/// Three numbers and two classes, fourteen examples: an epoch has three batches and one that is smaller.
+struct Training {
+    device: Device,
+    data: Dataset,
+    expected: Outcome,
+}
+
+/// The program's reaction to a save that failed.
+#[derive(Clone, Copy, PartialEq)]
+enum Patience {
+    GiveUp,
+    GoOn,
+}
+
+type Saving<'a> = &'a mut dyn FnMut(&mut Run, &Linear, &AdamW) -> Result<PathBuf>;
+
+impl Training {
+    fn new() -> Self {
+        let numbers = (0..14 * 3u16).map(|i| f32::from(i * 37 % 11) / 8.0).collect();
+        let data = Dataset::new(numbers, [3], (0..14).map(|i| i % 2).collect()).unwrap();
+        let device = Device::cpu();
+        let expected = Outcome { model: Vec::new(), losses: Vec::new() };
+        let mut training = Self { device, data, expected };
+        let folder = folder();
+        training.run(&folder.path().join("whole"), Patience::GiveUp).unwrap();
+        training.expected = training.outcome(&folder.path().join("whole"));
+        assert_eq!(training.expected.losses.len(), 8);
+        training
+    }
+
+    /// Trains to the end, in steps from wherever the run is; the step that it began from.
+    fn run(&self, folder: &Path, patience: Patience) -> Result<u64> {
+        self.run_with(folder, patience, &mut |run, net, optimizer| run.checkpoint(net, optimizer))
+    }
+
+    fn run_with(&self, folder: &Path, patience: Patience, save: Saving<'_>) -> Result<u64> {
+        let Self { device, data, .. } = self;
+        device.set_seed(3);
+        let run = Run::at(folder, device).setting("batch", 4).keep_last(2).keep_best("loss", Best::Lowest);
+        let mut run = run.every_steps(2).open()?;
+        let mut net = Linear::new(3, 2).init(device, Seed::new(1))?;
+        let mut optimizer = AdamW::new(0.05);
+        run.restore(&mut net, &mut optimizer)?;
+        let (start, dropout) = (run.step(), Dropout::new(0.2));
+        let mut failures = 0;
+        let mut saved = |run: &mut Run, net: &Linear, optimizer: &AdamW| match save(run, net, optimizer) {
+            Ok(_) => {
+                note(run.step());
+                Ok(())
+            }
+            Err(_) if patience == Patience::GoOn => {
+                failures += 1;
+                assert_eq!(failures, 1, "one operation failed, and so did several saves");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        while let Some(epoch) = run.next_epoch(2) {
+            for batch in data.batches(4).shuffle(7).epoch(epoch).skip(run.batch()).on(device) {
+                let batch = batch?;
+                let tape = Tape::new(device);
+                let x = dropout.forward(&tape.input(&batch.images));
+                let loss = net.forward(&x).cross_entropy(&batch.labels);
+                let grads = tape.backward(&loss)?;
+                optimizer.step(&mut net, &grads)?;
+                run.advance();
+                run.log(&[("loss", &loss.to_tensor()?)])?;
+                if run.is_due() {
+                    saved(&mut run, &net, &optimizer)?;
+                }
+            }
+            run.end_epoch();
+        }
+        saved(&mut run, &net, &optimizer)?;
+        net.save(folder.join("net.safetensors"))?;
+        run.finish()?;
+        Ok(start)
+    }
+
+    fn outcome(&self, folder: &Path) -> Outcome {
+        let lines = read_metrics(folder).unwrap();
+        let losses = lines.iter().map(|line| (line.step, format!("{:?}", line.values))).collect();
+        Outcome { model: fs::read(folder.join("net.safetensors")).unwrap(), losses }
+    }
+
+    /// Takes up what is left in a folder, and expects that it comes to the same; the step that it went on from.
+    #[track_caller]
+    fn expect_same(&self, folder: &Path, when: &str) -> u64 {
+        let start = self.run(folder, Patience::GiveUp).unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert!(self.outcome(folder) == self.expected, "{when}: another training");
+        let checkpoints = fs::read_dir(folder.join("checkpoints")).unwrap().map(|entry| entry.unwrap().file_name());
+        let names: Vec<_> = checkpoints.map(|name| name.into_string().unwrap()).collect();
+        assert!(names.len() <= 3 && names.iter().all(|name| !name.contains("partial")), "{when}: {names:?}");
+        start
+    }
+
+    /// The same of what a power failure left.
+    #[track_caller]
+    fn expect_same_from(&self, tree: &Tree, when: &str) -> u64 {
+        let root = folder();
+        for (path, bytes) in tree {
+            let path = root.path().join(path);
+            match bytes {
+                None => fs::create_dir_all(path).unwrap(),
+                Some(bytes) => fs::write(path, bytes).unwrap(),
+            }
+        }
+        self.expect_same(&root.path().join("run"), when)
+    }
+}
+
+/// A folder in memory, where there are any: nothing here depends on a disk.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+}
+
+/// The last step that was saved without an error, as far as events tell.
+fn acknowledged(events: &[Event]) -> u64 {
+    let notes = events.iter().filter_map(|event| if let Event::Note(step) = event { Some(*step) } else { None });
+    notes.last().unwrap_or(0)
+}
+
+#[test]
+fn the_power_fails_after_each_operation() {
+    let training = Training::new();
+    let root = folder();
+    let run = root.path().join("run");
+    let (result, seen) = on_disk(None, || training.run(&run, Patience::GiveUp));
+    assert_eq!(result.unwrap(), 0);
+    assert!(training.outcome(&run) == training.expected, "it only looks on");
+    let (mut disk, mut rng) = (Disk::new(root.path()), Seed::new(1).rng());
+    // By what is left, the step that the training goes on from.
+    let mut known: HashMap<Tree, u64> = HashMap::new();
+    for (index, event) in seen.events.iter().enumerate() {
+        disk.apply(event);
+        let saved = acknowledged(&seen.events[..=index]);
+        for tree in disk.leavings(&mut rng) {
+            let when = format!("after {event:.60?}, event {index}");
+            let start = *known.entry(tree).or_insert_with_key(|tree| training.expect_same_from(tree, &when));
+            assert!(start >= saved, "{when}: step {saved} was saved, and it goes on from step {start}");
+        }
+    }
+    println!("{} events, {} states", seen.events.len(), known.len());
+    assert!(known.len() > 100, "{}", known.len());
+}
+
+/// Each in four ways; the program gives up at the first error, or goes on and saves later. And then the power fails.
+#[test]
+fn each_operation_fails_once() {
+    let training = Training::new();
+    let mut cases = 0;
+    for fault in [Fault::Refused(Other), Fault::Refused(StorageFull), Fault::Half(StorageFull), Fault::Done(Other)] {
+        for patience in [Patience::GiveUp, Patience::GoOn] {
+            for number in 0.. {
+                let when = format!("operation {number}, {fault:?}");
+                let root = folder();
+                let run = root.path().join("run");
+                let (result, seen) = on_disk(Some((number, fault)), || training.run(&run, patience));
+                if !seen.has_failed {
+                    assert!(number == seen.operations && result.is_ok(), "{when}");
+                    break;
+                }
+                if let Err(error) = result {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{when}: {error}");
+                }
+                let saved = acknowledged(&seen.events);
+                let mut disk = Disk::new(root.path());
+                seen.events.iter().for_each(|event| disk.apply(event));
+                for start in [training.expect_same_from(&disk.least(), &when), training.expect_same(&run, &when)] {
+                    assert!(start >= saved, "{when}: step {saved} was saved, and it goes on from step {start}");
+                }
+                cases += 1;
+            }
+        }
+    }
+    println!("{cases} failures");
+    assert!(cases > 500, "{cases}");
+}
+
+/// Then another process takes up what it left, and the power fails.
+#[test]
+fn the_process_is_killed_before_each_operation() {
+    let training = Training::new();
+    for number in 0.. {
+        let when = format!("killed before operation {number}");
+        let root = folder();
+        let run = root.path().join("run");
+        let (_, seen) = on_disk(Some((number, Fault::Killed)), || training.run(&run, Patience::GiveUp));
+        if !seen.has_failed {
+            break;
+        }
+        let mut saved = acknowledged(&seen.events);
+        let (start, then) = on_disk(None, || training.expect_same(&run, &when));
+        assert!(start >= saved, "{when}: step {saved} was saved, and it goes on from step {start}");
+        // The first are those that make the folder.
+        if number > 20 && number % 3 > 0 {
+            continue;
+        }
+        let mut disk = Disk::new(root.path());
+        seen.events.iter().for_each(|event| disk.apply(event));
+        for event in then.events {
+            disk.apply(&event);
+            match event {
+                Event::Note(step) => saved = step,
+                // What was durable before may have a name only now.
+                Event::Rename(..) | Event::SyncFolder(_) => {}
+                _ => continue,
+            }
+            let start = training.expect_same_from(&disk.least(), &when);
+            assert!(start >= saved, "{when}: step {saved} was saved, and it goes on from step {start}");
+        }
+    }
+}
+
+/// Where a save has no memory it is an error, and the next one saves.
+#[test]
+fn memory_runs_out_in_each_reservation_of_a_save() {
+    let training = Training::new();
+    let mut failed = 0;
+    loop {
+        let root = folder();
+        let run = root.path().join("run");
+        let (mut saves, mut is_short) = (0, false);
+        let start = training.run_with(&run, Patience::GiveUp, &mut |run, net, optimizer| {
+            saves += 1;
+            if saves == 2 {
+                let (result, struck) = shortage::at(failed, || run.checkpoint(net, optimizer));
+                is_short = struck;
+                match result {
+                    Err(error) => assert!(struck && error.kind() == ErrorKind::OutOfMemory, "{error}"),
+                    Ok(path) => assert!(!struck, "{}", path.display()),
+                }
+            }
+            run.checkpoint(net, optimizer)
+        });
+        assert_eq!(start.unwrap(), 0);
+        assert!(training.outcome(&run) == training.expected, "reservation {failed}");
+        training.expect_same(&run, "afterwards");
+        if !is_short {
+            break;
+        }
+        failed += 1;
+    }
+    // Two files, two tensors of the model and two moments of each.
+    assert!(failed >= 8, "{failed}");
+}
