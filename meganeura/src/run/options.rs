@@ -43,6 +43,9 @@ pub(super) struct Begun {
     pub(super) has_saved: bool,
 }
 
+/// A checkpoint that was read.
+type Whole = (State, Parts);
+
 /// What may be in the folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
@@ -235,7 +238,7 @@ impl RunOptions {
     }
 
     /// The checkpoint to resume from, and the damaged ones behind it, which are taken out of `saved`.
-    fn last_good(&self, saved: &mut Vec<Saved>) -> Result<(Option<(State, Parts)>, Vec<Saved>)> {
+    fn last_good(&self, saved: &mut Vec<Saved>) -> Result<(Option<Whole>, Vec<Saved>)> {
         let whole = |saved: &Saved| Ok((saved.state.clone()?, store::read_parts(saved)?));
         let last = match saved.last() {
             None => return Ok((None, Vec::new())),

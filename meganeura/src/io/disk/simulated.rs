@@ -96,7 +96,7 @@ pub(super) fn perform<T>(operation: Operation<'_>, act: impl FnOnce() -> io::Res
 }
 
 fn record(event: Event) {
-    CURRENT.with_borrow_mut(|current| current.iter_mut().for_each(|current| current.events.push(event.clone())));
+    CURRENT.with_borrow_mut(|current| current.as_mut().expect("a simulation").events.push(event));
 }
 
 /// Does it and records what was done.

@@ -144,8 +144,8 @@ fn folder() -> tempfile::TempDir {
 
 /// The last step that was saved without an error, as far as events tell.
 fn acknowledged(events: &[Event]) -> u64 {
-    let notes = events.iter().filter_map(|event| if let Event::Note(step) = event { Some(*step) } else { None });
-    notes.last().unwrap_or(0)
+    let mut notes = events.iter().filter_map(|event| if let Event::Note(step) = event { Some(*step) } else { None });
+    notes.next_back().unwrap_or(0)
 }
 
 #[test]

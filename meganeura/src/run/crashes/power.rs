@@ -163,7 +163,7 @@ impl Disk {
     fn grow(&self, node: usize, path: &Path, choices: &[usize], tree: &mut Tree) {
         match &self.nodes[node] {
             Node::File { durable, since } => {
-                drop(tree.insert(path.to_owned(), Some(left(durable, since, choices[node]))))
+                tree.insert(path.to_owned(), Some(left(durable, since, choices[node])));
             }
             Node::Folder { durable, since } => {
                 tree.insert(path.to_owned(), None);
@@ -243,7 +243,7 @@ fn only_what_is_durable_stays() {
     let mut rng = crate::Seed::new(1).rng();
     let tree = |entries: &[(&str, Option<&str>)]| -> Tree {
         let root = (PathBuf::new(), None);
-        let entries = entries.iter().map(|(path, bytes)| (PathBuf::from(path), bytes.map(|text| text.into())));
+        let entries = entries.iter().map(|(path, bytes)| (PathBuf::from(path), bytes.map(Into::into)));
         std::iter::once(root).chain(entries).collect()
     };
     disk.apply(&Event::CreateFolder(folder.clone()));
