@@ -100,7 +100,7 @@ impl Subject {
         let grads = tape.backward_with(&y, &tape.input(&tensor(device, "cotangent", self.shape)?))?;
         let dx = grads.of(&x).expect("depends");
         let mut dw = Vec::new();
-        for (_, gradient) in grads.named(&*layer) {
+        for (_, gradient) in grads.named(&*layer)? {
             dw.extend(gradient.to_tensor()?.to_f64_vec()?);
         }
         Ok([y.to_tensor()?.to_f64_vec()?, dx.to_tensor()?.to_f64_vec()?, dw])

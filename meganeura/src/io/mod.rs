@@ -90,7 +90,8 @@ pub trait Checkpoint: Module {
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
         here(|| {
             let path = path.as_ref();
-            disk::replace_file(path, &self.to_safetensors_with(names)?).map_err(|error| io_error("written", path, error))
+            disk::replace_file(path, &self.to_safetensors_with(names)?)
+                .map_err(|error| io_error("written", path, error))
         })
     }
 
