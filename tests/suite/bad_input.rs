@@ -217,7 +217,7 @@ misuses! {
     "sub" ["u32[4]"] |x| x.u.smooth_l1(&x.u, 0.0);
     "sub" ["u32[4]"] |x| x.u.smooth_l1(&x.u, 1.0);
     "neg" ["u32[4]"] |x| x.u.bce_with_logits(&x.u);
-    "log_softmax" ["u32[4, 1]"] |x| x.u.reshape([4, 1]).cross_entropy(&x.labels);
+    "cross_entropy" ["label 9", "1 classes", "u32[4, 1]"] |x| x.u.reshape([4, 1]).cross_entropy(&x.labels);
     "bce_with_logits" ["f32[2, 3]", "f32[3]"] |x| x.a.bce_with_logits(&x.v);
     "picky" ["exactly two", "f32[2, 3]"] |x| x.a.custom(Picky, &[]);
     "picky" ["floats", "u32[4]"] |x| x.a.custom(Picky, &[&x.u]);

@@ -152,7 +152,8 @@ fn large_kernel(device: &Device) -> Result<(), Failed> {
     let padded = |x: &[Var]| x[0].conv2d(&x[1], Conv2dOptions { padding: AROUND, ..Conv2dOptions::default() });
     for channels in [1, 4] {
         let w: &[usize] = &[channels, channels, LARGE[0], LARGE[1]];
-        hold(device, Part::Result, &[&[1, channels, 261, 262], w], 1e-5, convolve)?;
+        // 270,400 terms, one after the other: ε·√K is 3e-5.
+        hold(device, Part::Result, &[&[1, channels, 261, 262], w], 3e-5, convolve)?;
         hold(device, Part::Gradients, &[&[1, channels, 2, 3], w], 1e-5, padded)?;
     }
     // More pixels than taps.
@@ -229,7 +230,8 @@ fn table(device: &Device) -> Result<(), Failed> {
             let index = Tensor::indices(&x[0].tape().device(), [index.len()], &index).expect("as many");
             x[0].gather(&x[0].tape().input(&index))
         };
-        hold(device, Part::Gradients, &[&[4, width]], 1e-4, gathered)?;
+        // Up to 600,000 terms, one after the other: ε·√K is 5e-5, and terms of one sign grow beyond.
+        hold(device, Part::Gradients, &[&[4, width]], 3e-4, gathered)?;
     }
     Ok(())
 }

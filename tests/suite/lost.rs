@@ -21,11 +21,11 @@ use crate::nets::{Tiny, bits, images, record, tensor};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
-    let mut test = |name: &str, run: fn(Device) -> Outcome| {
+    let mut test = |name: &str, run: fn(&Device) -> Outcome| {
         trials.push(gpu_trial(format!("lost::gpu::{name}"), move |device| {
             // A device of its own: the others go on.
             let name = device.to_string();
-            unless_it_hangs(move || run(Device::named(&name)?))
+            unless_it_hangs(move || run(&Device::named(&name)?))
         }));
     };
     test("every_call_says_so", every_call);
@@ -64,13 +64,13 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn every_call(device: Device) -> Outcome {
+fn every_call(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("net.safetensors");
-    let mut net = Tiny::init(&device, 1)?;
+    let mut net = Tiny::init(device, 1)?;
     net.save(&path)?;
-    let (pixels, labels) = images(&device, "lost", 4)?;
-    let scalar = Tensor::full(&device, [1], 3.0)?;
+    let (pixels, labels) = images(device, "lost", 4)?;
+    let scalar = Tensor::full(device, [1], 3.0)?;
     let mut optimizer = AdamW::new(0.01);
     let mut average = Ema::new(&net, 0.9)?;
     let (_, grads) = record(&net, &pixels, &labels)?;
@@ -79,15 +79,15 @@ fn every_call(device: Device) -> Outcome {
     let compiled = device.compile([4, 1, 6, 6], |x| x.exp())?;
     let dataset = Dataset::new(vec![0.5; 8], [2], vec![0; 4])?;
     let on_host = Tensor::full(&Device::cpu(), [2], 1.0)?;
-    let mut run = Run::at(folder.path().join("run"), &device).create()?;
+    let mut run = Run::at(folder.path().join("run"), device).create()?;
 
     device.lose(true);
     expect_lost("Device::wait", device.wait());
-    expect_lost("Tensor::from_slice", Tensor::from_slice(&device, [2], &[1.0, 2.0]));
-    expect_lost("Tensor::from_f64", Tensor::from_f64(&device, [2], &[1.0, 2.0]));
-    expect_lost("Tensor::indices", Tensor::indices(&device, [2], &[1, 2]));
-    expect_lost("Tensor::full", Tensor::full(&device, [2], 1.0));
-    expect_lost("Tensor::zeros", Tensor::zeros(&device, [2]));
+    expect_lost("Tensor::from_slice", Tensor::from_slice(device, [2], &[1.0, 2.0]));
+    expect_lost("Tensor::from_f64", Tensor::from_f64(device, [2], &[1.0, 2.0]));
+    expect_lost("Tensor::indices", Tensor::indices(device, [2], &[1, 2]));
+    expect_lost("Tensor::full", Tensor::full(device, [2], 1.0));
+    expect_lost("Tensor::zeros", Tensor::zeros(device, [2]));
     expect_lost("Tensor::to_vec", pixels.to_vec());
     expect_lost("Tensor::to_vec_async", block_on(pixels.to_vec_async()));
     expect_lost("Tensor::to_f64_vec", pixels.to_f64_vec());
@@ -96,7 +96,7 @@ fn every_call(device: Device) -> Outcome {
     expect_lost("Tensor::item", scalar.item());
     expect_lost("Tensor::item_async", block_on(scalar.item_async()));
     expect_lost("Tensor::to_device, away", pixels.to_device(&Device::cpu()));
-    expect_lost("Tensor::to_device, there", on_host.to_device(&device));
+    expect_lost("Tensor::to_device, there", on_host.to_device(device));
     expect_lost("Var::item", loss.item());
     expect_lost("Var::item_async", block_on(loss.item_async()));
     expect_lost("Var::to_tensor", loss.to_tensor());
@@ -104,14 +104,14 @@ fn every_call(device: Device) -> Outcome {
     expect_lost("Optimizer::step", optimizer.step(&mut net, &grads));
     expect_lost("OptimizerState::to_safetensors", optimizer.state_of(&net).to_safetensors());
     expect_lost("Ema::update", average.update(&net));
-    expect_lost("a new plan", Tape::new(&device).input(&pixels).sin().to_vec());
+    expect_lost("a new plan", Tape::new(device).input(&pixels).sin().to_vec());
     expect_lost("Compiled::call", compiled.call(&pixels));
     expect_lost("Checkpoint::save", net.save(&path));
     expect_lost("Checkpoint::load", net.load(&path));
     expect_lost("ModuleExt::to_device", net.to_device(&Device::cpu()));
-    expect_lost("Net::init", Tiny::init(&device, 1));
+    expect_lost("Net::init", Tiny::init(device, 1));
     expect_lost("Run::checkpoint", run.checkpoint(&net, &optimizer));
-    expect_lost("Batches", dataset.batches(2).on(&device).next().expect("two batches"));
+    expect_lost("Batches", dataset.batches(2).on(device).next().expect("two batches"));
     let fast = device.with_precision(Precision::Fast).map(|fast| Tensor::full(&fast, [2], 1.0));
     if let Ok(result) = fast {
         expect_lost("another precision of it", result);
@@ -120,9 +120,9 @@ fn every_call(device: Device) -> Outcome {
 }
 
 /// The driver tells of the loss when it is polled next: calls in between may succeed, and none hangs or panics.
-fn in_the_middle(device: Device) -> Outcome {
-    let mut net = Tiny::init(&device, 1)?;
-    let (pixels, labels) = images(&device, "lost", 4)?;
+fn in_the_middle(device: &Device) -> Outcome {
+    let mut net = Tiny::init(device, 1)?;
+    let (pixels, labels) = images(device, "lost", 4)?;
     let mut optimizer = AdamW::new(0.01);
     let mut step = || {
         let (_, grads) = record(&net, &pixels, &labels)?;
@@ -138,8 +138,8 @@ fn in_the_middle(device: Device) -> Outcome {
     Ok(())
 }
 
-fn while_others_wait(device: Device) -> Outcome {
-    let x = tensor(&device, "x", [64, 64])?;
+fn while_others_wait(device: &Device) -> Outcome {
+    let x = tensor(device, "x", [64, 64])?;
     let losses = thread::scope(|scope| {
         let read_on = || (0..1_000_000).find_map(|_| x.to_vec().err());
         let threads = [(); 3].map(|()| scope.spawn(read_on));
@@ -172,13 +172,13 @@ fn train(device: &Device, run: &mut Run, lost_after: Option<u64>) -> Result<Tiny
     Ok(net)
 }
 
-fn goes_on(device: Device) -> Outcome {
+fn goes_on(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let name = device.to_string();
-    let expected = bits(&train(&device, &mut Run::at(folder.path().join("whole"), &device).create()?, None)?)?;
+    let expected = bits(&train(device, &mut Run::at(folder.path().join("whole"), device).create()?, None)?)?;
     let path = folder.path().join("lost");
-    let mut run = Run::at(&path, &device).create()?;
-    let error = train(&device, &mut run, Some(3)).expect_err("the device is lost");
+    let mut run = Run::at(&path, device).create()?;
+    let error = train(device, &mut run, Some(3)).expect_err("the device is lost");
     assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
     drop(run);
 

@@ -17,7 +17,9 @@ pub fn run() -> Done {
         // The threads of rayon's pool never end, which is no leak.
         cargo.args(tests).env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", "detect_leaks=0");
         // A cargo that was started for one toolchain hands it on to those that it starts.
-        ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"].iter().for_each(|name| drop(cargo.env_remove(name)));
+        for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
+            cargo.env_remove(name);
+        }
         process::run(&mut cargo)
     })
 }

@@ -115,6 +115,9 @@ pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String
         if view.shape().len() > MAX_RANK {
             bail!(Checkpoint, "`{name}` has {} axes, {MAX_RANK} are the most", view.shape().len());
         }
+        if view.shape().contains(&0) {
+            bail!(Checkpoint, "`{name}` has no elements");
+        }
         let tensor = floats(&view, device, Shape::new(view.shape())).map_err(|error| error.context(name))?;
         Ok((name.to_owned(), tensor))
     };

@@ -185,7 +185,8 @@ mod tests {
             |prefix: &str| (0..10_000).map(|i| lone(&format!("{prefix}.{i}.weight"), None, &[i])).collect::<Vec<_>>();
         let report = LoadReport::new(vec![], side("blocks"), side("layers"), vec![]);
         assert_eq!((report.missing.len(), report.unexpected.len()), (10_000, 10_000));
-        let message = report.strict().unwrap_err().to_string();
+        let error = report.strict().unwrap_err();
+        let message = error.message();
         assert!(
             message.contains("`blocks.7.weight` [7]; did you mean `layers.7.weight` [7]?\n  and 9992 more\n"),
             "{message}"

@@ -419,9 +419,9 @@ fn a_header_beyond_the_formats_limit_is_said_to_be_that() {
 fn names_with_a_wrappers_prefix_are_recognised() {
     let bytes = net(3.0).to_safetensors_with(&Names::new().rename("module.**", "**")).unwrap();
     let mut other = net(0.0);
-    let error = other.load_safetensors(&bytes).unwrap_err().to_string();
+    let error = other.load_safetensors(&bytes).unwrap_err();
     assert_eq!(
-        error,
+        error.message(),
         "the file has no name in common with the model\n\
          missing from the file:\n  `weight` [2, 2]\n  `blocks.0.0` [3]\n  `blocks.0.1` []\n\
          only in the file:\n  `module.blocks.0.0` [3]\n  `module.blocks.0.1` []\n  `module.weight` [2, 2]\n\

@@ -139,8 +139,8 @@ mod tests {
         let mut fail = |pattern: &str| {
             let error = net.evaluate(pattern).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Argument);
-            assert_eq!(net.train(pattern).unwrap_err().to_string(), error.to_string());
-            error.to_string()
+            assert_eq!(net.train(pattern).unwrap_err().message(), error.message());
+            error.message().to_owned()
         };
         assert_eq!(
             fail("encodr"),

@@ -184,7 +184,7 @@ mod tests {
         let net = vec![w.tied(), param(&[2], 2.0), w];
         let mut short = vec![param(&[2], 1.0), param(&[2], 2.0)];
         let error = short.tie_like(&net).unwrap_err();
-        assert_eq!(error.to_string(), "`2` is tied in the other model, and is not in this one");
+        assert_eq!(error.message(), "`2` is tied in the other model, and is not in this one");
     }
 
     #[test]

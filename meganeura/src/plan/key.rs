@@ -132,14 +132,13 @@ impl<'a> Excerpt<'a> {
 
     pub(crate) fn is(&self, key: &Key) -> bool {
         let nodes = key.graph.nodes();
-        let is_same = |((source, inputs, types), node): ((Cow<'_, Source>, &[ValueId], &[TensorType]), &Node)| {
-            let inputs = inputs.iter().map(|&input| self.named(input));
-            *source == node.source && inputs.eq(node.inputs.iter().copied()) && types == node.types
-        };
         self.outputs == key.outputs
             && self.assigns == key.assigns
             && self.entries.len() == nodes.len()
-            && self.described().zip(nodes).all(is_same)
+            && self.described().zip(nodes).all(|((source, inputs, types), node)| {
+                let inputs = inputs.iter().map(|&input| self.named(input));
+                *source == node.source && inputs.eq(node.inputs.iter().copied()) && types == node.types
+            })
     }
 }
 

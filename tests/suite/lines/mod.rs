@@ -68,6 +68,10 @@ cases! {
     "module/init.rs::from_config" |w| Configured::from_config(ConfiguredConfig { width: 0 }, &w.device, Seed::new(1));
     "module/init.rs::init_module" |w| Fails::init(&w.device, 1);
     "module/init.rs::init_configured" |w| Configured::init(&w.device, 1, ConfiguredConfig { width: 0 });
+    "grad.rs::named" |w| w.grads().named(&w.other);
+    "module/ext.rs::init" |w| <[Fails; 2]>::init(&w.device, 1);
+    "module/ext.rs::evaluate" |mut w| w.net.evaluate("9");
+    "module/ext.rs::train" |mut w| w.net.train("9");
     "module/ext.rs::freeze" |mut w| w.net.freeze("2");
     "module/ext.rs::freeze_where" |mut w| w.net.freeze_where(|_, _| false);
     "module/ext.rs::thaw" |mut w| w.net.thaw("2");
@@ -102,6 +106,7 @@ cases! {
     "data/dataset.rs::split" |w| w.dataset.split(1.5, 0);
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
+    "data/image_folder.rs::open_with_limit" |_| ImageFolder::open_with_limit("no/such/folder", 1);
     "data/image_folder.rs::check" |w| w.images().check();
     "io/mod.rs::save" |w| w.net.save(w.folder.path().join("no/such/folder"));
     "io/mod.rs::to_safetensors" |w| w.twice().to_safetensors();

@@ -74,16 +74,16 @@ impl Patterns {
         let kinds = [ErrorKind::Argument];
         // Renamed to itself, a name stays.
         let same = Names::new().rename(&*pattern, &*pattern);
-        if let Some(path) = documented(same.path(&name), &kinds)? {
-            if path != name {
-                return Err(format!("`{pattern}`, renamed to itself, makes `{name}` `{path}`"));
-            }
+        if let Some(path) = documented(same.path(&name), &kinds)?
+            && path != name
+        {
+            return Err(format!("`{pattern}`, renamed to itself, makes `{name}` `{path}`"));
         }
         let matched = documented(Names::new().ignore(&*pattern).path(&name), &kinds)?.is_none();
         let net = (Linear::new(1, 1), Linear::new(1, 1)).init(&Device::cpu(), Seed::new(1));
         let mut net = net.expect("the model fits");
-        documented(net.freeze(&*pattern), &kinds)?;
-        documented(net.thaw(&*name), &kinds)?;
+        documented(net.freeze(&pattern), &kinds)?;
+        documented(net.thaw(&name), &kinds)?;
         Ok(matched)
     }
 }
