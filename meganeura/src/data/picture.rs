@@ -41,8 +41,13 @@ impl Header {
                 "{height} by {width} pixels, and the limit is {most} pixels; `ImageFolder::open_with_limit` sets another"
             ));
         }
-        // The densest of these formats, which do not compress, has a bit for each.
-        if format == Some(ImageFormat::Pnm) && pixels > length.saturating_mul(8) {
+        // Pixels have a bit at least. PNM does not compress; deflate, PNG's compression, makes at most 1032 bytes of one.
+        let densest = match format {
+            Some(ImageFormat::Pnm) => 8,
+            Some(ImageFormat::Png) => 8 * 1032,
+            _ => u64::MAX,
+        };
+        if pixels > length.saturating_mul(densest) {
             return Err(format!("{height} by {width} pixels are announced by a file of {length} bytes"));
         }
         Ok(())
@@ -258,6 +263,10 @@ mod tests {
             (b"P5 8193 8192 255\n", "8192 by 8193 pixels, and the limit is"),
             (b"P5 8192 8192 255\n", "8192 by 8192 pixels are announced by a file of 17 bytes"),
             (b"P4 9 17 \xff", "17 by 9 pixels are announced by a file of 9 bytes"),
+            (
+                b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x20\0\0\0\x20\0\x08\0\0\0\0W\xc1\x95\x85\0\0\0\0IDAT",
+                "8192 by 8192 pixels are announced by a file of 41 bytes",
+            ),
             (&bmp(20_000), "20000 by 20000 pixels, and the limit is"),
         ] {
             fs::write(&path, file).unwrap();

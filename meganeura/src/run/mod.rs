@@ -10,7 +10,7 @@
 //! # let directory = tempfile::tempdir().unwrap();
 //! let folder = "runs/parity";
 //! # let folder = directory.path().join(folder);
-//! let data = Dataset::new((0..64u8).map(f32::from).collect(), [1], (0..64).map(|i| i % 2).collect())?;
+//! let data = Dataset::new((0..64u8).map(f32::from).collect(), [1], (0..64).map(|i| i % 2).collect::<Vec<_>>())?;
 //! let mut net = Linear::new(1, 2).init(&device, Seed::new(42))?;
 //! let mut optimizer = AdamW::new(1e-3);
 //!
@@ -20,7 +20,7 @@
 //!     for batch in data.batches(16).shuffle(7).epoch(epoch).skip(run.batch()).on(&device) {
 //!         let batch = batch?;
 //!         let tape = Tape::new(&device);
-//!         let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
+//!         let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
 //!         let grads = tape.backward(&loss)?;
 //!         optimizer.step(&mut net, &grads)?;
 //!         run.advance(); // one step and one batch further
@@ -88,6 +88,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 pub use interrupt::Interrupt;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use json::resealed;
 pub use metrics::{Line, Metric, Reading, read_metrics};
 use options::Begun;
 pub use options::RunOptions;

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{LazyLock, Once};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -98,8 +98,10 @@ fn watch() {
     });
 }
 
-/// Runs `f` and measures it.
+/// Runs `f` and measures it. The counters are the process's, so one at a time is measured.
 pub fn within<R>(f: impl FnOnce() -> R) -> (R, Used) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     watch();
     DEADLINE.store(now() + 4 * u64::try_from(TIME.as_millis()).unwrap_or(u64::MAX), Relaxed);
     let before = BYTES.load(Relaxed);

@@ -113,8 +113,8 @@ fn fuzz(target: &dyn Target, seed: u64, time: Duration, faults: &Path) -> Result
                 2 => mutate::splice(&mut input, &inputs[rng.usize(..inputs.len())], &mut rng),
                 _ => mutate::bytes(&mut input, &mut rng),
             }
+            input.truncate(LONGEST);
         }
-        input.truncate(LONGEST);
         // Before it is read: a reader that aborts the process leaves it behind.
         limits::remember(&path, &input);
         read(target, &input).map_err(found)?;

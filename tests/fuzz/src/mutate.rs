@@ -69,6 +69,12 @@ pub fn insert(input: &mut Vec<u8>, piece: &[u8], rng: &mut Rng) {
     input.splice(at..at, piece.iter().copied());
 }
 
+/// The input a few thousand times over, up to 16 MiB.
+pub fn repeated(input: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let most = (16 << 20) / input.len().max(1);
+    input.repeat((1 << rng.u32(..14)).min(most))
+}
+
 /// Goes on with the end of another input.
 pub fn splice(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     input.truncate(rng.usize(..=input.len()));

@@ -44,7 +44,7 @@ type Saving<'a> = &'a mut dyn FnMut(&mut Run, &Linear, &AdamW) -> Result<PathBuf
 impl Training {
     fn new() -> Self {
         let numbers = (0..14 * 3u16).map(|i| f32::from(i * 37 % 11) / 8.0).collect();
-        let data = Dataset::new(numbers, [3], (0..14).map(|i| i % 2).collect()).unwrap();
+        let data = Dataset::new(numbers, [3], (0..14).map(|i| i % 2).collect::<Vec<_>>()).unwrap();
         let device = Device::cpu();
         let expected = Outcome { model: Vec::new(), losses: Vec::new() };
         let mut training = Self { device, data, expected };
@@ -86,8 +86,8 @@ impl Training {
             for batch in data.batches(4).shuffle(7).epoch(epoch).skip(run.batch()).on(device) {
                 let batch = batch?;
                 let tape = Tape::new(device);
-                let x = dropout.forward(&tape.input(&batch.images));
-                let loss = net.forward(&x).cross_entropy(&batch.labels);
+                let x = dropout.forward(&tape.input(&batch.inputs));
+                let loss = net.forward(&x).cross_entropy(&batch.targets);
                 let grads = tape.backward(&loss)?;
                 optimizer.step(&mut net, &grads)?;
                 run.advance();

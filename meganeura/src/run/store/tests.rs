@@ -62,7 +62,7 @@ fn damage_is_noticed_and_named() {
         ("\"format\": 2", "\"format\": 7", "is of format 7"),
     ] {
         assert!(text.contains(from));
-        fs::write(&state, json::resealed(&text.replacen(from, to, 1))).unwrap();
+        fs::write(&state, json::resealed(text.replacen(from, to, 1).as_bytes()).unwrap()).unwrap();
         assert!(error().contains(part), "{part}: {}", error());
     }
     assert!(list(folder.path()).unwrap()[0].state.is_err());

@@ -120,7 +120,7 @@ pub struct Csv;
 impl Csv {
     fn take(input: &[u8]) -> Result<bool, String> {
         let plain = examples(data::Csv::new([2]).read_from("plain", input))?;
-        let other = data::Csv::new([1, 2]).label_first().header().divided_by(16.0).classes(3);
+        let other = data::Csv::new([1, 2]).target_first().header().divided_by(16.0).classes(3);
         Ok(examples(other.read_from("other", input))? || plain)
     }
 }
@@ -140,7 +140,7 @@ impl Target for Csv {
     }
 
     fn reshape(&self, input: &mut Vec<u8>, rng: &mut Rng) {
-        *input = if rng.bool() { gzip(input) } else { gzip(&input.repeat(1 << rng.u32(..14))) };
+        *input = if rng.bool() { gzip(input) } else { gzip(&mutate::repeated(input, rng)) };
     }
 
     fn accepts(&self, input: &[u8]) -> Result<(), String> {

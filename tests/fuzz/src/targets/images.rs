@@ -12,6 +12,9 @@ use crate::mutate;
 
 const KINDS: [ErrorKind; 1] = [ErrorKind::Data];
 
+/// Pixels that an image may have: as many as the limit on memory leaves room for, decoded and as numbers.
+const PIXELS: u64 = 1 << 21;
+
 /// A folder whose first image is the input, or whose second is.
 pub struct Folder;
 
@@ -35,13 +38,15 @@ impl Folder {
         std::fs::create_dir(&class).expect("temporary folders can be made");
         file(&folder, "class/1.png", input);
         // The first decides on the shape of all.
-        let first = documented(ImageFolder::open(folder.path()).and_then(Dataset::of), &KINDS)?;
+        let first = documented(ImageFolder::open_with_limit(folder.path(), PIXELS).and_then(Dataset::of), &KINDS)?;
         let is_read = match first {
             Some(first) => documented(first.get(0), &KINDS)?.is_some(),
             None => false,
         };
         file(&folder, "class/0.png", &encoded(&DynamicImage::new_rgb8(2, 3), ImageFormat::Png));
-        let alike = ImageFolder::open(folder.path()).map(|folder| folder.resize(4, 4).gray()).and_then(Dataset::of);
+        let alike = ImageFolder::open_with_limit(folder.path(), PIXELS)
+            .map(|folder| folder.resize(4, 4).gray())
+            .and_then(Dataset::of);
         if let Some(alike) = documented(alike, &KINDS)? {
             documented(alike.get(1), &KINDS)?;
         }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use fastrand::Rng;
 use meganeura::nn::Linear;
 use meganeura::optim::AdamW;
-use meganeura::run::{Best, Overview, Run, read_metrics};
+use meganeura::run::{Best, Overview, Run, read_metrics, resealed};
 use meganeura::{Device, ErrorKind, Init, Seed};
 use serde_json::Value;
 
@@ -122,6 +122,10 @@ impl Target for FileOf {
             Ok(mut value) => {
                 mutate::json(&mut value, rng);
                 *line = format!("{value}\n").into_bytes();
+                // A file with a checksum gets one that fits.
+                if let Some(sealed) = value.get("checksum").and_then(|_| resealed(line)) {
+                    *line = sealed;
+                }
             }
             Err(_) => mutate::bytes(line, rng),
         }
