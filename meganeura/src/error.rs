@@ -199,8 +199,9 @@ pub(crate) fn here_async<T>(body: impl Future<Output = Result<T>>) -> impl Futur
 /// pointers do not pass the caller's line on, nor do `Iterator::map` and `str::parse`.
 fn is_users(location: &Location<'_>) -> bool {
     let file = location.file();
-    // In unit tests this crate is its own user.
-    let is_own = !cfg!(test) && file!().strip_suffix("error.rs").is_some_and(|sources| file.starts_with(sources));
+    // In unit tests this crate is its own user, and so is the guide.
+    let is_code = !cfg!(test) && file.ends_with(".rs");
+    let is_own = is_code && file!().strip_suffix("error.rs").is_some_and(|sources| file.starts_with(sources));
     let is_std = |library| file.replace('\\', "/").contains(&format!("/library/{library}/src/"));
     !is_own && !["core", "alloc", "std"].into_iter().any(is_std)
 }
