@@ -158,11 +158,12 @@ fn resnet_learns_from_pictures() {
     assert!(stderr(&output).contains("[3, 12, 12] to 3 classes\n27 images to train on, 3 to test with"), "{output:?}");
     let wrong = pictures.join("class 1").join("notes.txt");
     std::fs::write(&wrong, "").unwrap();
+    // The device, the error and the line that it comes from.
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
-    assert!(said.contains("notes.txt: no image by its name") && said.lines().count() == 2, "{said}");
+    assert!(said.contains("notes.txt: no image by its name") && said.lines().count() == 3, "{said}");
     std::fs::rename(&wrong, wrong.with_file_name("notes.png")).unwrap();
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
-    assert!(said.contains("notes.png, byte 0: no image that can be read") && said.lines().count() == 2, "{said}");
+    assert!(said.contains("notes.png, byte 0: no image that can be read") && said.lines().count() == 3, "{said}");
     // One more than the training began with.
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("notes.png")).unwrap();
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("more.png")).unwrap();
