@@ -48,7 +48,8 @@
 //!   and its transpose with stride, padding, dilation and groups, normalisation, pooling, resampling, rows by index, softmax, losses, views that
 //!   copy nothing. [`ops::CustomOp`] takes yours, with its own WGSL.
 //! * **Models** ([`module`]): structs, enums and containers nested as you like, `Vec<Box<dyn Layer>>` included; parameters tied, shared, frozen
-//!   or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no gradient; counted, printed, averaged and copied.
+//!   or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no gradient; parts in evaluation while others train
+//!   (`net.evaluate("encoder")`); counted, printed, averaged and copied.
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
 //!   weights, smoothed labels and labels to ignore; as mean, as sum, or one by one.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, RMSProp, Lion and Muon with groups of parameters, and a trait for yours; schedules that are

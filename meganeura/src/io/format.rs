@@ -108,7 +108,7 @@ fn metadata(bytes: &[u8]) -> Result<impl Iterator<Item = (String, String)>> {
     Ok(header.metadata().clone().unwrap_or_default().into_iter())
 }
 
-/// All that [`write`] wrote: the tensors, now on `device`, and the words.
+/// A whole file: its tensors, now on `device`, and the words of its header.
 pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String, Tensor>, BTreeMap<String, String>)> {
     let file = parse(bytes)?;
     let tensor = |(name, view): (&str, TensorView<'_>)| {
@@ -118,8 +118,12 @@ pub(super) fn read_all(bytes: &[u8], device: &Device) -> Result<(BTreeMap<String
         if view.shape().contains(&0) {
             bail!(Checkpoint, "`{name}` has no elements");
         }
-        let tensor = floats(&view, device, Shape::new(view.shape())).map_err(|error| error.context(name))?;
-        Ok((name.to_owned(), tensor))
+        let shape = Shape::new(view.shape());
+        let tensor = match labels(&view) {
+            Some(labels) => labels.and_then(|labels| Tensor::indices(device, shape, &labels)),
+            None => floats(&view, device, shape),
+        };
+        Ok((name.to_owned(), tensor.map_err(|error| error.context(name))?))
     };
     Ok((file.iter().map(tensor).collect::<Result<_>>()?, metadata(bytes)?.collect()))
 }
@@ -165,6 +169,44 @@ fn floats(stored: &TensorView<'_>, device: &Device, shape: Shape) -> Result<Tens
         other => bail!(Checkpoint, "{other} in the file; F64, F32, F16 and BF16 are read"),
     };
     Tensor::from_host(device, shape, host.try_cast(device.precision().dtype())?)
+}
+
+/// A stored tensor of integers as labels; `None` if its type is another.
+fn labels(stored: &TensorView<'_>) -> Option<Result<Vec<u32>>> {
+    fn narrowed<T: Copy + TryInto<u32> + Into<i128>, const N: usize>(
+        bytes: &[u8],
+        number: impl Fn([u8; N]) -> T,
+    ) -> Result<Vec<u32>> {
+        let narrow = |number: T| {
+            number.try_into().map_err(|_| {
+                let (number, most): (i128, _) = (number.into(), u32::MAX);
+                let beyond = if number < 0 { "below 0".to_owned() } else { format!("above {most}") };
+                Error::new(
+                    ErrorKind::Checkpoint,
+                    format!("{number} is {beyond}; labels are 32-bit numbers without a sign"),
+                )
+            })
+        };
+        let numbers = numbers(bytes, number)?;
+        let mut labels = Vec::new();
+        reserve(&mut labels, numbers.len())?;
+        for number in numbers {
+            labels.push(narrow(number)?);
+        }
+        Ok(labels)
+    }
+    let data = stored.data();
+    Some(match stored.dtype() {
+        Dtype::BOOL | Dtype::U8 => narrowed(data, u8::from_le_bytes),
+        Dtype::I8 => narrowed(data, i8::from_le_bytes),
+        Dtype::U16 => narrowed(data, u16::from_le_bytes),
+        Dtype::I16 => narrowed(data, i16::from_le_bytes),
+        Dtype::U32 => narrowed(data, u32::from_le_bytes),
+        Dtype::I32 => narrowed(data, i32::from_le_bytes),
+        Dtype::U64 => narrowed(data, u64::from_le_bytes),
+        Dtype::I64 => narrowed(data, i64::from_le_bytes),
+        _ => return None,
+    })
 }
 
 /// Each run of `N` bytes as a number.

@@ -1,10 +1,10 @@
-//! Checkpoints: the parameters and buffers of a model in a file.
+//! Checkpoints: the parameters and buffers of a model in a file; and files of tensors alone.
 //!
 //! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then the
 //! numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several places, is stored once; the
 //! header's `__metadata__` has for each of its other paths the name under which it is, as the library of that format writes it.
 //! Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are read, and written, by the rules of
-//! [`Names`].
+//! [`Names`]. Tensors that belong to no model are read and written by [`load_tensors`] and [`save_tensors`].
 
 pub(crate) mod disk;
 mod format;
@@ -14,12 +14,14 @@ mod prefix;
 mod report;
 mod save;
 mod state;
+mod tensors;
 
 use std::path::Path;
 
 pub(crate) use load::Loaded;
 pub use names::Names;
 pub use report::LoadReport;
+pub use tensors::{load_tensors, save_tensors, tensors_from_safetensors, tensors_to_safetensors};
 
 use crate::error::{here, here_async};
 use crate::module::Module;

@@ -52,6 +52,9 @@ impl OptimizerState {
     pub fn from_safetensors(bytes: &[u8], device: &Device) -> Result<Self> {
         here(|| {
             let (tensors, mut words) = format::read_all(bytes, device)?;
+            if let Some((name, tensor)) = tensors.iter().find(|(_, tensor)| !tensor.ty().dtype.is_float()) {
+                bail!(Checkpoint, "`{name}` is {}, and an optimizer remembers floats", tensor.ty());
+            }
             let Some(optimizer) = words.remove(OPTIMIZER) else {
                 bail!(Checkpoint, "no state of an optimizer: the header does not name one");
             };

@@ -1,0 +1,185 @@
+//! Files of tensors by name, with no model around them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::{disk, format, io_error};
+use crate::error::{bail, here};
+use crate::{Device, Result, Tensor};
+
+/// Reads every tensor of a safetensors file, by name: weights of a model that is not written yet, data, or results of another
+/// program.
+///
+/// Floats of 64, 32 and 16 bits, brain floats too, are rounded to the device's precision. Integers become `u32`, as labels are.
+///
+/// ```
+/// use meganeura::io::{load_tensors, save_tensors};
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// # let directory = tempfile::tempdir().unwrap();
+/// let path = "pair.safetensors";
+/// # let path = directory.path().join(path);
+/// let (x, labels) = (Tensor::full(&device, [2, 3], 0.5)?, Tensor::indices(&device, [2], &[7, 9])?);
+/// save_tensors(&path, [("x", &x), ("labels", &labels)])?;
+///
+/// let tensors = load_tensors(&path, &device)?;
+/// assert_eq!(tensors["x"].shape(), [2, 3].into());
+/// assert_eq!(tensors["labels"].to_u32_vec()?, [7, 9]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is truncated or
+/// malformed, if a tensor has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers are of another type, or if an
+/// integer is negative or above `u32::MAX`; and what the device meets.
+#[track_caller]
+pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<String, Tensor>> {
+    here(|| {
+        let path = path.as_ref();
+        let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
+        format::read_all(&bytes, device).map(|(tensors, _)| tensors).map_err(|error| error.context(path.display()))
+    })
+}
+
+/// As [`load_tensors`], from the bytes of a file.
+///
+/// # Errors
+///
+/// As [`load_tensors`].
+#[track_caller]
+pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<BTreeMap<String, Tensor>> {
+    here(|| format::read_all(bytes, device).map(|(tensors, _)| tensors))
+}
+
+/// Writes tensors to a safetensors file, each under its name, as numbers of the type that they have.
+///
+/// The file appears under its name only when it is complete.
+///
+/// # Errors
+///
+/// [`Argument`](crate::ErrorKind::Argument) if two tensors have the same name; if the file cannot be written, or the device was lost.
+#[track_caller]
+pub fn save_tensors<'a, N: Into<String>>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
+) -> Result<()> {
+    here(|| {
+        let (path, bytes) = (path.as_ref(), tensors_to_safetensors(tensors)?);
+        disk::replace_file(path, &bytes).map_err(|error| io_error("written", path, error))
+    })
+}
+
+/// The bytes that [`save_tensors`] writes.
+///
+/// # Errors
+///
+/// As [`save_tensors`].
+#[track_caller]
+pub fn tensors_to_safetensors<'a, N: Into<String>>(
+    tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
+) -> Result<Vec<u8>> {
+    here(|| {
+        let mut all = BTreeMap::new();
+        for (name, tensor) in tensors {
+            let name = name.into();
+            if all.contains_key(&name) {
+                bail!(Argument, "two tensors are called `{name}`");
+            }
+            all.insert(name, vec![tensor.clone()]);
+        }
+        pollster::block_on(format::write(all, BTreeMap::new()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+    use crate::{ErrorKind, Precision};
+
+    #[test]
+    fn every_bit_comes_back() {
+        let device = Device::cpu_with(Precision::Double);
+        let numbers = [1.0 / 3.0, -0.0, f64::NAN, f64::INFINITY];
+        let tensors = [
+            ("a.weight", Tensor::from_f64(&device, [2, 2], &numbers).unwrap()),
+            ("", Tensor::indices(&device, [1, 2], &[0, u32::MAX]).unwrap()),
+            ("scalar", Tensor::from_f64(&device, [], &[1e-310]).unwrap()),
+        ];
+        let bytes = tensors_to_safetensors(tensors.each_ref().map(|(name, tensor)| (*name, tensor))).unwrap();
+        let again = tensors_from_safetensors(&bytes, &device).unwrap();
+        assert_eq!(tensors_to_safetensors(&again).unwrap(), bytes);
+        let bits = |tensor: &Tensor| tensor.to_f64_vec().unwrap().into_iter().map(f64::to_bits).collect::<Vec<_>>();
+        for (name, tensor) in &tensors {
+            assert_eq!(again[*name].shape(), tensor.shape());
+            assert_eq!(again[*name].ty(), tensor.ty());
+        }
+        assert_eq!(bits(&again["a.weight"]), numbers.map(f64::to_bits));
+        assert_eq!(bits(&again["scalar"]), [1e-310_f64.to_bits()]);
+        assert_eq!(again[""].to_u32_vec().unwrap(), [0, u32::MAX]);
+    }
+
+    /// A file of one tensor.
+    fn file(dtype: Dtype, shape: &[usize], data: &[u8]) -> Vec<u8> {
+        safetensors::serialize([("x", TensorView::new(dtype, shape.to_vec(), data).unwrap())], None).unwrap()
+    }
+
+    #[test]
+    fn integers_of_any_width_are_read() {
+        let device = Device::cpu();
+        for (dtype, data, expected) in [
+            (Dtype::U8, &[0, 255][..], [0, 255]),
+            (Dtype::BOOL, &[0, 1], [0, 1]),
+            (Dtype::I8, &[0, 127], [0, 127]),
+            (Dtype::U16, &[1, 0, 255, 255], [1, 65_535]),
+            (Dtype::I16, &[1, 0, 255, 127], [1, 32_767]),
+            (Dtype::I32, &[1, 0, 0, 0, 255, 255, 255, 127], [1, 0x7fff_ffff]),
+            (Dtype::I64, &[1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0], [1, u32::MAX]),
+            (Dtype::U64, &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0], [1, 2]),
+        ] {
+            let tensors = tensors_from_safetensors(&file(dtype, &[2], data), &device).unwrap();
+            assert_eq!(tensors["x"].to_u32_vec().unwrap(), expected, "{dtype:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_tensor_holds_is_an_error() {
+        let device = Device::cpu();
+        for (bytes, part) in [
+            (file(Dtype::I8, &[2], &[1, 255]), "x: -1 is below 0"),
+            (file(Dtype::I64, &[1], &[0, 0, 0, 0, 1, 0, 0, 0]), "x: 4294967296 is above 4294967295"),
+            (file(Dtype::U64, &[1], &[255; 8]), "x: 18446744073709551615 is above 4294967295"),
+            (file(Dtype::F8_E4M3, &[1], &[1]), "x: F8_E4M3 in the file"),
+            (file(Dtype::F32, &[0, 3], &[]), "`x` has no elements"),
+            (file(Dtype::U8, &[1; 9], &[1]), "`x` has 9 axes, 8 are the most"),
+            (vec![1, 2, 3], "not a complete safetensors file"),
+        ] {
+            let error = tensors_from_safetensors(&bytes, &device).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Checkpoint, "{error}");
+            assert!(error.to_string().contains(part), "{part}: {error}");
+        }
+        let x = Tensor::full(&device, [1], 0.0).unwrap();
+        let error = tensors_to_safetensors([("x", &x), ("x", &x)]).unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Argument, "two tensors are called `x`"));
+    }
+
+    #[test]
+    fn files_say_their_path() {
+        let (device, folder) = (Device::cpu(), tempfile::tempdir().unwrap());
+        let path = folder.path().join("x.safetensors");
+        let error = load_tensors(&path, &device).unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("x.safetensors"), "{error}");
+        std::fs::write(&path, "no tensors").unwrap();
+        let error = load_tensors(&path, &device).unwrap_err();
+        assert!(error.kind() == ErrorKind::Checkpoint && error.to_string().contains("x.safetensors"), "{error}");
+        let x = Tensor::full(&device, [1], 0.0).unwrap();
+        let error = save_tensors(folder.path().join("none/x.safetensors"), [("x", &x)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        save_tensors(&path, [("y", &x)]).unwrap();
+        assert_eq!(load_tensors(&path, &device).unwrap().keys().collect::<Vec<_>>(), ["y"]);
+    }
+}
