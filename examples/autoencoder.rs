@@ -176,7 +176,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let tape = Tape::new(&device);
-            let x = tape.input(&batch.images);
+            let x = tape.input(&batch.inputs);
             let loss = net.forward(&x).mse(&x);
             let grads = tape.backward(&loss)?;
             optimizer.step(&mut net, &grads)?;
@@ -218,7 +218,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let folder = run.folder().to_owned();
     let [again, between, loss, weights] =
         ["drawn-again.png", "between.png", "loss.svg", "autoencoder.safetensors"].map(|name| folder.join(name));
-    let some = images.test.batches(2 * SHOWN).on(&device).next().ok_or("there are no images to test with")??.images;
+    let some = images.test.batches(2 * SHOWN).on(&device).next().ok_or("there are no images to test with")??.inputs;
     let some = Tape::inference(&device).input(&some);
     pictures::grid(&again, &drawn_again(&net, &some)?, image, some.shape()[0].div_ceil(2))?;
     pictures::grid(&between, &blended(&net, &some)?, image, SHOWN)?;
@@ -240,7 +240,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 fn explained(net: &Autoencoder, dataset: &Dataset, device: &Device) -> Result<f64, meganeura::Error> {
     let (mut missed, mut sum, mut squares, mut count) = (0.0, Vec::new(), 0.0, 0.0);
     for batch in dataset.batches(250).on(device) {
-        let images = batch?.images;
+        let images = batch?.inputs;
         let tape = Tape::inference(device);
         let x = tape.input(&images);
         let n = images.shape()[0] as f64;

@@ -68,7 +68,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
     // A fifth of the images is never trained on, and tells how well unseen ones are read.
-    let (test, train) = digits::load()?.split(0.2, options.training.seed)?;
+    let (train, test) = digits::load()?.split(0.8, options.training.seed)?;
     // Whole batches only: with one shape, all steps share one plan.
     let steps_per_epoch = training::steps_per_epoch(train.len(), options.batch)?;
     let mut net = Digits::init(&device, options.training.seed)?;
@@ -87,7 +87,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         for batch in batches.skip(run.batch()).on(&device) {
             let batch = batch?;
             let tape = Tape::new(&device);
-            let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
+            let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
             let grads = tape.backward(&loss)?;
             optimizer.step(&mut net, &grads)?;
 
@@ -144,8 +144,8 @@ fn evaluate(net: &Digits, dataset: &Dataset, device: &Device) -> Result<Confusio
     for batch in dataset.batches(512).on(device) {
         let batch = batch?;
         let tape = Tape::inference(device);
-        let scores = net.forward(&tape.input(&batch.images));
-        confusion.count(&scores.to_vec()?, &batch.labels.to_u32_vec()?);
+        let scores = net.forward(&tape.input(&batch.inputs));
+        confusion.count(&scores.to_vec()?, &batch.targets.to_u32_vec()?);
     }
     Ok(confusion)
 }

@@ -101,7 +101,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     };
     let first = train().epoch(0).on(&device).next().expect("an epoch has batches")?;
     let pixels = channels * height * width;
-    let some: Vec<_> = first.images.to_vec()?.into_iter().take(48 * pixels).collect();
+    let some: Vec<_> = first.inputs.to_vec()?.into_iter().take(48 * pixels).collect();
     pictures::grid(&run.folder().join("images.png"), &some, shape, 12)?;
 
     let start = Instant::now();
@@ -112,7 +112,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let tape = Tape::new(&device);
-            let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
+            let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
             let grads = tape.backward(&loss)?;
             optimizer.step(&mut net, &grads)?;
 
@@ -180,9 +180,9 @@ fn mistakes(net: &ResNet18Gn, batches: Batches, device: &Device) -> meganeura::R
     for batch in batches.on(device) {
         let batch = batch?;
         let tape = Tape::inference(device);
-        let scores = net.forward(&tape.input(&batch.images));
+        let scores = net.forward(&tape.input(&batch.inputs));
         let classes = scores.shape()[1];
-        for (scores, label) in scores.to_vec()?.chunks_exact(classes).zip(batch.labels.to_u32_vec()?) {
+        for (scores, label) in scores.to_vec()?.chunks_exact(classes).zip(batch.targets.to_u32_vec()?) {
             if argmax(scores) != label as usize {
                 wrong.push(seen);
             }

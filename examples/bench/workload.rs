@@ -121,19 +121,19 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
 
 fn random(device: &Device, input: Shape) -> meganeura::Result<Batch> {
     let data = Seed::new(SEED).field("data");
-    let images = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data)?;
+    let inputs = Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data)?;
     let labels: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % CLASSES) as u32).collect();
-    Ok(Batch { images, labels: Tensor::indices(device, [input[0]], &labels)? })
+    Ok(Batch { inputs, targets: Tensor::indices(device, [input[0]], &labels)? })
 }
 
 impl<M: Layer, O: Optimizer> Workload for Classify<M, O> {
     fn step(&mut self) -> meganeura::Result<f32> {
-        let Batch { images, labels } = match &mut self.data {
+        let Batch { inputs, targets } = match &mut self.data {
             Inputs::Random(batch) => batch.clone(),
             Inputs::Pictures(pictures) => pictures.next()?,
         };
         let tape = Tape::new(&self.device);
-        let loss = self.net.forward(&tape.input(&images)).cross_entropy(&labels);
+        let loss = self.net.forward(&tape.input(&inputs)).cross_entropy(&targets);
         let grads = tape.backward(&loss)?;
         self.optimizer.step(&mut self.net, &grads)?;
         loss.item()

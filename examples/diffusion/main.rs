@@ -146,9 +146,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         for batch in batches.drop_last().skip(run.batch()).workers(options.workers).on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
-            let draw = process.draw(&batch.images, seed.field("draw").index(run.step() as usize))?;
+            let draw = process.draw(&batch.inputs, seed.field("draw").index(run.step() as usize))?;
             let tape = Tape::new(&device);
-            let (x, t) = process.noisy(&tape, &batch.images, &draw)?;
+            let (x, t) = process.noisy(&tape, &batch.inputs, &draw)?;
             let loss = net.forward(&x, &t).mse(&tape.input(&draw.noise));
             let grads = tape.backward(&loss)?;
             optimizer.step(&mut net, &grads)?;

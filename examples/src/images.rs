@@ -46,7 +46,7 @@ impl Images {
     ///
     /// If the embedded file is damaged.
     pub fn digits(seed: u64) -> meganeura::Result<Self> {
-        let (test, train) = digits::load()?.split(0.2, seed)?;
+        let (train, test) = digits::load()?.split(0.8, seed)?;
         Ok(Self { train, test, classes: digits::CLASSES, may_be_flipped: false })
     }
 
@@ -117,10 +117,7 @@ impl Images {
         let read = |(images, labels): (PathBuf, PathBuf)| Dataset::from_idx(images, labels);
         let (train, test) = match (idx("train")?, idx("t10k")?) {
             (Some(train), Some(test)) => (read(train)?, read(test)?),
-            (Some(one), None) | (None, Some(one)) => {
-                let (test, train) = read(one)?.split(0.1, seed)?;
-                (train, test)
-            }
+            (Some(one), None) | (None, Some(one)) => read(one)?.split(0.9, seed)?,
             (None, None) => return Ok(None),
         };
         Self::of_files(folder, train, test, false).map(Some)
@@ -136,7 +133,7 @@ impl Images {
         // Every header now, rather than an error in the middle of the training; in the words of these programs.
         pictures.check().map_err(|error| error.to_string().replace("`resize`", "`--size`"))?;
         let classes = pictures.classes().len();
-        let (test, train) = Dataset::of(pictures)?.split(0.1, seed)?;
+        let (train, test) = Dataset::of(pictures)?.split(0.9, seed)?;
         let images = Self { train, test, classes, may_be_flipped: false };
         images.expect_tests(folder)?;
         Ok(images)
@@ -159,7 +156,8 @@ impl Images {
         let mut classes = 0;
         for dataset in [&train, &test] {
             for index in 0..dataset.len() {
-                classes = classes.max(dataset.get(index)?.1 as usize + 1);
+                let (_, target) = dataset.get(index)?;
+                classes = classes.max(target.label().map_or(0, |label| label as usize + 1));
             }
         }
         if classes > MOST_CLASSES {

@@ -1,6 +1,6 @@
 //! Coloured shapes, drawn as they are needed: something to learn without a download.
 
-use meganeura::data::Examples;
+use meganeura::data::{Examples, Target};
 use meganeura::module::Seed;
 use meganeura::{Result, Shape};
 
@@ -35,7 +35,7 @@ impl Examples for Shapes {
         [3, SIDE, SIDE].into()
     }
 
-    fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
+    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
         let class = index % CLASSES.len();
         let seed = self.seed.index(index);
         let between = |name, low: f32, high: f32| low + (high - low) * unit(seed.field(name));
@@ -57,10 +57,10 @@ impl Examples for Shapes {
             for channel in 0..3 {
                 let [paper, ink_colour] = [0, 1].map(|which| colours[which][channel] + lift[which]);
                 let value = paper + ink * (ink_colour - paper) + 0.1 * (unit(noise) - 0.5);
-                example[channel * SIDE * SIDE + pixel] = value.clamp(0.0, 1.0);
+                input[channel * SIDE * SIDE + pixel] = value.clamp(0.0, 1.0);
             }
         }
-        Ok(class as u32)
+        Ok(Target::Label(class as u32))
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(image(1, 3), image(1, 3));
         assert_ne!(image(1, 3).0, image(2, 3).0);
         assert_ne!(image(1, 3).0, image(1, 11).0);
-        assert_eq!((image(1, 3).1, image(1, 11).1), (3, 3));
+        assert_eq!([image(1, 3).1, image(1, 11).1], [Target::Label(3), Target::Label(3)]);
     }
 
     #[test]

@@ -100,6 +100,16 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
+/// # Panics
+///
+/// As [`Shape::new`], if there are more than [`MAX_RANK`] extents.
+impl From<&[usize]> for Shape {
+    #[track_caller]
+    fn from(dims: &[usize]) -> Self {
+        Self::new(dims)
+    }
+}
+
 impl std::ops::Index<usize> for Shape {
     type Output = usize;
 

@@ -77,7 +77,7 @@ impl Training {
     fn steps(&mut self, batches: Batches, most: usize) -> Result<()> {
         for batch in batches.on(&self.device).take(most) {
             let batch = batch?;
-            let (loss, grads) = record(&self.net, &batch.images, &batch.labels)?;
+            let (loss, grads) = record(&self.net, &batch.inputs, &batch.targets)?;
             self.optimizer.step(&mut self.net, &grads)?;
             self.losses.push(loss.item()?.to_bits());
         }
@@ -145,8 +145,8 @@ fn many(device: &Device) -> Outcome {
         let mut bits = Vec::new();
         for batch in batches(root.path())?.epoch(epoch).workers(workers).on(device) {
             let batch = batch?;
-            bits.extend(batch.images.to_vec()?.into_iter().map(f32::to_bits));
-            bits.extend(batch.labels.to_u32_vec()?);
+            bits.extend(batch.inputs.to_vec()?.into_iter().map(f32::to_bits));
+            bits.extend(batch.targets.to_u32_vec()?);
         }
         Ok(bits)
     };

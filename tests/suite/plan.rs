@@ -41,7 +41,7 @@ struct Dropped {
 }
 
 fn one_plan(device: &Device) -> Outcome {
-    let labels = (0..20).map(|i| i % 3).collect();
+    let labels: Vec<_> = (0..20).map(|i| i % 3).collect();
     let pixels = normal("pixels", 20 * 36).into_iter().map(|x| x as f32).collect();
     let dataset = Dataset::new(pixels, [1, 6, 6], labels)?;
     let mut net = Dropped::init(device, 1)?;
@@ -53,7 +53,7 @@ fn one_plan(device: &Device) -> Outcome {
             // All that may change from step to step: rate, dropout, norm, seed (of each tape), order.
             optimizer.set_lr(0.01 / (1 + steps) as f64);
             net.dropout.p = 0.5 / (1 + epoch) as f64;
-            let (loss, grads) = record(&net, &batch.images, &batch.labels)?;
+            let (loss, grads) = record(&net, &batch.inputs, &batch.targets)?;
             let grads = grads.clip_norm(&net, 1.0 + epoch as f64)?;
             optimizer.step(&mut net, &grads)?;
             losses.push(loss.item()?);

@@ -41,13 +41,13 @@ enum Last {
     Fill,
 }
 
-/// Some examples and their labels, on a device.
+/// Some examples on a device.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The examples, `[N, …]`; `[N, C, H, W]` for images.
-    pub images: Tensor,
-    /// The label of each, `[N]`.
-    pub labels: Tensor,
+    /// The inputs, `[N, …]`; `[N, C, H, W]` for images.
+    pub inputs: Tensor,
+    /// The targets: labels `[N]`, or numbers `[N, …]`.
+    pub targets: Tensor,
 }
 
 impl Batches {
@@ -270,15 +270,15 @@ mod tests {
     /// Five examples of shape `[1, 1, 2]`; example `i` is `(i, −i)` with label `10·i`.
     fn dataset() -> Dataset {
         let features = (0..5u8).map(f32::from).flat_map(|i| [i, -i]).collect();
-        Dataset::new(features, [1, 1, 2], (0..5).map(|i| 10 * i).collect()).unwrap()
+        Dataset::new(features, [1, 1, 2], (0..5).map(|i| 10 * i).collect::<Vec<_>>()).unwrap()
     }
 
     fn labels(batches: Batches) -> Vec<Vec<u32>> {
-        batches.on(&Device::cpu()).map(|batch| batch.unwrap().labels.to_u32_vec().unwrap()).collect()
+        batches.on(&Device::cpu()).map(|batch| batch.unwrap().targets.to_u32_vec().unwrap()).collect()
     }
 
-    fn images(batches: Batches) -> Vec<Vec<f32>> {
-        batches.on(&Device::cpu()).map(|batch| batch.unwrap().images.to_vec().unwrap()).collect()
+    fn inputs(batches: Batches) -> Vec<Vec<f32>> {
+        batches.on(&Device::cpu()).map(|batch| batch.unwrap().inputs.to_vec().unwrap()).collect()
     }
 
     #[test]
@@ -287,10 +287,10 @@ mod tests {
         let mut batches = dataset.batches(2).on(&Device::cpu());
         assert_eq!(batches.len(), 3);
         let batch = batches.nth(1).unwrap().unwrap();
-        assert_eq!(batch.images.shape(), Shape::from([2, 1, 1, 2]));
-        assert_eq!(batch.images.to_vec().unwrap(), [2.0, -2.0, 3.0, -3.0]);
-        assert_eq!(batch.labels.to_u32_vec().unwrap(), [20, 30]);
-        assert_eq!(batches.next().unwrap().unwrap().images.shape(), Shape::from([1, 1, 1, 2]));
+        assert_eq!(batch.inputs.shape(), Shape::from([2, 1, 1, 2]));
+        assert_eq!(batch.inputs.to_vec().unwrap(), [2.0, -2.0, 3.0, -3.0]);
+        assert_eq!(batch.targets.to_u32_vec().unwrap(), [20, 30]);
+        assert_eq!(batches.next().unwrap().unwrap().inputs.shape(), Shape::from([1, 1, 1, 2]));
         assert!(batches.next().is_none() && batches.next().is_none());
         assert!(dataset.batches(2).on(&Device::cpu()).nth(usize::MAX).is_none());
     }
@@ -331,11 +331,11 @@ mod tests {
     #[test]
     fn skipping_is_going_on() {
         let batches = dataset().batches(1).shuffle(7).epoch(2).transform(RandomCrop::new(1, 1).padding(1));
-        let (all, all_images) = (labels(batches.clone()), images(batches.clone()));
+        let (all, all_images) = (labels(batches.clone()), inputs(batches.clone()));
         for skip in 0..7 {
             let from = skip.min(5);
             assert_eq!(labels(batches.clone().skip(skip)), all[from..]);
-            assert_eq!(images(batches.clone().skip(skip)), all_images[from..]);
+            assert_eq!(inputs(batches.clone().skip(skip)), all_images[from..]);
             assert_eq!(batches.clone().on(&Device::cpu()).skip(skip).count(), 5 - from);
         }
         let mut rest = batches.skip(2).on(&Device::cpu());
@@ -346,13 +346,13 @@ mod tests {
     fn transformations_depend_on_seed_epoch_and_position() {
         let constant = Dataset::new([0.0, 1.0].repeat(64), [1, 1, 2], vec![0; 64]).unwrap();
         let batches = constant.batches(64).transform(HorizontalFlip::new(0.5));
-        let seen = |batches: &Batches| images(batches.clone()).concat();
+        let seen = |batches: &Batches| inputs(batches.clone()).concat();
         let first = seen(&batches);
         assert!(first.chunks(2).any(|x| x == [0.0, 1.0]) && first.chunks(2).any(|x| x == [1.0, 0.0]), "{first:?}");
         assert_eq!(seen(&batches), first);
         assert_ne!(seen(&batches.clone().seed(1)), first);
         assert_ne!(seen(&batches.clone().epoch(1)), first);
-        assert_eq!(images(Batches { size: 7, ..batches.clone() }).concat(), first);
+        assert_eq!(inputs(Batches { size: 7, ..batches.clone() }).concat(), first);
         // Examples that come twice to fill the last batch are transformed anew.
         let twice = seen(&Batches { size: 128, ..batches.fill_last() });
         assert_eq!(twice[..128], first);

@@ -5,8 +5,8 @@
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-use super::Dataset;
 use super::file::Contents;
+use super::{Dataset, Targets};
 use crate::error::{bail, here};
 use crate::host::reserve;
 use crate::{Result, Shape};
@@ -14,22 +14,28 @@ use crate::{Result, Shape};
 /// The longest name or number that a cell can be expected to have.
 const CELL: u64 = 64;
 
-/// How examples stand in a CSV file: a row for each, its numbers and its label.
+/// How examples stand in a CSV file: a row for each, its numbers and its label, or the [numbers](Self::targets) of its target.
 ///
 /// ```
-/// use meganeura::data::Csv;
+/// use meganeura::data::{Csv, Target};
 ///
 /// // Images of 1×2 pixels from 0 to 16.
 /// let csv = "4,16,1\n0,8,0\n";
 /// let digits = Csv::new([1, 1, 2]).divided_by(16.0).classes(2).read_from("two.csv", csv.as_bytes())?;
-/// assert_eq!(digits.get(0)?, (vec![0.25, 1.0], 1));
+/// assert_eq!(digits.get(0)?, (vec![0.25, 1.0], Target::Label(1)));
+///
+/// // Two measurements and the price to be predicted.
+/// let prices = Csv::new([2]).targets([1]).read_from("prices.csv", "3,80,1.5\n2,45,0.9\n".as_bytes())?;
+/// assert_eq!(prices.get(1)?, (vec![2.0, 45.0], Target::Values(vec![0.9])));
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Csv {
     shape: Shape,
-    is_label_first: bool,
+    /// `None` for labels.
+    target_shape: Option<Shape>,
+    is_target_first: bool,
     has_header: bool,
     divisor: f32,
     classes: Option<u32>,
@@ -37,15 +43,27 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Rows of as many numbers as an example of this shape has, and then the label.
+    /// Rows of as many numbers as an input of this shape has, and then the label.
     pub fn new(shape: impl Into<Shape>) -> Self {
-        let (divisor, classes, unpacked_limit) = (1.0, None, None);
-        Self { shape: shape.into(), is_label_first: false, has_header: false, divisor, classes, unpacked_limit }
+        Self {
+            shape: shape.into(),
+            target_shape: None,
+            is_target_first: false,
+            has_header: false,
+            divisor: 1.0,
+            classes: None,
+            unpacked_limit: None,
+        }
     }
 
-    /// With the label in the first column instead of the last.
-    pub fn label_first(self) -> Self {
-        Self { is_label_first: true, ..self }
+    /// With as many numbers as a target of this shape has, in place of the label.
+    pub fn targets(self, shape: impl Into<Shape>) -> Self {
+        Self { target_shape: Some(shape.into()), ..self }
+    }
+
+    /// With the label, or the numbers of the target, in the first columns instead of the last.
+    pub fn target_first(self) -> Self {
+        Self { is_target_first: true, ..self }
     }
 
     /// With the names of the columns in the first line, which is passed over.
@@ -53,7 +71,7 @@ impl Csv {
         Self { has_header: true, ..self }
     }
 
-    /// With the numbers divided by this one: the largest that a pixel can be, to have them from 0 to 1.
+    /// With the numbers of the inputs divided by this one: the largest that a pixel can be, to have them from 0 to 1.
     pub fn divided_by(self, divisor: f32) -> Self {
         Self { divisor, ..self }
     }
@@ -95,54 +113,84 @@ impl Csv {
         if !self.divisor.is_normal() {
             bail!(Argument, "the numbers of a CSV file cannot be divided by {}", self.divisor);
         }
-        let longest = CELL.saturating_mul(self.shape.elements() as u64).max(1 << 16);
+        if self.classes.is_some() && self.target_shape.is_some() {
+            bail!(Argument, "classes are asked for where targets are numbers: `Csv::classes` goes with labels alone");
+        }
+        let longest = CELL.saturating_mul(self.columns() as u64).max(1 << 16);
         file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
-        let (mut features, mut labels, mut number) = (Vec::new(), Vec::new(), 0_u64);
+        let (mut rows, mut number) = (Rows::default(), 0_u64);
         loop {
             let start = file.offset();
             let Some(line) = file.line(longest)? else { break };
             number += 1;
             if number > 1 || !self.has_header {
-                let room = reserve(&mut labels, 1).map_err(|error| (0, format!(": {error}")));
-                let label = room.and_then(|()| self.row(&line, &mut features));
                 let wrong = |(at, what)| file.wrong(start + at as u64, format!("line {number}{what}"));
-                labels.push(label.map_err(wrong)?);
+                self.row(&line, &mut rows).map_err(wrong)?;
             }
         }
-        Dataset::new(features, self.shape, labels).map_err(|error| error.context(file.name()))
+        let Rows { inputs, labels, values } = rows;
+        let targets = self.target_shape.map_or(Targets::Labels(labels), |shape| Targets::Values { values, shape });
+        Dataset::new(inputs, self.shape, targets).map_err(|error| error.context(file.name()))
     }
 
-    /// Appends the numbers of a row and returns its label, or where in it something is wrong, and what.
-    fn row(&self, line: &[u8], features: &mut Vec<f32>) -> Result<u32, (usize, String)> {
-        let expected = self.shape.elements().saturating_add(1);
+    /// The columns of a target.
+    fn target_columns(&self) -> usize {
+        self.target_shape.map_or(1, |shape| shape.elements())
+    }
+
+    fn columns(&self) -> usize {
+        self.shape.elements().saturating_add(self.target_columns())
+    }
+
+    /// Appends a row, or says where in it something is wrong, and what.
+    fn row(&self, line: &[u8], rows: &mut Rows) -> Result<(), (usize, String)> {
+        let expected = self.columns();
         let cells = line.split(|&byte| byte == b',');
         let found = if line.is_empty() { 0 } else { cells.clone().count() };
         if found != expected {
-            return Err((
-                0,
-                format!(": {found} columns, {expected} were expected: the label and an example {}", self.shape),
-            ));
+            let target = self.target_shape.map_or("the label".to_owned(), |shape| format!("a target {shape}"));
+            let what = format!(": {found} columns, {expected} were expected: {target} and an input {}", self.shape);
+            return Err((0, what));
         }
         // Every column has a byte at least, so there are not more than were read.
-        reserve(features, expected - 1).map_err(|error| (0, format!(": {error}")))?;
-        let label_at = if self.is_label_first { 0 } else { expected - 1 };
-        let (mut at, mut label) = (0, 0);
+        let target_columns = self.target_columns();
+        let room = reserve(&mut rows.inputs, expected - target_columns).and_then(|()| match self.target_shape {
+            Some(_) => reserve(&mut rows.values, target_columns),
+            None => reserve(&mut rows.labels, 1),
+        });
+        room.map_err(|error| (0, format!(": {error}")))?;
+        let first = if self.is_target_first { 0 } else { expected - target_columns };
+        let mut at = 0;
         for (column, cell) in cells.enumerate() {
             let wrong = |what: &str| (at, format!(", column {}: {} is no {what}", column + 1, shown(cell)));
             let text = str::from_utf8(cell).unwrap_or_default().trim();
-            if column == label_at {
-                label = text.parse().map_err(|_| wrong("label, which is a whole number"))?;
+            let finite = |divisor: f32| {
+                let number = text.parse().ok().map(|number: f32| number / divisor);
+                number.filter(|number: &f32| number.is_finite()).ok_or_else(|| wrong("finite number"))
+            };
+            if !(first..first + target_columns).contains(&column) {
+                rows.inputs.push(finite(self.divisor)?);
+            } else if self.target_shape.is_some() {
+                rows.values.push(finite(1.0)?);
+            } else {
+                let label = text.parse().map_err(|_| wrong("label, which is a whole number"))?;
                 if let Some(classes) = self.classes.filter(|&classes| label >= classes) {
                     return Err(wrong(&format!("label of {classes} classes")));
                 }
-            } else {
-                let number = text.parse().ok().map(|number: f32| number / self.divisor);
-                features.push(number.filter(|number| number.is_finite()).ok_or_else(|| wrong("finite number"))?);
+                rows.labels.push(label);
             }
             at += cell.len() + 1;
         }
-        Ok(label)
+        Ok(())
     }
+}
+
+/// The rows so far: of labels and values, the one that targets are.
+#[derive(Default)]
+struct Rows {
+    inputs: Vec<f32>,
+    labels: Vec<u32>,
+    values: Vec<f32>,
 }
 
 /// A cell for a message, or the beginning of a long one.
@@ -157,8 +205,9 @@ fn shown(cell: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::ErrorKind;
+    use crate::data::Target;
 
-    fn read(csv: Csv, text: &str) -> Result<Vec<(Vec<f32>, u32)>> {
+    fn read(csv: Csv, text: &str) -> Result<Vec<(Vec<f32>, Target)>> {
         let dataset = csv.read_from("some.csv", text.as_bytes())?;
         (0..dataset.len()).map(|index| dataset.get(index)).collect()
     }
@@ -166,12 +215,29 @@ mod tests {
     #[test]
     fn rows_become_examples() {
         let csv = Csv::new([1, 1, 2]).divided_by(16.0);
-        let expected = vec![(vec![0.0, 1.0], 3), (vec![0.5, -0.25], 0)];
+        let expected = vec![(vec![0.0, 1.0], Target::Label(3)), (vec![0.5, -0.25], Target::Label(0))];
         assert_eq!(read(csv, "0,16,3\n8,-4,0\n").unwrap(), expected);
         assert_eq!(read(csv, "0,16,3\r\n 8 , -4.0,0").unwrap(), expected);
         assert_eq!(read(csv.header(), "a,b,label\n0,16,3\n8,-4,0\n").unwrap(), expected);
-        assert_eq!(read(csv.label_first(), "3,0,16\n0,8,-4\n").unwrap(), expected);
+        assert_eq!(read(csv.target_first(), "3,0,16\n0,8,-4\n").unwrap(), expected);
         assert_eq!(read(csv, "").unwrap(), []);
+    }
+
+    #[test]
+    fn targets_may_be_numbers() {
+        let csv = Csv::new([1]).targets([2]).divided_by(4.0);
+        let expected = vec![(vec![0.5], Target::Values(vec![3.0, -4.5])), (vec![0.25], Target::Values(vec![0.0, 1.0]))];
+        assert_eq!(read(csv, "2,3,-4.5\n1,0,1\n").unwrap(), expected);
+        assert_eq!(read(csv.target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
+        for (csv, text, part) in [
+            (csv, "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
+            (csv, "2,3,x", "line 1, column 3: \"x\" is no finite number"),
+            (csv.classes(2), "2,3,4", "`Csv::classes` goes with labels alone"),
+            (csv.targets([0]), "2", "a target needs at least one number"),
+        ] {
+            let error = read(csv, text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use super::examples::{Element, Memory};
 use super::order::shuffle;
-use super::{Batches, Examples};
+use super::{Batches, Examples, Target, Targets};
 use crate::error::{bail, here};
 use crate::host::{try_collect, try_filled};
 use crate::module::Seed;
 use crate::{Result, Shape};
 
-/// Examples of one shape, each with a label: in memory, or read as they are needed. Clones and splits share them.
+/// Examples, each an input and its target, in memory or read as they are needed. Clones and splits share them.
+///
+/// All inputs have one shape. Targets are labels, or numbers of one shape.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -24,7 +26,7 @@ use crate::{Result, Shape};
 /// let device = Device::cpu();
 /// for batch in train.batches(2).shuffle(7).on(&device) {
 ///     let batch = batch?;
-///     println!("{} images, {:?}", batch.images.shape()[0], batch.labels);
+///     println!("{} images, {:?}", batch.inputs.shape()[0], batch.targets);
 /// }
 /// # Ok::<(), meganeura::Error>(())
 /// ```
@@ -36,14 +38,16 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Examples of this shape, `[channels, height, width]` for images, one after the other, and the label of each.
+    /// Examples in memory: inputs of this shape, `[channels, height, width]` for images, one after the other, and the target of each.
+    /// Targets are a `Vec<u32>` of labels, or numbers with the shape of one target, `(vec![0.5, 2.0], [1])`.
     ///
     /// # Errors
     ///
-    /// If `features` has not as many numbers as the labels ask for, or the shape has no elements.
+    /// If there are not as many inputs as targets, a shape has no elements, or it has as many axes as a tensor can have, which leaves
+    /// none for the batch.
     #[track_caller]
-    pub fn new(features: Vec<f32>, shape: impl Into<Shape>, labels: Vec<u32>) -> Result<Self> {
-        here(|| Self::in_memory(features, shape.into(), labels))
+    pub fn new(inputs: Vec<f32>, shape: impl Into<Shape>, targets: impl Into<Targets>) -> Result<Self> {
+        here(|| Self::in_memory(inputs, shape.into(), targets.into()))
     }
 
     /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255 is 1) when a
@@ -53,25 +57,28 @@ impl Dataset {
     ///
     /// As [`new`](Self::new).
     #[track_caller]
-    pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, labels: Vec<u32>) -> Result<Self> {
-        here(|| Self::in_memory(pixels, shape.into(), labels))
+    pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, targets: impl Into<Targets>) -> Result<Self> {
+        here(|| Self::in_memory(pixels, shape.into(), targets.into()))
     }
 
-    fn in_memory<T: Element>(features: Vec<T>, shape: Shape, labels: Vec<u32>) -> Result<Self> {
-        check_shape(shape)?;
-        Self::of(Memory::new(features, shape, labels)?)
+    fn in_memory<T: Element>(inputs: Vec<T>, shape: Shape, targets: Targets) -> Result<Self> {
+        check_shape("an input", shape)?;
+        Self::of(Memory::new(inputs, shape, targets)?)
     }
 
     /// The examples of your own [source](Examples).
     ///
     /// # Errors
     ///
-    /// If the shape of an example has no elements, or as many axes as a tensor can have, which leaves none for the batch;
+    /// If the shape of an input or a target has no elements, or as many axes as a tensor can have, which leaves none for the batch;
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there are more examples than can be counted in memory.
     #[track_caller]
     pub fn of(examples: impl Examples + 'static) -> Result<Self> {
         here(|| {
-            check_shape(examples.shape())?;
+            check_shape("an input", examples.shape())?;
+            if let Some(shape) = examples.target_shape() {
+                check_shape("a target", shape)?;
+            }
             let rows = Arc::new(numbered(examples.len())?);
             Ok(Self { examples: Arc::new(examples), rows })
         })
@@ -89,39 +96,60 @@ impl Dataset {
         self.rows.is_empty()
     }
 
-    /// The shape of one example.
+    /// The shape of one input.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.examples.shape()
     }
 
-    /// The numbers and the label of example `index`.
+    /// The shape of one target; `None` if targets are labels.
+    #[must_use]
+    pub fn target_shape(&self) -> Option<Shape> {
+        self.examples.target_shape()
+    }
+
+    /// The input and the target of example `index`.
     ///
     /// # Errors
     ///
     /// If there is no such example, it cannot be read, or there is no memory for it.
     #[track_caller]
-    pub fn get(&self, index: usize) -> Result<(Vec<f32>, u32)> {
+    pub fn get(&self, index: usize) -> Result<(Vec<f32>, Target)> {
         here(|| {
             if index >= self.len() {
                 bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
             }
             let shape = self.shape();
-            let example = try_filled(shape.elements(), 0.0);
-            let mut example = example.map_err(|error| error.context(format_args!("an example {shape}")))?;
-            let label = self.read(index, &mut example)?;
-            Ok((example, label))
+            let input = try_filled(shape.elements(), 0.0);
+            let mut input = input.map_err(|error| error.context(format_args!("an input {shape}")))?;
+            let target = self.read(index, &mut input)?;
+            Ok((input, target))
         })
     }
 
-    /// Writes example `index`, which there is, over zeros.
-    pub(super) fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
-        self.examples.read(self.rows[index], example)
+    /// Writes the input of example `index`, which there is, over zeros. The target is of the shape that the source promises.
+    pub(super) fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
+        let row = self.rows[index];
+        let target = self.examples.read(row, input)?;
+        match (&target, self.target_shape()) {
+            (Target::Label(_), None) => Ok(target),
+            (Target::Values(values), Some(shape)) if values.len() == shape.elements() => Ok(target),
+            (Target::Values(values), Some(shape)) => {
+                bail!(Data, "the target of example {row} has {} numbers, and shape {shape} was promised", values.len())
+            }
+            (Target::Values(_), None) => {
+                bail!(Data, "the target of example {row} is numbers, and `target_shape` gives no shape for them")
+            }
+            (Target::Label(_), Some(shape)) => {
+                bail!(Data, "the target of example {row} is a label, and `target_shape` promised numbers {shape}")
+            }
+        }
     }
 
     /// Two sets drawn at random: the share `fraction` of the examples, rounded, and the rest.
     ///
-    /// The seed says which, by the order that [`shuffle`](Batches::shuffle) would give.
+    /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth to test with. The seed says which, by the order that
+    /// [`shuffle`](Batches::shuffle) would give.
     ///
     /// # Errors
     ///
@@ -161,12 +189,12 @@ pub(super) fn numbered(examples: usize) -> Result<Vec<usize>> {
     numbers.map_err(|error| error.context(format_args!("the order of {examples} examples")))
 }
 
-fn check_shape(shape: Shape) -> Result<()> {
+fn check_shape(what: &str, shape: Shape) -> Result<()> {
     if shape.elements() == 0 {
-        bail!(Shape, "an example needs at least one number, shape {shape} has none");
+        bail!(Shape, "{what} needs at least one number, shape {shape} has none");
     }
     if shape.rank() == crate::MAX_RANK {
-        bail!(Shape, "examples of shape {shape} leave no axis for the batch");
+        bail!(Shape, "{what} of shape {shape} leaves no axis for the batch");
     }
     Ok(())
 }
@@ -179,11 +207,11 @@ mod tests {
     /// Ten examples of two numbers; example `i` is `(i, −i)` with label `i`.
     fn dataset() -> Dataset {
         let features = (0..10u8).map(f32::from).flat_map(|i| [i, -i]).collect();
-        Dataset::new(features, [2], (0..10).collect()).unwrap()
+        Dataset::new(features, [2], (0..10).collect::<Vec<_>>()).unwrap()
     }
 
     fn labels(dataset: &Dataset) -> Vec<u32> {
-        (0..dataset.len()).map(|i| dataset.get(i).unwrap().1).collect()
+        (0..dataset.len()).filter_map(|i| dataset.get(i).unwrap().1.label()).collect()
     }
 
     #[test]
@@ -191,21 +219,73 @@ mod tests {
         let (first, second) = dataset().split(0.3, 7).unwrap();
         assert_eq!(labels(&first), [4, 1, 3]);
         assert_eq!(labels(&second), [9, 6, 8, 5, 7, 2, 0]);
-        assert_eq!(second.get(1).unwrap(), (vec![6.0, -6.0], 6));
+        assert_eq!(second.get(1).unwrap(), (vec![6.0, -6.0], Target::Label(6)));
         assert_eq!(second.get(7).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(second.split(0.0, 0).unwrap().0.len(), 0);
     }
 
     #[test]
     fn misuse_is_an_error() {
-        let kind =
-            |features, shape: &[usize], labels| Dataset::new(features, Shape::new(shape), labels).unwrap_err().kind();
+        let kind = |inputs, shape: &[usize], labels: Vec<u32>| Dataset::new(inputs, shape, labels).unwrap_err().kind();
         assert_eq!(kind(vec![0.0; 5], &[2], vec![0, 1]), ErrorKind::Shape);
         assert_eq!(kind(vec![], &[0], vec![0]), ErrorKind::Shape);
         assert_eq!(kind(vec![0.0], &[1; 8], vec![0]), ErrorKind::Shape);
         assert_eq!(kind(vec![], &[usize::MAX, 2], vec![0, 0]), ErrorKind::Shape);
         for fraction in [-0.1, 1.1, f64::NAN] {
             assert_eq!(dataset().split(fraction, 0).unwrap_err().kind(), ErrorKind::Argument);
+        }
+    }
+
+    #[test]
+    fn targets_may_be_numbers() {
+        let dataset = Dataset::new(vec![0.0, 1.0, 2.0], [1], ((0..6u8).map(f32::from).collect(), [1, 2])).unwrap();
+        assert_eq!((dataset.len(), dataset.target_shape()), (3, Some([1, 2].into())));
+        let (one, _) = dataset.split(0.4, 1).unwrap();
+        assert_eq!(one.get(0).unwrap(), (vec![1.0], Target::Values(vec![2.0, 3.0])));
+        for (values, shape, part) in [
+            (6, &[4][..], "6 numbers given for targets of shape [4]"),
+            (6, &[0], "a target needs at least one number"),
+            (6, &[6], "3 numbers given for the inputs of 1 examples, [1] each"),
+            (3, &[1; 8], "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
+        ] {
+            let error = Dataset::new(vec![0.0; 3], [1], (vec![0.0; values], shape)).unwrap_err();
+            assert!(error.kind() == ErrorKind::Shape && error.to_string().contains(part), "{error}");
+        }
+    }
+
+    /// A source that promises targets of one shape and has others.
+    struct Liar(Option<Shape>, Target);
+
+    impl Examples for Liar {
+        fn len(&self) -> usize {
+            1
+        }
+
+        fn shape(&self) -> Shape {
+            [1].into()
+        }
+
+        fn target_shape(&self) -> Option<Shape> {
+            self.0
+        }
+
+        fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
+            Ok(self.1.clone())
+        }
+    }
+
+    #[test]
+    fn targets_are_held_to_their_shape() {
+        for (shape, target, part) in [
+            (None, Target::Values(vec![0.0]), "is numbers, and `target_shape` gives no shape"),
+            (Some([2].into()), Target::Label(0), "is a label, and `target_shape` promised numbers [2]"),
+            (Some([2].into()), Target::Values(vec![0.0]), "has 1 numbers, and shape [2] was promised"),
+        ] {
+            let dataset = Dataset::of(Liar(shape, target)).unwrap();
+            let batch = dataset.batches(1).on(&crate::Device::cpu()).next().unwrap();
+            for error in [dataset.get(0).unwrap_err(), batch.unwrap_err()] {
+                assert!(error.kind() == ErrorKind::Data && error.to_string().contains(part), "{error}");
+            }
         }
     }
 
@@ -228,7 +308,7 @@ mod tests {
             self.1
         }
 
-        fn read(&self, _: usize, _: &mut [f32]) -> Result<u32> {
+        fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
             unreachable!("there is no memory to read into")
         }
     }
@@ -241,7 +321,7 @@ mod tests {
             let dataset = Dataset::of(Claims(3, shape.into())).unwrap();
             let error = dataset.get(0).unwrap_err();
             assert_eq!(kind(error.clone()), ErrorKind::OutOfMemory);
-            assert!(error.to_string().starts_with(&format!("an example {}", Shape::from(shape))), "{error}");
+            assert!(error.to_string().starts_with(&format!("an input {}", Shape::from(shape))), "{error}");
             // As the source of a transformation, too, which makes it small.
             for batches in [dataset.batches(1), dataset.batches(1).transform(crate::data::RandomCrop::new(1, 1))] {
                 let batch = batches.on(&crate::Device::cpu()).next().unwrap();
@@ -258,8 +338,8 @@ mod tests {
     #[test]
     fn bytes_become_fractions() {
         let dataset = Dataset::from_bytes(vec![0, 51, 255, 1], [2], vec![3, 4]).unwrap();
-        assert_eq!(dataset.get(0).unwrap(), (vec![0.0, 0.2], 3));
-        assert_eq!(dataset.get(1).unwrap(), (vec![1.0, 1.0 / 255.0], 4));
+        assert_eq!(dataset.get(0).unwrap(), (vec![0.0, 0.2], Target::Label(3)));
+        assert_eq!(dataset.get(1).unwrap(), (vec![1.0, 1.0 / 255.0], Target::Label(4)));
         assert_eq!(format!("{dataset:?}"), "Dataset(2 examples of shape [2])");
     }
 }

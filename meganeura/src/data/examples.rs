@@ -1,5 +1,6 @@
-//! What a dataset is made of: the trait of everything that has examples, and examples in memory.
+//! Sources of examples: the trait, and examples in memory.
 
+use super::{Target, Targets};
 use crate::error::bail;
 use crate::{Result, Shape};
 
@@ -10,7 +11,7 @@ use crate::{Result, Shape};
 /// [workers](super::Batches::workers), and in any order.
 ///
 /// ```
-/// use meganeura::data::Examples;
+/// use meganeura::data::{Examples, Target};
 /// use meganeura::prelude::*;
 ///
 /// /// Points of a spiral, computed as they are needed.
@@ -25,11 +26,11 @@ use crate::{Result, Shape};
 ///         [2].into()
 ///     }
 ///
-///     fn read(&self, index: usize, example: &mut [f32]) -> meganeura::Result<u32> {
+///     fn read(&self, index: usize, input: &mut [f32]) -> meganeura::Result<Target> {
 ///         let (turn, arm) = (index as f32 / 100.0, index % 2);
 ///         let (sin, cos) = (turn + std::f32::consts::PI * arm as f32).sin_cos();
-///         example.copy_from_slice(&[turn * cos, turn * sin]);
-///         Ok(arm as u32)
+///         input.copy_from_slice(&[turn * cos, turn * sin]);
+///         Ok(Target::Label(arm as u32))
 ///     }
 /// }
 ///
@@ -47,16 +48,21 @@ pub trait Examples: Send + Sync {
         self.len() == 0
     }
 
-    /// The shape of every example, `[channels, height, width]` for images.
+    /// The shape of every input, `[channels, height, width]` for images.
     fn shape(&self) -> Shape;
 
-    /// Writes example `index`, below [`len`](Self::len), row by row into `example`, which has as many elements as the shape and is
-    /// filled with zeros; returns the label.
+    /// The shape of every target; `None`, the default, if targets are labels.
+    fn target_shape(&self) -> Option<Shape> {
+        None
+    }
+
+    /// Writes the input of example `index`, which is below [`len`](Self::len), row by row into `input` and returns the target. The
+    /// slice has as many elements as [`shape`](Self::shape) and is filled with zeros.
     ///
     /// # Errors
     ///
-    /// Whatever stands in the way. The message should say where: the training loop gets it instead of the batch.
-    fn read(&self, index: usize, example: &mut [f32]) -> Result<u32>;
+    /// Any error ends up in the training loop in place of the batch, so its message should say where the example comes from.
+    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target>;
 }
 
 /// What examples in memory are kept as.
@@ -79,34 +85,39 @@ impl Element for u8 {
 
 /// Examples in memory, one after the other.
 pub(super) struct Memory<T> {
-    features: Vec<T>,
+    inputs: Vec<T>,
     shape: Shape,
-    labels: Vec<u32>,
+    targets: Targets,
 }
 
 impl<T: Element> Memory<T> {
-    pub(super) fn new(features: Vec<T>, shape: Shape, labels: Vec<u32>) -> Result<Self> {
-        if labels.len().checked_mul(shape.elements()) != Some(features.len()) {
-            bail!(Shape, "{} numbers given for {} labelled examples of shape {shape}", features.len(), labels.len());
+    pub(super) fn new(inputs: Vec<T>, shape: Shape, targets: Targets) -> Result<Self> {
+        let count = targets.count()?;
+        if count.checked_mul(shape.elements()) != Some(inputs.len()) {
+            bail!(Shape, "{} numbers given for the inputs of {count} examples, {shape} each", inputs.len());
         }
-        Ok(Self { features, shape, labels })
+        Ok(Self { inputs, shape, targets })
     }
 }
 
 impl<T: Element> Examples for Memory<T> {
     fn len(&self) -> usize {
-        self.labels.len()
+        self.inputs.len() / self.shape.elements()
     }
 
     fn shape(&self) -> Shape {
         self.shape
     }
 
-    fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
-        let features = &self.features[index * example.len()..];
-        for (number, feature) in example.iter_mut().zip(features) {
-            *number = feature.value();
+    fn target_shape(&self) -> Option<Shape> {
+        self.targets.shape()
+    }
+
+    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
+        let inputs = &self.inputs[index * input.len()..];
+        for (number, value) in input.iter_mut().zip(inputs) {
+            *number = value.value();
         }
-        Ok(self.labels[index])
+        self.targets.get(index)
     }
 }

@@ -18,6 +18,7 @@ impl Dataset {
     /// pixels, and become numbers from 0 to 1; elements of other types are taken as they are.
     ///
     /// ```
+    /// use meganeura::data::Target;
     /// use meganeura::prelude::*;
     ///
     /// # let folder = tempfile::tempdir().unwrap();
@@ -25,7 +26,7 @@ impl Dataset {
     /// # std::fs::write(&images, [[0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2].as_slice(), &[0, 51, 102, 255]].concat()).unwrap();
     /// # std::fs::write(&labels, [0, 0, 8, 1, 0, 0, 0, 1, 7]).unwrap();
     /// let digits = Dataset::from_idx(images, labels)?; // "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
-    /// assert_eq!(digits.get(0)?, (vec![0.0, 0.2, 0.4, 1.0], 7));
+    /// assert_eq!(digits.get(0)?, (vec![0.0, 0.2, 0.4, 1.0], Target::Label(7)));
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///
@@ -173,6 +174,7 @@ fn be_bytes<const N: usize, T>(bytes: &[u8], from: fn([u8; N]) -> T) -> T {
 mod tests {
     use super::*;
     use crate::ErrorKind;
+    use crate::data::Target;
 
     /// A header, and elements after it.
     fn idx(element: u8, extents: &[u32], elements: &[u8]) -> Vec<u8> {
@@ -203,10 +205,12 @@ mod tests {
         ] {
             let dataset = read(&idx(code, &[2, 1, 1], &elements), &labels).unwrap();
             assert_eq!(dataset.shape(), Shape::from([1, 1, 1]));
-            assert_eq!([0, 1].map(|i| dataset.get(i).unwrap()), [(vec![expected[0]], 3), (vec![expected[1]], 9)]);
+            for (index, label) in [3, 9].into_iter().enumerate() {
+                assert_eq!(dataset.get(index).unwrap(), (vec![expected[index]], Target::Label(label)));
+            }
         }
         let wide = read(&idx(8, &[2, 1], &[0, 0]), &idx(0x0c, &[2], &[0, 0, 1, 0, 0, 0, 0, 1])).unwrap();
-        assert_eq!((wide.shape(), wide.get(0).unwrap().1), (Shape::from([1]), 256));
+        assert_eq!((wide.shape(), wide.get(0).unwrap().1), (Shape::from([1]), Target::Label(256)));
         assert_eq!(read(&idx(8, &[2, 3, 1, 2], &[0; 12]), &labels).unwrap().shape(), Shape::from([3, 1, 2]));
         assert!(read(&idx(8, &[0, 2, 2], &[]), &idx(8, &[0], &[])).unwrap().is_empty());
     }

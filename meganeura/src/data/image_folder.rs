@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use image::imageops::FilterType;
 
-use super::Examples;
 use super::file::unreadable;
 use super::picture::{self, Header, MOST_PIXELS};
+use super::{Examples, Target};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result, Shape};
 
@@ -206,7 +206,7 @@ impl Examples for ImageFolder {
         [self.channels.unwrap_or(self.first.channels), height, width].into()
     }
 
-    fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
+    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
         let (class, name) = &self.files[index];
         let path = self.folders[*class as usize].join(name);
         let mut image = picture::read(&path, self.most_pixels, |header| self.fits(&path, header))?;
@@ -229,8 +229,8 @@ impl Examples for ImageFolder {
             };
             image = image.resize_exact(wide, high, FilterType::Triangle);
         }
-        picture::write(image, shape[0], example);
-        Ok(*class)
+        picture::write(image, shape[0], input);
+        Ok(Target::Label(*class))
     }
 }
 
@@ -314,8 +314,8 @@ mod tests {
         assert_eq!(dataset.shape(), Shape::from([3, 2, 3]));
         let examples = [0, 1, 2].map(|i| dataset.get(i).unwrap());
         assert_eq!(
-            examples.each_ref().map(|(example, label)| (example[0], example[17], *label)),
-            [(1.0, 0.0, 0), (0.4, 0.0, 1), (0.2, 0.0, 1)]
+            examples.each_ref().map(|(example, label)| (example[0], example[17], label.label())),
+            [(1.0, 0.0, Some(0)), (0.4, 0.0, Some(1)), (0.2, 0.0, Some(1))]
         );
         let gray = Dataset::of(folder.gray().resize(1, 1)).unwrap();
         assert_eq!(gray.shape(), Shape::from([1, 1, 1]));

@@ -142,7 +142,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::data::{Batches, Dataset, Examples, HorizontalFlip, RandomCrop};
+    use crate::data::{Batches, Dataset, Examples, HorizontalFlip, RandomCrop, Target};
     use crate::{Device, Shape};
 
     const EXAMPLES: usize = 600;
@@ -192,7 +192,7 @@ mod tests {
             [1, 1, 2].into()
         }
 
-        fn read(&self, index: usize, example: &mut [f32]) -> Result<u32> {
+        fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
             let mut reads = self.log.reads.lock().unwrap();
             reads.push(index);
             if reads.len() > self.log.allowed.load(Ordering::SeqCst) {
@@ -207,8 +207,8 @@ mod tests {
             }
             // Threads overtake each other wherever they can.
             thread::yield_now();
-            example.copy_from_slice(&[index as f32, -(index as f32)]);
-            Ok(index as u32)
+            input.copy_from_slice(&[index as f32, -(index as f32)]);
+            Ok(Target::Label(index as u32))
         }
     }
 
@@ -219,8 +219,8 @@ mod tests {
     }
 
     fn bits(batch: &Batch) -> (Vec<u32>, Vec<u32>) {
-        let images = batch.images.to_vec().unwrap();
-        (images.into_iter().map(f32::to_bits).collect(), batch.labels.to_u32_vec().unwrap())
+        let inputs = batch.inputs.to_vec().unwrap();
+        (inputs.into_iter().map(f32::to_bits).collect(), batch.targets.to_u32_vec().unwrap())
     }
 
     fn all(batches: Batches) -> Vec<(Vec<u32>, Vec<u32>)> {

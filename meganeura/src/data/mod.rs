@@ -1,4 +1,4 @@
-//! Data: examples with labels, where they come from, and how they become batches on a device.
+//! Data: examples, where they come from, and how they become batches on a device.
 //!
 //! Knows tensors and seeds, nothing of models. The [guide](crate::guide::data) shows how the parts go together.
 
@@ -16,6 +16,7 @@ mod order;
 #[cfg(feature = "images")]
 mod picture;
 mod recipe;
+mod target;
 mod transform;
 
 pub use batches::{Batch, Batches, BatchesOn};
@@ -25,4 +26,5 @@ pub use dataset::Dataset;
 pub use examples::Examples;
 #[cfg(feature = "images")]
 pub use image_folder::ImageFolder;
+pub use target::{Target, Targets};
 pub use transform::{CutOut, HorizontalFlip, Normalise, RandomCrop, Transform};

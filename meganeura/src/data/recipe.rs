@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::transform::Transform;
-use super::{Batch, Dataset};
+use super::{Batch, Dataset, Target};
 use crate::error::bail;
 use crate::host::{HostBuffer, reserve, try_filled};
 use crate::module::Seed;
@@ -37,36 +37,52 @@ impl Recipe {
     pub(super) fn batch(&self, number: usize, is_wanted: impl Fn() -> bool) -> Result<Option<Batch>> {
         let first = number * self.size;
         let positions = first..self.positions.min(first.saturating_add(self.size));
+        let count = positions.len();
+        let batched = |example: Shape| Shape::new(&[&[count], example.dims()].concat());
         let example = self.shapes[self.shapes.len() - 1];
-        let shape = Shape::new(&[&[positions.len()], example.dims()].concat());
+        let shape = batched(example);
         let in_batch = |error: Error| error.context(format_args!("a batch {shape}"));
-        let mut images = try_filled(shape.elements(), 0.0).map_err(in_batch)?;
-        let mut labels = try_filled(positions.len(), 0).map_err(in_batch)?;
+        let mut inputs = try_filled(shape.elements(), 0.0).map_err(in_batch)?;
+        // Of these two, the one that the examples' targets are.
+        let target_shape = self.dataset.target_shape();
+        let (mut labels, mut values) = (Vec::new(), Vec::new());
+        match target_shape {
+            None => reserve(&mut labels, count).map_err(in_batch)?,
+            Some(shape) => reserve(&mut values, batched(shape).elements()).map_err(in_batch)?,
+        }
         let mut scratch = Vec::new();
         reserve(&mut scratch, self.largest()).map_err(in_batch)?;
-        let examples = images.chunks_exact_mut(example.elements()).zip(&mut labels);
-        for (position, (image, label)) in positions.zip(examples) {
+        for (position, input) in positions.zip(inputs.chunks_exact_mut(example.elements())) {
             if !is_wanted() {
                 return Ok(None);
             }
             let index = self.order[position % self.order.len()];
-            *label = match &*self.transforms {
-                [] => self.dataset.read(index, image)?,
+            let target = match &*self.transforms {
+                [] => self.dataset.read(index, input)?,
                 transforms => {
                     scratch.clear();
                     scratch.resize(self.shapes[0].elements(), 0.0);
-                    let label = self.dataset.read(index, &mut scratch)?;
+                    let target = self.dataset.read(index, &mut scratch)?;
                     self.transform(transforms, position, &mut scratch)?;
-                    image.copy_from_slice(&scratch);
-                    label
+                    input.copy_from_slice(&scratch);
+                    target
                 }
             };
+            match target {
+                Target::Label(label) => labels.push(label),
+                Target::Values(target) => values.extend(target),
+            }
         }
-        let images = HostBuffer::F32(images).try_cast(self.device.precision().dtype()).map_err(in_batch)?;
-        Ok(Some(Batch {
-            images: Tensor::from_host(&self.device, shape, images)?,
-            labels: Tensor::indices(&self.device, [labels.len()], &labels)?,
-        }))
+        let floats = |shape: Shape, numbers| {
+            let numbers = HostBuffer::F32(numbers).try_cast(self.device.precision().dtype()).map_err(in_batch)?;
+            Tensor::from_host(&self.device, shape, numbers)
+        };
+        let inputs = floats(shape, inputs)?;
+        let targets = match target_shape {
+            None => Tensor::indices(&self.device, [count], &labels)?,
+            Some(shape) => floats(batched(shape), values)?,
+        };
+        Ok(Some(Batch { inputs, targets }))
     }
 
     /// The most numbers that a transformation has at once: an example as it was, and as it becomes.

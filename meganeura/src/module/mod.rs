@@ -42,6 +42,7 @@ pub use ext::ModuleExt;
 pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
+pub use rand_pcg::rand_core::Rng;
 pub use seed::Seed;
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;

@@ -51,7 +51,14 @@ impl Seed {
         self.0
     }
 
-    /// A generator that starts from this seed.
+    /// A generator that starts from this seed. Its methods are those of the trait [`Rng`](super::Rng).
+    ///
+    /// ```
+    /// use meganeura::module::{Rng, Seed};
+    ///
+    /// let mut rng = Seed::new(42).rng();
+    /// assert_ne!(rng.next_u32(), rng.next_u32());
+    /// ```
     #[must_use]
     pub fn rng(self) -> Pcg64 {
         Pcg64::seed_from_u64(self.0)

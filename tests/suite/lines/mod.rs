@@ -5,9 +5,9 @@ mod world;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck};
-use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder};
+use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder, Target};
 use meganeura::init::Initializer;
-use meganeura::io::Names;
+use meganeura::io::{self, Names};
 use meganeura::optim::{Accumulate, Ema, OptimizerState, Schedule};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
@@ -117,6 +117,10 @@ cases! {
     "io/mod.rs::load_safetensors" |mut w| w.net.load_safetensors(b"nonsense");
     "io/mod.rs::load_with" |mut w| w.net.load_with("no/such/file", &Names::new());
     "io/mod.rs::load_safetensors_with" |mut w| w.net.load_safetensors_with(b"nonsense", &Names::new());
+    "io/tensors.rs::load_tensors" |w| io::load_tensors("no/such/file", &w.device);
+    "io/tensors.rs::tensors_from_safetensors" |w| io::tensors_from_safetensors(b"nonsense", &w.device);
+    "io/tensors.rs::save_tensors" |w| io::save_tensors("no/such/folder/x", [("x", &w.labels)]);
+    "io/tensors.rs::tensors_to_safetensors" |w| io::tensors_to_safetensors([("x", &w.labels), ("x", &w.labels)]);
     "io/names.rs::path" |_| Names::new().ignore("a").path("a");
     "io/report.rs::strict" |mut w| partial(&mut w).strict();
     "io/state.rs::from_safetensors" |w| OptimizerState::from_safetensors(b"nonsense", &w.device);
@@ -278,7 +282,7 @@ impl Examples for Damaged {
         [1].into()
     }
 
-    fn read(&self, _: usize, _: &mut [f32]) -> Result<u32> {
+    fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
         Err(Error::new(meganeura::ErrorKind::Data, "damaged"))
     }
 }

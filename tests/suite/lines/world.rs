@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use meganeura::Result;
 use meganeura::check::{Entry, Report};
-use meganeura::data::{Examples, ImageFolder};
+use meganeura::data::{Examples, ImageFolder, Target};
 use meganeura::io::LoadReport;
 use meganeura::module::{At, Slot, SlotMut};
 use meganeura::prelude::*;
@@ -66,8 +66,8 @@ impl Examples for Nothing {
         [0].into()
     }
 
-    fn read(&self, _: usize, _: &mut [f32]) -> Result<u32> {
-        Ok(0)
+    fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
+        Ok(Target::Label(0))
     }
 }
 

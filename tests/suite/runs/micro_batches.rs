@@ -39,7 +39,7 @@ fn train(folder: &Path, device: &Device, seed: u64, until: u64) -> Result<Net, F
             let batch = batch?;
             let tape = Tape::new(device);
             let factor = if run.step() % 7 == 6 { f64::NAN } else { 1.0 };
-            let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels) * factor;
+            let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets) * factor;
             if let Some(grads) = optimizer.accumulate(&net, tape.backward(&loss)?, Accumulate::mean(EVERY))? {
                 let grads = grads.clip_norm(&net, 1.0)?;
                 optimizer.step(&mut net, &grads)?;

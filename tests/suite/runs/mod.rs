@@ -49,7 +49,7 @@ fn train(run: &mut Run, device: &Device, net: &mut Net, optimizer: &mut dyn Opti
         for batch in data.batches(8).shuffle(1).epoch(epoch).skip(run.batch()).on(device) {
             let batch = batch?;
             let tape = Tape::new(device);
-            let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
+            let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
             let grads = tape.backward(&loss)?;
             optimizer.step(net, &grads)?;
             run.advance();

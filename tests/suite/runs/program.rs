@@ -45,7 +45,7 @@ pub(crate) struct Net {
 /// 60 images with labels that mean nothing.
 pub(crate) fn data() -> meganeura::Result<Dataset> {
     let pixels = normal("runs", 60 * 36).into_iter().map(|x| x as f32).collect();
-    Dataset::new(pixels, [1, 6, 6], (0..60).map(|i| i % 3).collect())
+    Dataset::new(pixels, [1, 6, 6], (0..60).map(|i| i % 3).collect::<Vec<_>>())
 }
 
 /// Batches of an epoch: the last is smaller.
@@ -119,7 +119,7 @@ impl Program {
                 let batch = batch?;
                 schedule.set_lr(run.step(), &mut optimizer);
                 let tape = Tape::new(device);
-                let loss = net.forward(&tape.input(&batch.images)).cross_entropy(&batch.labels);
+                let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
                 let grads = tape.backward(&loss)?;
                 optimizer.step(&mut net, &grads)?;
                 average.update(&net)?;

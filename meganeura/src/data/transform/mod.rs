@@ -24,7 +24,7 @@ use crate::{Result, Shape};
 /// ```
 /// use meganeura::data::Transform;
 /// use meganeura::prelude::*;
-/// use rand_pcg::rand_core::Rng;
+/// use meganeura::module::Rng;
 ///
 /// /// Half of the images with paper and ink exchanged.
 /// #[derive(Debug)]
@@ -44,8 +44,8 @@ use crate::{Result, Shape};
 ///
 /// let digits = Dataset::new(vec![0.25; 40], [1, 2, 2], vec![0; 10])?;
 /// let batch = digits.batches(10).transform(Invert).on(&Device::cpu()).next().unwrap()?;
-/// assert!(batch.images.to_vec()?.iter().any(|x| *x == 0.75));
-/// # assert!(batch.images.to_vec()?.iter().any(|x| *x == 0.25));
+/// assert!(batch.inputs.to_vec()?.iter().any(|x| *x == 0.75));
+/// # assert!(batch.inputs.to_vec()?.iter().any(|x| *x == 0.25));
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Transform: fmt::Debug + Send + Sync {
