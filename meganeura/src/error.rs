@@ -1,5 +1,6 @@
 //! The one error type: a kind to match on, and a message that teaches.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -206,6 +207,16 @@ fn is_users(location: &Location<'_>) -> bool {
     !is_own && !["core", "alloc", "std"].into_iter().any(is_std)
 }
 
+/// A text of somebody else's as it stands in a message: its beginning, where it is longer than anybody reads.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 256;
+    if text.len() <= LONGEST {
+        return Cow::Borrowed(text);
+    }
+    let start = text.floor_char_boundary(LONGEST / 2);
+    Cow::Owned(format!("{}… ({} bytes)", &text[..start], text.len()))
+}
+
 macro_rules! bail {
     ($kind:ident, $($message:tt)+) => {
         return Err($crate::Error::new($crate::ErrorKind::$kind, format!($($message)+)))
@@ -217,6 +228,13 @@ pub(crate) use bail;
 mod tests {
     use super::*;
     use crate::{DType, Shape};
+
+    #[test]
+    fn texts_of_a_megabyte_are_not_printed() {
+        let long = "é.".repeat(500_000);
+        assert_eq!(shortened(&long).chars().count(), 85 + "… (1500000 bytes)".chars().count());
+        assert_eq!(shortened("head.weight"), "head.weight");
+    }
 
     #[test]
     fn display_names_everything() {

@@ -8,6 +8,7 @@ use std::path::Path;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, ImageResult, Limits};
 
 use super::file::unreadable;
+use crate::error::shortened;
 use crate::{Error, ErrorKind, Result};
 
 /// A file of more bytes than this is no image to train on.
@@ -36,6 +37,9 @@ impl Header {
     fn expect_pixels(self, format: Option<ImageFormat>, length: u64, most: u64) -> Result<(), String> {
         let Self { height, width, .. } = self;
         let pixels = (height as u64).saturating_mul(width as u64);
+        if pixels == 0 {
+            return Err(format!("{height} by {width} pixels"));
+        }
         if pixels > most {
             return Err(format!(
                 "{height} by {width} pixels, and the limit is {most} pixels; `ImageFolder::open_with_limit` sets another"
@@ -104,10 +108,10 @@ fn decoder<'a>(
     Ok((reader.format(), reader.into_decoder()?))
 }
 
-/// What `read` gives, or what it says is wrong. Decoders are known to panic on files that were made to that end.
+/// What `read` gives, or what it says is wrong, which may quote the file. Decoders are known to panic on files made to that end.
 fn guarded<T>(read: impl FnOnce() -> ImageResult<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(read) => read.map_err(|error| error.to_string()),
+        Ok(read) => read.map_err(|error| shortened(&error.to_string()).into_owned()),
         Err(_) => Err("the decoder panicked".to_owned()),
     }
 }
@@ -247,6 +251,16 @@ mod tests {
     }
 
     #[test]
+    fn messages_are_short_whatever_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.png");
+        fs::write(&path, ["P7\nWIDTH 2\n", &"H".repeat(70_000)].concat()).unwrap();
+        for error in [numbers(&path, 1).unwrap_err(), header(&path, MOST_PIXELS).unwrap_err()] {
+            assert!(error.message().len() < 600, "{error}");
+        }
+    }
+
+    #[test]
     fn what_a_header_announces_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.png");
@@ -262,6 +276,7 @@ mod tests {
             (b"P5 4294967295 4294967295 255\n", "4294967295 by 4294967295 pixels, and the limit is"),
             (b"P5 8193 8192 255\n", "8192 by 8193 pixels, and the limit is"),
             (b"P5 8192 8192 255\n", "8192 by 8192 pixels are announced by a file of 17 bytes"),
+            (b"P5 0 3 255\n", "3 by 0 pixels"),
             (b"P4 9 17 \xff", "17 by 9 pixels are announced by a file of 9 bytes"),
             (
                 b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\x20\0\0\0\x20\0\x08\0\0\0\0W\xc1\x95\x85\0\0\0\0IDAT",

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::prefix::Prefix;
-use crate::error::here;
-use crate::module::near::{nearest, shortened};
+use crate::error::{here, shortened};
+use crate::module::near::nearest;
 use crate::{Error, ErrorKind, Result};
 
 /// Names of each side that a message lists.

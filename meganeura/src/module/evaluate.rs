@@ -1,10 +1,10 @@
 //! Which parts of a model are in evaluation: said by their paths, kept with each leaf.
 
-use super::near::{nearest, shortened};
+use super::near::nearest;
 use super::pattern::matches;
 use super::{At, Module};
 use crate::Result;
-use crate::error::bail;
+use crate::error::{bail, shortened};
 
 /// `true` if everything in the module is in evaluation; nothing if there is nothing in it to be.
 pub(super) fn is_evaluated<M: Module + ?Sized>(module: &M) -> Option<bool> {

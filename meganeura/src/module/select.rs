@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::Leaf;
-use super::near::{nearest, shortened};
+use super::near::nearest;
 use super::pattern::matches;
-use crate::error::bail;
+use crate::error::{bail, shortened};
 use crate::{Param, Result};
 
 /// What a path, or a parameter, is held to.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Form, Schedule};
-use crate::error::{bail, here};
+use crate::error::{bail, here, shortened};
 use crate::{Error, Result};
 
 /// The description that [`Schedule::from_str`] reads: `then(10, constant(0.1), exponential(0.1, 0.9))`
@@ -58,15 +58,6 @@ impl FromStr for Schedule {
     }
 }
 
-/// The beginning of a text for a message, as much of it as somebody reads.
-fn shown(text: &str) -> String {
-    const SHOWN: usize = 80;
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
 struct Reader<'t> {
     rest: &'t str,
 }
@@ -105,7 +96,7 @@ impl<'t> Reader<'t> {
             },
             "warmup" => Form::Warmup(self.number()?, self.inner(depth)?),
             "then" => Form::Then(self.number()?, self.inner(depth)?, self.inner(depth)?),
-            _ => bail!(Argument, "no schedule is called `{}`", shown(name)),
+            _ => bail!(Argument, "no schedule is called `{}`", shortened(name)),
         };
         self.expect(')')?;
         Ok(form)
@@ -126,7 +117,7 @@ impl<'t> Reader<'t> {
         let word = self.word();
         // As Rust writes long ones.
         let Ok(number) = word.replace('_', "").parse() else {
-            let (word, rest) = (shown(word), shown(self.rest));
+            let (word, rest) = (shortened(word), shortened(self.rest));
             bail!(Argument, "`{word}` stands in a schedule where a number should, before `{rest}`");
         };
         Ok(number)
@@ -142,7 +133,7 @@ impl<'t> Reader<'t> {
 
     fn expect(&mut self, mark: char) -> Result<()> {
         let Some(rest) = self.rest.trim_start().strip_prefix(mark) else {
-            bail!(Argument, "a schedule has `{}` where `{mark}` should be", shown(self.rest));
+            bail!(Argument, "a schedule has `{}` where `{mark}` should be", shortened(self.rest));
         };
         self.rest = rest;
         Ok(())
@@ -150,7 +141,7 @@ impl<'t> Reader<'t> {
 
     fn expect_end(&self) -> Result<()> {
         if !self.rest.trim().is_empty() {
-            bail!(Argument, "`{}` follows the schedule", shown(self.rest));
+            bail!(Argument, "`{}` follows the schedule", shortened(self.rest));
         }
         Ok(())
     }
