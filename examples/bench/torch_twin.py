@@ -10,13 +10,25 @@ commands. What PyTorch does not know (plans, launches, submissions, variants) is
     cargo run --release --example bench -- --kernel matmul:1024 --device cpu --json >>ours.jsonl
     python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --threads 2 --json >>theirs.jsonl
     python3 examples/bench/torch_twin.py --compare ours.jsonl theirs.jsonl
+
+The switches for a fast PyTorch compose. `--best` tries their combinations and prints the fastest last:
+
+    python3 torch_twin.py --workload unet --device cuda --amp bf16 --channels-last --compile --fused --graph --json
+    python3 torch_twin.py --workload unet --device cuda --best --json >>theirs.jsonl
+    python3 torch_twin.py --kernel conv2d:64,128,32,128,3,1 --device cuda --half f16 --channels-last --json
+
+`--amp` keeps parameters in f32 and computes what autocast chooses in half precision. `--half` is for kernels, whose
+operands, cotangents and results then are half precision in memory. `--graph` replays the whole step as one CUDA graph.
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import math
 import resource
 import statistics
+import subprocess
 import sys
 import time
 
@@ -130,9 +142,17 @@ WORKLOADS = {
     "unet": (UNet, 22_944_003, 64, (3, 32, 32)),
 }
 
+HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
+# The switches of each precision of a step.
+PRECISIONS = {"full": [], "tf32": ["--tf32"], "amp-bf16": ["--amp", "bf16"], "amp-f16": ["--amp", "f16"]}
+# The modes of torch.compile, and what they add to the name of the framework.
+MODES = {"default": "compiled", "max-autotune-no-cudagraphs": "autotuned"}
+# Steps before the capture of a CUDA graph. They create the optimizer's state, compile, and choose cuDNN's algorithms.
+WARM_UPS = 3
 
 # The operands of a kernel in all sets together have at least so many bytes, unless that takes more sets than this.
 BYTES, SETS = 100_000_000, 256
+UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
 GROUPS = 32
 # A GPU that waited for the host clocks low; after running so many seconds it does no more.
 AWAKE = 0.3
@@ -141,9 +161,11 @@ AWAKE = 0.3
 class Kernel:
     """One operation: its operands and passes, and how much work they are."""
 
-    def __init__(self, spec):
+    def __init__(self, spec, dtype, channels_last):
+        self.dtype, self.channels_last = dtype, channels_last
         name, _, extents = spec.partition(":")
-        makers = {make.__name__: make for make in (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.copy)}
+        operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.copy)
+        makers = {make.__name__: make for make in operations}
         try:
             sizes = [int(extent) for extent in extents.split(",")]
             if name == "matmul" and len(sizes) == 1:
@@ -178,7 +200,7 @@ class Kernel:
     def group_norm(self, n, c, h, w):
         self.operands = [((n, c, h, w), 1), ((c,), 1), ((c,), 1)]
         self.result = (n, c, h, w)
-        size = 4 * n * c * h * w
+        size = self.dtype.itemsize * n * c * h * w
         self.rate, self.work = "gbps", {"forward": 2 * size, "backward": 3 * size, "both": 4 * size}
         self.forward = lambda x, weight, bias: F.silu(F.group_norm(x, GROUPS, weight, bias))
 
@@ -190,27 +212,28 @@ class Kernel:
         self.forward = lambda x, w, b: F.gelu(F.linear(x, w, b))
 
     def copy(self, size):
-        self.operands = [((size // 4,), 1)]
-        self.result = (size // 4,)
+        self.operands = [((size // self.dtype.itemsize,), 1)]
+        self.result = (size // self.dtype.itemsize,)
         self.rate, self.work = "gbps", {"forward": 2 * size}
         self.forward = torch.clone
 
     def data(self, device):
         """The sets of operands, each with the cotangent of the result."""
-        size = sum(4 * math.prod(shape) for shape, _ in self.operands)
+        size = sum(self.dtype.itemsize * math.prod(shape) for shape, _ in self.operands)
         sets = min(max(math.ceil(BYTES / size), 1), SETS)
         shapes = self.operands + [(self.result, 1)]
-        return [[torch.randn(shape, device=device) * std for shape, std in shapes] for _ in range(sets)]
+        draw = lambda shape, std: lay_out(torch.randn(shape, device=device) * std, self.channels_last).to(self.dtype)
+        return [[draw(shape, std) for shape, std in shapes] for _ in range(sets)]
 
-    def passes(self, sets, compiled):
+    def passes(self, sets, mode):
         """For each pass a function of the number of a set."""
-        forward = torch.compile(self.forward) if compiled else self.forward
+        forward = compiled(self.forward, mode)
         operands = [operands for *operands, _ in sets]
         # What is trained; a forward pass of these keeps what the gradients need.
         trained = [[x.detach().requires_grad_() for x in operands] for operands in operands]
 
         def gradient(which):
-            compute = torch.compile(getattr(self, which)) if compiled else getattr(self, which)
+            compute = compiled(getattr(self, which), mode)
             return lambda at: compute(*sets[at])
 
         def gradients(y, at, **options):
@@ -225,6 +248,15 @@ class Kernel:
         }
         for name in self.work:
             yield name, passes[name] if name in passes else gradient(name)
+
+
+def lay_out(x, channels_last):
+    """The same tensor; with `channels_last`, one of four dimensions lies in memory as NHWC."""
+    return x.contiguous(memory_format=torch.channels_last) if channels_last and x.dim() == 4 else x
+
+
+def compiled(function, mode):
+    return torch.compile(function, mode=mode) if mode else function
 
 
 def time_on_cuda(run, count, sets):
@@ -254,7 +286,7 @@ def time_on_host(run, count, sets):
 
 
 def time_kernel(options, device):
-    kernel = Kernel(options.kernel)
+    kernel = Kernel(options.kernel, HALF.get(options.half, torch.float32), options.channels_last)
     if options.do_pass and options.do_pass not in kernel.work:
         sys.exit(f"error: {options.kernel} has no such pass; there are {', '.join(kernel.work)}")
     sets = kernel.data(device)
@@ -273,152 +305,121 @@ def time_kernel(options, device):
         ms = statistics.median(times)
         unit = 1e9 if kernel.rate == "tflops" else 1e6
         result = {
-            "framework": "torch" + ("-compiled" if options.compile else ""),
-            "device": device_name(device),
-            "precision": "tf32" if options.tf32 else "full",
+            **settings(options, device, images=any(len(shape) == 4 for shape, _ in kernel.operands)),
             "kernel": options.kernel,
             "pass": name,
             "ms": round(ms, 6),
             "ms_min": round(min(times), 6),
             kernel.rate: round(kernel.work[name] / ms / unit, 5),
-            "variant": None,
-            "launches": None,
+            **dict.fromkeys(("variant", "launches")),
             "timer": "device" if on_cuda else "host",
             "sets": len(sets),
         }
         if options.json:
             print(json.dumps(result), flush=True)
         else:
-            rate = f"{result[kernel.rate]:9.2f} {'TFLOP/s' if kernel.rate == 'tflops' else 'GB/s'}"
+            rate = f"{result[kernel.rate]:9.2f} {UNITS[kernel.rate]}"
             print(f"{options.kernel} {name:11} {ms:10.4f} ms {rate}", flush=True)
 
 
-def compare(ours, theirs):
-    """Prints how many times faster or slower the first program is: the other's time over its own, a row for each measurement."""
+class Training:
+    """A workload with its data and its optimizer, on a device."""
 
-    def read(path):
-        """The lines of a file by what they measure; of several the last."""
-        with open(path) as lines:
-            reports = [json.loads(line) for line in lines if line.startswith("{")]
-        of_kernel = lambda report: (report["kernel"], report["pass"])
-        of_step = lambda report: (report["workload"], f"batch {report['batch']}")
-        return {(of_kernel if "kernel" in report else of_step)(report): report for report in reports}
+    def __init__(self, options, device):
+        model, expected, batch, shape = WORKLOADS[options.workload]
+        self.batch = options.batch or batch
+        self.images = len(shape) == 3
+        net = (model(options.channels) if options.channels else model()).to(device)
+        self.params = sum(parameter.numel() for parameter in net.parameters())
+        assert options.channels or self.params == expected, f"{self.params} parameters, not {expected}: another model"
+        if options.channels_last:
+            net.to(memory_format=torch.channels_last)
+        self.optimizer = make_optimizer(options, net.parameters())
+        # With the default scale, 2^16, gradients may overflow in the first step, which spoils fused SGD's momentum.
+        self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=options.amp == "f16")
+        self.precision = torch.autocast(device.type, HALF[options.amp]) if options.amp else contextlib.nullcontext()
+        draw = lambda: lay_out(torch.randn(self.batch, *shape, device=device), options.channels_last)
+        x = draw()
+        if options.workload == "unet":
+            noise, t = draw(), torch.randint(0, 1000, (self.batch,), device=device).float()
+            compute_loss = lambda: F.mse_loss(net(x, t), noise)
+        else:
+            labels = torch.randint(0, 10, (self.batch,), device=device)
+            compute_loss = lambda: F.cross_entropy(net(x), labels)
+        self.compute_loss = compiled(compute_loss, options.compile)
 
-    time_of = lambda report: report.get("ms", report.get("ms_per_step_median"))
-    ours, theirs = read(ours), read(theirs)
-    both = [what for what in ours if what in theirs]
-    if not both:
-        sys.exit("error: the two files have no measurement in common")
-    describe = lambda report: f"{report['framework']} ({report['precision']}, {report['device']})"
-    first, second = describe(ours[both[0]]), describe(theirs[both[0]])
-    print(f"{first} against {second}; ratio: the time of the latter over that of the former\n")
-    print("| what | pass | ours, ms | theirs, ms | ratio | rate | variant |")
-    print("|---|---|---|---|---|---|---|")
-    ratios = []
-    for name, part in both:
-        our, their = ours[name, part], theirs[name, part]
-        ratio = time_of(their) / time_of(our)
-        ratios.append(ratio)
-        rate = next((f"{our[key]:.4g} {unit}" for key, unit in (("tflops", "TFLOP/s"), ("gbps", "GB/s")) if key in our), "")
-        row = (name, part, f"{time_of(our):.4g}", f"{time_of(their):.4g}", f"{ratio:.2f}", rate, our.get("variant") or "")
-        print(f"| {' | '.join(row)} |")
-    print(f"\n{len(ratios)} rows, geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}")
-    for what in [*(what for what in ours if what not in theirs), *(what for what in theirs if what not in ours)]:
-        print(f"only in one file: {' '.join(what)}")
+    def step(self):
+        """Trains one step; returns the loss, on the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.precision:
+            loss = self.compute_loss()
+        # Without f16 the scaler is disabled and passes everything through.
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss
 
+    def capture(self):
+        """Trains a few steps, then captures one in a CUDA graph; returns the first loss, and a step that replays."""
+        # Autograd accumulates a gradient on the stream where the parameter was first used. The default stream cannot
+        # be captured, so not even the first step may run there.
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            losses = [self.step().item() for _ in range(WARM_UPS)]
+        torch.cuda.current_stream().wait_stream(side)
+        # Without gradients at the start, the captured backward pass allocates them in the graph's own memory, and each
+        # replay overwrites them. The captured zero_grad then has nothing to do.
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = self.step().detach()
 
-def device_name(device):
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
-    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: as `bench --help` says")
-    parser.add_argument("--pass", dest="do_pass", help="this pass of the kernel alone")
-    parser.add_argument("--compare", nargs=2, metavar=("OURS", "THEIRS"), help="print the ratios of two files of JSON lines")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or another that PyTorch knows")
-    parser.add_argument("--batch", type=int, help="default: as in the table of workloads")
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--warmup", type=int, default=10)
-    parser.add_argument("--threads", type=int, help="threads on the CPU; default: all cores")
-    parser.add_argument("--tf32", action="store_true", help="let matrix units round inputs to TF32")
-    parser.add_argument("--channels", type=int, help="channels of the first layer of resnet18gn (64) or unet (128)")
-    parser.add_argument("--compile", action="store_true", help="through torch.compile")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    return parser.parse_args()
-
-
-def make_optimizer(workload, parameters):
-    if workload == "resnet18gn":
-        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4)
-    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-2)
+        def replay():
+            graph.replay()
+            return loss
+        return losses[0], replay
 
 
-def main():
-    options = parse()
-    if options.compare:
-        return compare(*options.compare)
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    torch.backends.cuda.matmul.allow_tf32 = options.tf32
-    torch.backends.cudnn.allow_tf32 = options.tf32
-    torch.backends.cudnn.benchmark = True
-    torch.manual_seed(42)
+def make_optimizer(options, parameters):
+    fused = options.fused or None  # Unlike False, None lets PyTorch choose foreach.
+    if options.workload == "resnet18gn":
+        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4, fused=fused)
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-2, fused=fused, capturable=options.graph)
 
-    device = torch.device(options.device)
-    if options.kernel:
-        return time_kernel(options, device)
-    model, expected, batch, shape = WORKLOADS[options.workload]
-    batch = options.batch or batch
-    net = (model(options.channels) if options.channels else model()).to(device)
-    params = sum(parameter.numel() for parameter in net.parameters())
-    assert options.channels or params == expected, f"{params} parameters, not {expected}: this is another model"
-    optimizer = make_optimizer(options.workload, net.parameters())
 
-    x = torch.randn(batch, *shape, device=device)
-    if options.workload == "unet":
-        noise, t = torch.randn_like(x), torch.randint(0, 1000, (batch,), device=device).float()
-        compute_loss = lambda: F.mse_loss(net(x, t), noise)
-    else:
-        labels = torch.randint(0, 10, (batch,), device=device)
-        compute_loss = lambda: F.cross_entropy(net(x), labels)
-    if options.compile:
-        compute_loss = torch.compile(compute_loss)
+def time_steps(options, device):
+    training = Training(options, device)
+    begin = time.perf_counter()
+    loss_first, run = training.capture() if options.graph else (training.step().item(), training.step)
+    # With a graph, this includes the steps that warm up, and the capture.
+    first_step_ms = (time.perf_counter() - begin) * 1e3
 
     def step():
         """The loss and the milliseconds it took; reading the loss waits for the device."""
         begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        loss = compute_loss()
-        loss.backward()
-        optimizer.step()
-        return loss.item(), (time.perf_counter() - begin) * 1e3
+        loss = run().item()
+        return loss, (time.perf_counter() - begin) * 1e3
 
-    loss_first, first_step_ms = step()
     for _ in range(options.warmup):
         step()
     losses, times = zip(*(step() for _ in range(options.steps)))
-
+    # A capture allocates as a step does, so its peak counts; a replay allocates nothing.
     peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
     # Kilobytes on Linux, bytes on macOS.
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     result = {
-        "framework": "torch" + ("-compiled" if options.compile else ""),
+        **settings(options, device, training.images),
         "version": torch.__version__,
-        "device": device_name(device),
-        "precision": "tf32" if options.tf32 else "full",
         "workload": options.workload,
-        "batch": batch,
+        "batch": training.batch,
         "ms_per_step_median": round(statistics.median(times), 4),
         "ms_per_step_min": round(min(times), 4),
         "first_step_ms": round(first_step_ms, 3),
-        "plan_ms": None,
-        "launches_per_step": None,
-        "submissions_per_step": None,
+        **dict.fromkeys(("plan_ms", "launches_per_step", "submissions_per_step")),
         "peak_device_mib": peak and round(peak, 1),
         "peak_rss_mib": round(rss, 1),
-        "params": params,
+        "params": training.params,
         "loss_first": loss_first,
         "loss_last": losses[-1],
     }
@@ -427,6 +428,170 @@ def main():
     else:
         for key, value in result.items():
             print(f"{key:22} {value}")
+
+
+def best(options):
+    """Times each sensible combination of switches in a process of its own; prints each line, and last the fastest."""
+    on_cuda, images = options.device.startswith("cuda"), len(WORKLOADS[options.workload][3]) == 3
+    names = ("workload", "device", "batch", "steps", "warmup", "threads", "channels")
+    given = [f"--{name}={value}" for name in names if (value := getattr(options, name)) is not None]
+    command = [sys.executable, __file__, "--json", "--fused", *given]
+
+    def either(possible, given, *switch):
+        """Without and with a switch; only with one that was given."""
+        return [switch] if given else [(), switch] if possible else [()]
+    axes = (
+        [PRECISIONS[name] for name in options.best or ["tf32" if on_cuda else "full", "amp-bf16"]],
+        either(True, options.compile, "--compile", options.compile or "default"),
+        either(images, options.channels_last, "--channels-last"),
+        either(on_cuda, options.graph, "--graph"),
+    )
+    in_words = lambda report: f"{time_of(report):10.4f} ms  {describe(report)}"
+    show = lambda report: print((json.dumps if options.json else in_words)(report), flush=True)
+    reports = []
+    for choice in itertools.product(*axes):
+        switches = [*itertools.chain(*choice)]
+        run = subprocess.run(command + switches, capture_output=True, text=True)
+        if run.returncode == 0:
+            reports.append(json.loads(run.stdout.splitlines()[-1]))
+            show(reports[-1])
+        else:
+            # Hints of PyTorch follow the line that names the error.
+            lines = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
+            why = next((line for line in reversed(lines) if "Error" in line), lines[-1])
+            print(f"failed: {' '.join(switches)}: {why}", file=sys.stderr, flush=True)
+    if not reports:
+        sys.exit("error: every combination failed")
+    show(min(reports, key=time_of))
+
+
+def compare(ours, theirs):
+    """Prints how many times faster the first program is: the other's time over its own, a row for each measurement."""
+
+    def read(path):
+        """The lines of a file by what they measure, the fastest first; of several with the same settings the last."""
+        with open(path) as lines:
+            reports = [json.loads(line) for line in lines if line.startswith("{")]
+        of_kernel = lambda report: (report["kernel"], report["pass"])
+        # The channels of a model show in the number of its parameters only.
+        of_step = lambda report: (report["workload"], f"batch {report['batch']}, {report['params']:,} parameters")
+        found = {}
+        for report in reports:
+            what = (of_kernel if "kernel" in report else of_step)(report)
+            found.setdefault(what, {})[describe(report)] = report
+        return {what: sorted(of_settings.values(), key=time_of) for what, of_settings in found.items()}
+
+    ours, theirs = read(ours), read(theirs)
+    both = [what for what in ours if what in theirs]
+    if not both:
+        sys.exit("error: the two files have no measurement in common")
+    sides = [("ours", ours), ("theirs", theirs)]
+    described = {side: {describe(file[what][0]) for what in both} for side, file in sides}
+    first, second = (min(of) if len(of) == 1 else f"{side} (settings below)" for side, of in described.items())
+    print(f"{first} against {second}; ratio: the time of the latter over that of the former\n")
+    print("| what | pass | ours, ms | theirs, ms | ratio | rate | variant |")
+    print("|---|---|---|---|---|---|---|")
+    ratios = []
+    for what in both:
+        our, their = ours[what][0], theirs[what][0]
+        ratio = time_of(their) / time_of(our)
+        ratios.append(ratio)
+        rate = next((f"{our[key]:.4g} {unit}" for key, unit in UNITS.items() if key in our), "")
+        cells = (*what, f"{time_of(our):.4g}", f"{time_of(their):.4g}", f"{ratio:.2f}", rate, our.get("variant") or "")
+        print(f"| {' | '.join(cells)} |")
+    print(f"\n{len(ratios)} rows, geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}")
+    for (side, file), what in itertools.product(sides, both):
+        fastest, *slower = file[what]
+        if slower or len(described[side]) > 1:
+            of = f", the fastest of {len(slower) + 1} settings" if slower else ""
+            print(f"{side}, {' '.join(what)}: {describe(fastest)}{of}")
+    for what in [*(what for what in ours if what not in theirs), *(what for what in theirs if what not in ours)]:
+        print(f"only in one file: {' '.join(what)}")
+
+
+def settings(options, device, images):
+    """The keys of a line that say how it was measured; `images`: whether there are 4-D tensors, which have a layout."""
+    precision = options.half or (f"amp-{options.amp}" if options.amp else "tf32" if options.tf32 else "full")
+    switches = {"channels_last": options.channels_last and images, "fused": options.fused}
+    cpu = f"cpu, {torch.get_num_threads()} threads"
+    return {
+        "framework": "-".join(filter(None, ["torch", MODES.get(options.compile), options.graph and "graph"])),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
+        "precision": precision,
+        # Only those that are on, as the lines of the other program have none.
+        **{name: True for name, on in switches.items() if on},
+    }
+
+
+def describe(report):
+    """The settings of a line, in words."""
+    switches = [name.replace("_", " ") for name in ("channels_last", "fused") if report.get(name)]
+    return f"{report['framework']} ({', '.join([report['precision'], *switches, report['device']])})"
+
+
+def time_of(report):
+    return report.get("ms", report.get("ms_per_step_median"))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
+    parser.add_argument("--kernel", metavar="SPEC", help="time one operation instead: as `bench --help` says")
+    parser.add_argument("--pass", dest="do_pass", help="this pass of the kernel alone")
+    parser.add_argument("--compare", nargs=2, metavar=("OURS", "THEIRS"), help="print the ratios of two files of lines")
+    parser.add_argument(
+        "--best", nargs="*", choices=PRECISIONS, metavar="PRECISION",
+        help="try the switches below with a fused optimizer; one that is given stays on. "
+        f"Precisions: {', '.join(PRECISIONS)}; default: tf32 and amp-bf16, on the CPU full and amp-bf16",
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or another that PyTorch knows")
+    parser.add_argument("--batch", type=int, help="default: as in the table of workloads")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--threads", type=int, help="threads on the CPU; default: all cores")
+    parser.add_argument("--tf32", action="store_true", help="let matrix units round inputs to TF32")
+    parser.add_argument("--amp", choices=HALF, help="autocast of the forward pass and the loss; f16 scales the loss")
+    parser.add_argument("--half", choices=HALF, help="operands of a kernel in this type")
+    parser.add_argument("--channels-last", action="store_true", help="4-D tensors as NHWC in memory")
+    parser.add_argument("--channels", type=int, help="channels of the first layer of resnet18gn (64) or unet (128)")
+    parser.add_argument("--compile", nargs="?", const="default", choices=MODES, help="through torch.compile, in a mode")
+    parser.add_argument("--fused", action="store_true", help="a fused optimizer")
+    parser.add_argument("--graph", action="store_true", help="the whole step in one CUDA graph, replayed each step")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    options = parser.parse_args()
+    on_cuda, tries = options.device.startswith("cuda"), options.best is not None
+    of_steps = options.amp or options.fused or options.graph or tries
+    for complaint, applies in (
+        ("--half is for kernels; a workload has --amp", options.half and not options.kernel),
+        ("--amp, --fused, --graph and --best are for workloads; a kernel has --half", of_steps and options.kernel),
+        (f"--graph needs a CUDA device, not {options.device}", options.graph and not on_cuda),
+        # Without it, the host reads whether gradients overflowed, which a capture does not allow.
+        ("--graph with --amp f16 needs --fused", options.graph and options.amp == "f16" and not options.fused),
+        ("--best takes precisions itself: --best tf32 amp-bf16", tries and (options.amp or options.tf32)),
+    ):
+        if applies:
+            sys.exit(f"error: {complaint}")
+    return options
+
+
+def main():
+    options = parse()
+    if options.compare:
+        return compare(*options.compare)
+    if options.best is not None:
+        return best(options)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    torch.backends.cuda.matmul.allow_tf32 = options.tf32
+    torch.backends.cudnn.allow_tf32 = options.tf32
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(42)
+
+    device = torch.device(options.device)
+    if device.type == "cuda":
+        # Streams, events and graphs are those of the current device.
+        torch.cuda.set_device(device.index or 0)
+    (time_kernel if options.kernel else time_steps)(options, device)
 
 
 if __name__ == "__main__":
