@@ -1,14 +1,15 @@
 //! Cross-entropy of logits against integer labels.
 
+mod native_rule;
+
 use std::panic::Location;
 
-use rayon::prelude::*;
-
+use self::native_rule::Rule;
 use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
 
@@ -80,7 +81,7 @@ impl Primitive for CrossEntropy {
             let labels = rows(Shape::new(x)).expect("cases fit");
             let case = super::case::Case::new(Self { smoothing: Exact(smoothing), ignored }).input(x);
             // The serial form adds up a mass of so many terms one by one: ε·√K.
-            let tolerance = (f64::from(f32::EPSILON) * native::real::<f64>(x[1]).sqrt()).max(1e-5);
+            let tolerance = (f64::from(f32::EPSILON) * crate::kernel::native::real::<f64>(x[1]).sqrt()).max(1e-5);
             case.labels(labels.dims(), x[1]).tolerance(tolerance).scale(3.0)
         };
         let case = |x: &[usize], smoothing| ignoring(x, smoothing, None);
@@ -120,28 +121,8 @@ impl Kernel for CrossEntropy {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let (x, labels) = (x[0].floats(), &x[1].indices()[x[1].layout().offset()..]);
         let [loss, peak, mass] = y else { unreachable!("three results") };
-        let smoothing = T::from_f64(self.smoothing.0);
-        let statistics = peak.floats().par_iter_mut().zip(mass.floats());
-        let results = loss.floats().par_iter_mut().zip(statistics).enumerate();
-        results.with_min_len(native::grain(classes)).for_each(|(at, (loss, (peak, mass)))| {
-            let base = at / inner * classes * inner + at % inner;
-            let row = || (0..classes).map(|c| x[base + c * inner]);
-            (*peak, *mass) = native::peak_and_mass(row());
-            if Some(labels[at]) == self.ignored {
-                *loss = T::ZERO;
-                return;
-            }
-            // −ln softmax(x), from differences: what is large has cancelled before anything is rounded to its magnitude.
-            let log = mass.ln();
-            let surprise = |x: T| log - (x - *peak);
-            let label = labels[at] as usize;
-            let target = if label < classes { x[base + label * inner] } else { T::NAN };
-            *loss = (T::ONE - smoothing) * surprise(target);
-            // Without smoothing a class that is masked by −∞ costs nothing.
-            if smoothing > T::ZERO {
-                *loss += smoothing * native::sum_of(row().map(surprise)) / native::real(classes);
-            }
-        });
+        let rule = Rule { smoothing: T::from_f64(self.smoothing.0), ignored: self.ignored, classes, inner };
+        rule.losses(x, labels, loss.floats(), [peak.floats(), mass.floats()]);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
@@ -210,24 +191,8 @@ impl Kernel for CrossEntropyGrad {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, classes, inner) = around(x[0].layout().shape(), 1);
         let labels = &x[1].indices()[x[1].layout().offset()..];
-        let (x, peak, mass, d_loss) = (x[0].floats(), x[2].floats(), x[3].floats(), x[4].floats());
-        let smoothing = T::from_f64(self.smoothing.0);
-        let share = smoothing / native::real(classes);
-        native::parallel(y[0].floats(), classes * inner, |first, dx| {
-            for (i, dx) in dx.iter_mut().enumerate() {
-                let (c, row) = (i / inner, first / classes + i % inner);
-                if Some(labels[row]) == self.ignored {
-                    *dx = T::ZERO;
-                    continue;
-                }
-                let hit = match labels[row] as usize {
-                    label if label >= classes => T::NAN,
-                    label if label == c => T::ONE - smoothing,
-                    _ => T::ZERO,
-                };
-                *dx = d_loss[row] * ((x[first + i] - peak[row]).exp() / mass[row] - hit - share);
-            }
-        });
+        let rule = Rule { smoothing: T::from_f64(self.smoothing.0), ignored: self.ignored, classes, inner };
+        rule.gradient(x[0].floats(), labels, [x[2].floats(), x[3].floats(), x[4].floats()], y[0].floats());
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {

@@ -1,6 +1,5 @@
 //! Reductions over any axes: sum, maximum, minimum; and what is made of them: mean and variance.
 
-mod cascade;
 mod forms;
 
 use std::ops::Range;
@@ -9,10 +8,9 @@ use std::panic::Location;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use self::cascade::{Cascade, by_halves};
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
@@ -200,25 +198,56 @@ impl Reduce {
     /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do not.
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
-        let join = |a, b| self.fold.join(a, b);
+        let arch = pulp::Arch::new();
         y.par_chunks_mut(width).enumerate().for_each(|(row, y)| {
             let base = kept.at(row * width);
             y.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, y)| {
-                let mut cascade = Cascade::<T, COLUMNS>::new(self.fold.start());
-                let mut run = [self.fold.start(); COLUMNS];
-                let run = &mut run[..y.len()];
-                for first in range.clone().step_by(RUN) {
-                    run.fill(self.fold.start());
-                    for r in first..range.end.min(first + RUN) {
-                        let start = base + part * COLUMNS + reduced.at(r);
-                        let x = &data[start..start + y.len()];
-                        run.iter_mut().zip(x).for_each(|(run, &x)| *run = join(*run, x));
-                    }
-                    cascade.push(run, join);
-                }
-                y.copy_from_slice(&cascade.finish(join)[..y.len()]);
+                let data = &data[base + part * COLUMNS..];
+                arch.dispatch(Columns { fold: self.fold, data, reduced, range: range.clone(), y });
             });
         });
+    }
+}
+
+/// Folds a range of the elements of each of some results that lie side by side, [`COLUMNS`] at most.
+struct Columns<'a, T> {
+    fold: Fold,
+    /// From the first result's first element on.
+    data: &'a [T],
+    reduced: &'a Layout,
+    range: Range<usize>,
+    y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Columns<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.fold {
+            Fold::Sum => self.folded(Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
+            Fold::Max => self.folded(Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
+            Fold::Min => self.folded(Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
+        }
+    }
+}
+
+impl<T: Real> Columns<'_, T> {
+    #[inline(always)]
+    fn folded(self, neutral: T, join: impl Fn(T, T) -> T) {
+        let Self { data, reduced, range, y, .. } = self;
+        let mut cascade = Cascade::<T, COLUMNS>::new(neutral);
+        let mut run = [neutral; COLUMNS];
+        let run = &mut run[..y.len()];
+        for first in range.clone().step_by(RUN) {
+            run.fill(neutral);
+            for r in first..range.end.min(first + RUN) {
+                let x = &data[reduced.at(r)..][..y.len()];
+                run.iter_mut().zip(x).for_each(|(run, &x)| *run = join(*run, x));
+            }
+            cascade.push(run, &join);
+        }
+        y.copy_from_slice(&cascade.finish(&join)[..y.len()]);
     }
 }
 

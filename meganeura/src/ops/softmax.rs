@@ -1,5 +1,8 @@
 //! Softmax and its logarithm along an axis.
 
+mod native_blocks;
+
+use self::native_blocks::Blocks;
 use super::segments::Segments;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
@@ -168,44 +171,17 @@ impl Kernel for Softmax {
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (_, len, inner) = around(x[0].layout().shape(), self.axis);
         let x = x[0].floats();
-        native::parallel(y[0].floats(), len * inner, |first, y| {
-            let x = &x[first..][..len * inner];
-            if inner == 1 {
-                self.row(x, y);
-                return;
-            }
-            for i in 0..inner {
-                let row = || x[i..].iter().step_by(inner).copied();
-                let (peak, mass) = native::peak_and_mass(row());
-                let (log, share) = (mass.ln(), T::ONE / mass);
-                for (y, x) in y[i..].iter_mut().step_by(inner).zip(row()) {
-                    *y = if self.log { x - peak - log } else { (x - peak).exp() * share };
-                }
-            }
+        let arch = pulp::Arch::new();
+        // Short rows go together.
+        let blocks = native::grain(len * inner);
+        native::parallel(y[0].floats(), blocks * len * inner, |first, y| {
+            let x = &x[first..][..y.len()];
+            arch.dispatch(Blocks { log: self.log, len, inner, x, y });
         });
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         Rows::forms(x[0].ty.shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self.log)).collect()
-    }
-}
-
-impl Softmax {
-    /// A row whose elements lie side by side: loops that are SIMD.
-    fn row<T: Real>(&self, x: &[T], y: &mut [T]) {
-        let max = x.iter().fold(T::NEG_INFINITY, |max, &x| if x > max { x } else { max });
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - max).exp());
-        let total = native::sum(y);
-        match self.log {
-            true => {
-                let log = total.ln();
-                y.iter_mut().zip(x).for_each(|(y, &x)| *y = x - max - log);
-            }
-            false => {
-                let share = T::ONE / total;
-                y.iter_mut().for_each(|y| *y = *y * share);
-            }
-        }
     }
 }
 

@@ -131,14 +131,6 @@ fn add<T: Real>(to: &mut [T; LANES], lanes: &[T; LANES]) {
     to.iter_mut().zip(lanes).for_each(|(to, &lane)| *to += lane);
 }
 
-/// The sum of what need not lie side by side, in partial sums as [`sum_by`].
-#[inline(always)]
-pub(crate) fn sum_of<T: Real>(x: impl Iterator<Item = T>) -> T {
-    let mut lanes = [T::ZERO; LANES];
-    x.enumerate().for_each(|(at, x)| lanes[at % LANES] += x);
-    total(lanes)
-}
-
 /// The sum of partial sums, by halves.
 #[inline(always)]
 fn total<T: Real>(mut lanes: [T; LANES]) -> T {
@@ -149,13 +141,6 @@ fn total<T: Real>(mut lanes: [T; LANES]) -> T {
         half /= 2;
     }
     lanes[0]
-}
-
-/// `m = max x` and `Σ eˣ⁻ᵐ`, the parts of `ln Σ eˣ = m + ln Σ eˣ⁻ᵐ`: their sum would be rounded at the magnitude of `m`. Without
-/// a finite maximum the second is NaN.
-pub(crate) fn peak_and_mass<T: Real>(x: impl Iterator<Item = T> + Clone) -> (T, T) {
-    let peak = x.clone().fold(T::NEG_INFINITY, |peak, x| if x > peak { x } else { peak });
-    (peak, sum_of(x.map(|x| (x - peak).exp())))
 }
 
 /// Writes the elements of a view, in order, to where `place` says.

@@ -1,6 +1,8 @@
 //! What native kernels are written with: element types, operands, loops in threads, matrix products.
 
 mod block;
+mod cascade;
+mod exponentials;
 mod gemm;
 mod loops;
 mod real;
@@ -9,10 +11,11 @@ mod shared;
 mod view;
 
 pub(crate) use block::Block;
+pub(crate) use cascade::{Cascade, by_halves};
+pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{
-    copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, peak_and_mass, real, sum, sum_by, sum_of,
-    sums_by,
+    copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by,
 };
 pub use real::Real;
 pub(crate) use scratch::Buffers;

@@ -4,7 +4,7 @@
 ///
 /// Terms of one sign that are added to a far larger sum all round in one direction: what follows an outlier in its chain of
 /// additions may be off by half a unit in the outlier's last place for each. So chains are short.
-pub(super) struct Cascade<T, const L: usize> {
+pub(crate) struct Cascade<T, const L: usize> {
     few: [T; L],
     all: [T; L],
     /// What changes no result.
@@ -14,13 +14,13 @@ pub(super) struct Cascade<T, const L: usize> {
 
 impl<T: Copy, const L: usize> Cascade<T, L> {
     #[inline(always)]
-    pub(super) fn new(neutral: T) -> Self {
+    pub(crate) fn new(neutral: T) -> Self {
         Self { few: [neutral; L], all: [neutral; L], neutral, blocks: 0 }
     }
 
     /// Folds in the partial results of another block; of all blocks as many.
     #[inline(always)]
-    pub(super) fn push(&mut self, block: &[T], join: impl Fn(T, T) -> T) {
+    pub(crate) fn push(&mut self, block: &[T], join: impl Fn(T, T) -> T) {
         fold_into(&mut self.few, block, &join);
         self.blocks += 1;
         if self.blocks.is_multiple_of(16) {
@@ -31,7 +31,7 @@ impl<T: Copy, const L: usize> Cascade<T, L> {
 
     /// The partial results of all blocks.
     #[inline(always)]
-    pub(super) fn finish(mut self, join: impl Fn(T, T) -> T) -> [T; L] {
+    pub(crate) fn finish(mut self, join: impl Fn(T, T) -> T) -> [T; L] {
         fold_into(&mut self.all, &self.few, &join);
         self.all
     }
@@ -45,7 +45,7 @@ fn fold_into<T: Copy>(to: &mut [T], from: &[T], join: &impl Fn(T, T) -> T) {
 
 /// The result of partial results, by halves; `L` is a power of two.
 #[inline(always)]
-pub(super) fn by_halves<T: Copy, const L: usize>(mut lanes: [T; L], join: impl Fn(T, T) -> T) -> T {
+pub(crate) fn by_halves<T: Copy, const L: usize>(mut lanes: [T; L], join: impl Fn(T, T) -> T) -> T {
     const { assert!(L.is_power_of_two()) };
     let mut half = L / 2;
     while half > 0 {

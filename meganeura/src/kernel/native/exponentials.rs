@@ -1,0 +1,118 @@
+//! Peaks and masses: `m = max x` and `Σ eˣ⁻ᵐ`, the parts of `ln Σ eˣ = m + ln Σ eˣ⁻ᵐ`. They are kept apart, because their sum would
+//! be rounded at the magnitude of `m`. Without a finite maximum the mass is NaN.
+//!
+//! All of it is inlined into what the caller dispatches to the processor's SIMD; exponentials stand in loops rather than in closures,
+//! which might not be.
+
+use super::cascade::{Cascade, by_halves};
+use super::{Real, real};
+
+/// Interleaved partial results of a row: two of the widest vectors.
+const LANES: usize = 32;
+/// Columns that are gone over at once, at most.
+pub(crate) const COLUMNS: usize = 64;
+/// Terms that are added one after the other: chains are short, as [`Cascade`] says.
+const RUN: usize = 16;
+
+/// Of two numbers the larger one, of a number and NaN the number.
+#[inline(always)]
+fn larger<T: Real>(peak: T, x: T) -> T {
+    if x > peak { x } else { peak }
+}
+
+#[inline(always)]
+fn add<T: Real>(a: T, b: T) -> T {
+    a + b
+}
+
+/// The peak of a row.
+#[inline(always)]
+pub(crate) fn peak<T: Real>(x: &[T]) -> T {
+    let mut peaks = [T::NEG_INFINITY; LANES];
+    for group in x.chunks(LANES) {
+        peaks.iter_mut().zip(group).for_each(|(peak, &x)| *peak = larger(*peak, x));
+    }
+    by_halves(peaks, larger)
+}
+
+/// The peak and the mass of a row.
+#[inline(always)]
+pub(crate) fn peak_and_mass<T: Real>(x: &[T]) -> (T, T) {
+    let peak = peak(x);
+    let mut cascade = Cascade::<T, LANES>::new(T::ZERO);
+    for block in x.chunks(RUN * LANES) {
+        let mut masses = [T::ZERO; LANES];
+        let (groups, rest) = block.as_chunks::<LANES>();
+        for group in groups {
+            for (mass, &x) in masses.iter_mut().zip(group) {
+                *mass += (x - peak).exp();
+            }
+        }
+        for (mass, &x) in masses.iter_mut().zip(rest) {
+            *mass += (x - peak).exp();
+        }
+        cascade.push(&masses, add);
+    }
+    (peak, by_halves(cascade.finish(add), add))
+}
+
+/// Up to [`COLUMNS`] columns that lie side by side: element `k` of each row is column `k`'s.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a, T> {
+    /// Row after row, the first from its first column on.
+    pub(crate) x: &'a [T],
+    /// From one row to the next.
+    pub(crate) pitch: usize,
+    pub(crate) width: usize,
+}
+
+impl<'a, T: Real> Columns<'a, T> {
+    /// The rows.
+    #[inline(always)]
+    pub(crate) fn rows(self) -> impl Iterator<Item = &'a [T]> {
+        self.x.chunks(self.pitch).map(move |row| &row[..self.width])
+    }
+
+    /// The peak and the mass of each column.
+    #[inline(always)]
+    pub(crate) fn peaks_and_masses(self, peaks: &mut [T], masses: &mut [T]) {
+        peaks.fill(T::NEG_INFINITY);
+        for row in self.rows() {
+            peaks.iter_mut().zip(row).for_each(|(peak, &x)| *peak = larger(*peak, x));
+        }
+        let mut cascade = Cascade::<T, COLUMNS>::new(T::ZERO);
+        let mut run = [T::ZERO; COLUMNS];
+        let run = &mut run[..self.width];
+        let mut terms = 0;
+        for row in self.rows() {
+            for ((mass, &x), &peak) in run.iter_mut().zip(row).zip(&*peaks) {
+                *mass += (x - peak).exp();
+            }
+            terms += 1;
+            if terms == RUN {
+                cascade.push(run, add);
+                run.fill(T::ZERO);
+                terms = 0;
+            }
+        }
+        cascade.push(run, add);
+        masses.copy_from_slice(&cascade.finish(add)[..self.width]);
+    }
+
+    /// The mean of each column's differences from its peak.
+    #[inline(always)]
+    pub(crate) fn mean_depths(self, peaks: &[T], means: &mut [T]) {
+        let mut cascade = Cascade::<T, COLUMNS>::new(T::ZERO);
+        let mut count = 0;
+        for row in self.rows() {
+            let mut depths = [T::ZERO; COLUMNS];
+            for ((depth, &x), &peak) in depths.iter_mut().zip(row).zip(peaks) {
+                *depth = x - peak;
+            }
+            cascade.push(&depths[..self.width], add);
+            count += 1;
+        }
+        let sums = cascade.finish(add);
+        means.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = sum / real(count));
+    }
+}

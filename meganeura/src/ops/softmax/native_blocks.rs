@@ -1,0 +1,69 @@
+//! Softmax on the processor.
+
+use pulp::{Simd, WithSimd};
+
+use crate::kernel::native::{self, COLUMNS, Columns, Real};
+
+/// Some blocks of `len` rows of `inner` numbers, each normalised along its columns.
+pub(super) struct Blocks<'a, T> {
+    pub(super) log: bool,
+    pub(super) len: usize,
+    pub(super) inner: usize,
+    pub(super) x: &'a [T],
+    pub(super) y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Blocks<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self { log, len, inner, x, y } = self;
+        let size = len * inner;
+        for (x, y) in x.chunks_exact(size).zip(y.chunks_exact_mut(size)) {
+            if inner == 1 {
+                row(log, x, y);
+                continue;
+            }
+            for first in (0..inner).step_by(COLUMNS) {
+                let width = COLUMNS.min(inner - first);
+                columns(log, Columns { x: &x[first..], pitch: inner, width }, &mut y[first..]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn row<T: Real>(log: bool, x: &[T], y: &mut [T]) {
+    if log {
+        let (peak, mass) = native::peak_and_mass(x);
+        let log = mass.ln();
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y = x - peak - log);
+        return;
+    }
+    let peak = native::peak(x);
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = (x - peak).exp();
+    }
+    let share = T::ONE / native::sum(y);
+    y.iter_mut().for_each(|y| *y = *y * share);
+}
+
+#[inline(always)]
+fn columns<T: Real>(log: bool, x: Columns<'_, T>, y: &mut [T]) {
+    let (mut peaks, mut masses) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
+    let (peaks, masses) = (&mut peaks[..x.width], &mut masses[..x.width]);
+    x.peaks_and_masses(peaks, masses);
+    // From here on their logarithms, or inverses.
+    masses.iter_mut().for_each(|mass| *mass = if log { mass.ln() } else { T::ONE / *mass });
+    for (y, row) in y.chunks_mut(x.pitch).zip(x.rows()) {
+        let places = y.iter_mut().zip(row).zip(peaks.iter().zip(&*masses));
+        if log {
+            places.for_each(|((y, &x), (&peak, &log))| *y = x - peak - log);
+        } else {
+            for ((y, &x), (&peak, &share)) in places {
+                *y = (x - peak).exp() * share;
+            }
+        }
+    }
+}
