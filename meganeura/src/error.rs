@@ -67,13 +67,14 @@ struct Operand {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; the message says what was expected and what was found.
+    /// An error of this kind; the message says what was expected and what was found. It is cut after 16 KiB: names and texts that it
+    /// quotes may be a file's.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
             kind,
             op: None,
-            message: message.into(),
+            message: bounded(message.into()),
             operands: Vec::new(),
             location: None,
             source: None,
@@ -142,7 +143,7 @@ impl Error {
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         let inner = self.inner();
-        inner.message = format!("{context}: {}", inner.message);
+        inner.message = bounded(format!("{context}: {}", inner.message));
         self
     }
 }
@@ -207,6 +208,17 @@ fn is_users(location: &Location<'_>) -> bool {
     !is_own && !["core", "alloc", "std"].into_iter().any(is_std)
 }
 
+/// A message that somebody can still print.
+fn bounded(mut message: String) -> String {
+    const LONGEST: usize = 1 << 14;
+    let length = message.len();
+    if length > LONGEST {
+        message.truncate(message.floor_char_boundary(LONGEST));
+        message += &format!("… ({length} bytes)");
+    }
+    message
+}
+
 /// A text of somebody else's as it stands in a message: its beginning, where it is longer than anybody reads.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 256;
@@ -234,6 +246,8 @@ mod tests {
         let long = "é.".repeat(500_000);
         assert_eq!(shortened(&long).chars().count(), 85 + "… (1500000 bytes)".chars().count());
         assert_eq!(shortened("head.weight"), "head.weight");
+        let error = Error::new(ErrorKind::Argument, long.clone()).context(long);
+        assert!(error.message().len() < 1 << 15 && error.message().ends_with(" bytes)"));
     }
 
     #[test]

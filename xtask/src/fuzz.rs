@@ -9,16 +9,22 @@ use crate::process::{self, cargo};
 #[derive(Args, Debug)]
 pub struct Options {
     /// How long, all readers together
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = Self::default().seconds)]
     seconds: u64,
 
     /// The seed of the inputs
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = Self::default().seed)]
     seed: u64,
 
     /// Passed on, for example `-- --target idx --replay target/fuzz/idx`
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seconds: 60, seed: 1, args: Vec::new() }
+    }
 }
 
 pub fn run(options: &Options) -> Done {

@@ -65,9 +65,9 @@ fn main() -> ExitCode {
         Chore::DeriveTime => derive_time::run(),
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
-            let lint = chores::run(&chores::LINTS);
             // The tests run last and whatever was found before: one round shows everything.
-            test::run(&test::Options::default()).and(lint)
+            let found = chores::run(&chores::LINTS).and(fuzz::run(&fuzz::Options::default()));
+            test::run(&test::Options::default()).and(found)
         }
     };
     match done {

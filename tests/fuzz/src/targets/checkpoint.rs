@@ -1,7 +1,9 @@
 //! safetensors: models, models under other names, and optimizers' states.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
-use meganeura::io::{Checkpoint, Names};
+use meganeura::io::{Checkpoint, Names, tensors_from_safetensors, tensors_to_safetensors};
 use meganeura::nn::{BatchNorm2d, Conv2d, GlobalAvgPool2d, Linear};
 use meganeura::optim::{AdamW, Optimizer, OptimizerState};
 use meganeura::{Device, ErrorKind, Layer, Module, Tape, Tensor};
@@ -87,6 +89,18 @@ fn load(input: &[u8], names: &Names) -> Result<bool, String> {
     Ok(report.is_some())
 }
 
+/// Reads the tensors alone. What was read is written to a file that has the same tensors.
+fn tensors(input: &[u8]) -> Result<(), String> {
+    let read = |input: &[u8]| documented(tensors_from_safetensors(input, &Device::cpu()), &[ErrorKind::Checkpoint]);
+    let write = |tensors: &BTreeMap<String, Tensor>| documented(tensors_to_safetensors(tensors), &[]);
+    let Some(first) = read(input)? else { return Ok(()) };
+    let Some(bytes) = write(&first)? else { return Ok(()) };
+    match read(&bytes)? {
+        Some(second) if write(&second)?.is_some_and(|again| again == bytes) => Ok(()),
+        _ => Err("tensors that were written are others when they are read".to_owned()),
+    }
+}
+
 fn accepted(is_accepted: bool) -> Result<(), String> {
     if is_accepted { Ok(()) } else { Err("refused".to_owned()) }
 }
@@ -116,6 +130,7 @@ impl Target for Model {
     }
 
     fn read(&self, input: &[u8]) -> Result<(), String> {
+        tensors(input)?;
         load(input, &Names::new()).map(drop)
     }
 }
