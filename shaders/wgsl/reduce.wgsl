@@ -68,7 +68,7 @@ fn neutral(o: u32, first: u32) -> f32 {
 
 /// Folds `element(o, r)` over r = first + member, first + member + LANES, … below `end`; there may be none. Four at a time, so
 /// that loads need not wait for one another.
-fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
+fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     var a = neutral(o, first);
     var b = a;
     var c = a;
@@ -84,6 +84,28 @@ fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
         a = join(a, element(o, r));
     }
     return join(join(a, b), join(c, d));
+}
+
+/// Elements of an invocation's run, and runs of a stretch. A sum that follows an outlier in one chain of additions may be off by
+/// half a unit in the outlier's last place for each of them. So chains are short: within a run, from run to run of a stretch, and
+/// from stretch to stretch.
+const RUN: u32 = 64u * LANES;
+const STRETCH: u32 = 16u * RUN;
+
+/// Folds as `fold_run` does, for any length.
+fn fold(o: u32, first: u32, end: u32, member: u32) -> f32 {
+    var result = neutral(o, first);
+    for (var begin = first; begin < end;) {
+        let stretch_end = begin + min(STRETCH, end - begin);
+        var stretch = neutral(o, first);
+        while begin < stretch_end {
+            let run_end = begin + min(RUN, stretch_end - begin);
+            stretch = join(stretch, fold_run(o, begin, run_end, member));
+            begin = run_end;
+        }
+        result = join(result, stretch);
+    }
+    return result;
 }
 
 @compute @workgroup_size(WG)

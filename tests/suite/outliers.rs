@@ -20,6 +20,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("spoil_no_running_statistics", running);
     both("leave_the_variance_a_number", extremes);
     both("or_length_spoil_no_sum_and_no_variance", reductions);
+    both("spoil_no_sum_in_any_form", every_form);
     trials.push(Trial::test("outliers::have_gradients", gradients));
     trials.push(gpu_trial("outliers::gpu::spoil_nothing_in_the_other_form", other_form));
 }
@@ -327,6 +328,22 @@ fn reductions(device: &Device) -> Outcome {
             }
         }
     }
+    // So many results that each has one invocation.
+    let (rows, columns) = (40, 65_537);
+    for &(centre, spread, outlier) in &DISTRIBUTIONS[1..3] {
+        let round = |x: f64| f64::from(x as f32);
+        let mut x: Vec<_> = normal("columns", rows * columns).iter().map(|x| round(centre + spread * x)).collect();
+        x[..columns].fill(round(centre + outlier));
+        let tape = Tape::new(device);
+        let found = tape.input(&Tensor::from_f64(device, [rows, columns], &x)?).variance_over(&[0], 1);
+        for (column, found) in found.to_tensor()?.to_f64_vec()?.into_iter().enumerate() {
+            let of = || (0..rows).map(|row| x[row * columns + column]);
+            let centre = mean(of());
+            let variance = of().map(|x| (x - centre).powi(2)).sum::<f64>() / (rows - 1) as f64;
+            let error = (found - variance).abs() / variance;
+            assert!(error <= ROUNDINGS * ROUNDING, "{outlier:e}, column {column}: {found:e}, not {variance:e}");
+        }
+    }
     for (shape, axes) in [([16_384, 300, 1], &[0][..]), ([8192, 300, 2], &[0, 2]), ([1, 1, 3_000_001], &[2])] {
         let tape = Tape::new(device);
         let tenths = tape.input(&Tensor::full(device, shape, 0.1)?);
@@ -336,6 +353,31 @@ fn reductions(device: &Device) -> Outcome {
             let error = (found - sum).abs() / sum;
             // Of up to 256 additions, one after the other, each rounds by half a unit at most.
             assert!(error <= 256.0 * ROUNDING, "{shape:?} over {axes:?}: {found}, not {sum}");
+        }
+    }
+    Ok(())
+}
+
+/// Sums of an outlier and then ones, of which many are lost where they follow the outlier in one chain: in every form of the kernel,
+/// over rows and columns, and with so many results that each has one invocation.
+fn every_form(device: &Device) -> Outcome {
+    for (form, outs, len) in (0..6).map(|form| (form, 70, 5001)).chain([(0, 65_536, 1000)]) {
+        let device = device.for_testing(form)?;
+        let tape = Tape::new(&device);
+        let mut elements = vec![1.0; len];
+        elements[0] = 1e8;
+        let elements = tape.input(&Tensor::from_f64(&device, [len, 1], &elements)?);
+        let ones = tape.input(&Tensor::full(&device, [1, outs], 1.0)?);
+        // Nobody holds the product: it is in no memory.
+        let product = || &elements * &ones;
+        let columns = (product().sum_over(&[0]), "columns");
+        let rows = (outs < 1000).then(|| (product().t().sum_over(&[1]), "rows"));
+        for (sums, what) in [columns].into_iter().chain(rows) {
+            let (sum, allowed) = (1e8 + (len - 1) as f64, ROUNDINGS * ROUNDING * 1e8);
+            for found in sums.to_tensor()?.to_f64_vec()? {
+                let error = (found - sum).abs();
+                assert!(error <= allowed, "form {form}, {outs} {what} of {len}: {found}, not {sum}");
+            }
         }
     }
     Ok(())

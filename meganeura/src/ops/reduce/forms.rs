@@ -106,8 +106,9 @@ fn launch(
     let mut defines = segments.defines(len, parts);
     defines.extend(define![OP: op, OUTS: outs, LEN: len, BASE: base, STEP: step, FROM: from, TO: to]);
     let mut launch = Launch::new("reduce", defines, (0, 0), parts.saturating_mul(segments.blocks(outs)));
-    // Four elements at a time, then up to three.
-    launch = launch.loops(segments.loops(len.div_ceil(4), parts, 1).saturating_add(5));
+    // Four elements at a time, then up to three; sixteen times four are a run, sixteen runs a stretch.
+    let steps = segments.loops(len.div_ceil(4), parts, 1);
+    launch = launch.loops(steps.saturating_add(steps / 16 + steps / 256).saturating_add(7));
     launch.bindings = bindings.into();
     if from == "operand" {
         launch = launch.loads_through_prologue(0);
