@@ -209,6 +209,13 @@ impl Layout {
         out
     }
 
+    /// Elements that lie so far apart along each axis.
+    pub(crate) fn strided(shape: Shape, strides: &[usize]) -> Self {
+        let mut out = Self { shape, strides: [0; MAX_RANK], offset: 0 };
+        out.strides[..strides.len()].copy_from_slice(strides);
+        out
+    }
+
     /// The same elements under another shape, where no copy is needed for that.
     #[must_use]
     pub fn reshape(&self, shape: Shape) -> Option<Self> {

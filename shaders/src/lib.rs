@@ -21,6 +21,9 @@
 //!   invocation that stores a few elements begins with `epilogue(i)` of each, which reads what the merged work takes, and ends with
 //!   `finish(epilogue, value)`: then these reads wait for no store.
 //!   One that includes `shared/prologue` reads an operand through `load(i)` in the same way.
+//!   Kernels that go by lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
+//!   `shared/prologue_lines` instead, and call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`, i a
+//!   multiple of 8.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
 //!   end do nothing, so that the fold may round up.
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.

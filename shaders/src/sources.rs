@@ -34,6 +34,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_pack_halves"
     "conv2d_pack_lines"
     "conv2d_tree"
+    "convert"
     "copy"
     "cross_entropy"
     "cross_entropy_grad"
@@ -47,8 +48,10 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_apply"
     "group_norm_grad"
     "group_norm_grad_apply"
+    "group_norm_grad_lines"
     "group_norm_grad_rows"
     "group_norm_grad_sums"
+    "group_norm_lines"
     "label_weights"
     "matmul_dot"
     "matrix_probe"
@@ -66,12 +69,15 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/blocks"
     "shared/blocks_step"
     "shared/conv2d"
+    "shared/conv2d_cotangents"
     "shared/conv2d_gather"
     "shared/conv2d_gemm"
+    "shared/conv2d_inputs"
     "shared/conv2d_packed"
     "shared/conv2d_packed_lines"
     "shared/conv2d_window"
     "shared/epilogue"
+    "shared/epilogue_lines"
     "shared/float"
     "shared/gemm"
     "shared/gemm_epilogue"
@@ -83,6 +89,9 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/gemm_scalar"
     "shared/gemm_window"
     "shared/grid"
+    "shared/group_norm_lines"
+    "shared/group_norm_lines_step"
+    "shared/half"
     "shared/line"
     "shared/lines_step"
     "shared/lines_tile"
@@ -96,6 +105,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/packed"
     "shared/powers"
     "shared/prologue"
+    "shared/prologue_lines"
     "shared/reduce"
     "shared/resample"
     "shared/scales"
@@ -104,16 +114,11 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/tree"
     "shared/window"
     "shared/winograd"
-    "shared/winograd2"
     "shared/winograd_tiles"
     "shared/winograd_weights"
     "softmax"
     "softmax_parts"
     "sum_parts"
-    "winograd2_grad_weight"
-    "winograd2_images"
-    "winograd2_output"
-    "winograd2_weight"
     "winograd_grad_output"
     "winograd_grad_weight"
     "winograd_input"
@@ -137,11 +142,13 @@ const TRUSTED: &[&str] = &[
     "conv2d_grad_weight_gemm",
     "conv2d_grad_weight_lines",
     "conv2d_grad_weight_window",
+    "conv2d_halo",
     "conv2d_lines",
     "conv2d_pack",
     "conv2d_pack_halves",
     "conv2d_pack_lines",
     "conv2d_tree",
+    "convert",
     "copy",
     "cross_entropy",
     "cross_entropy_grad",
@@ -154,8 +161,10 @@ const TRUSTED: &[&str] = &[
     "group_norm_apply",
     "group_norm_grad",
     "group_norm_grad_apply",
+    "group_norm_grad_lines",
     "group_norm_grad_rows",
     "group_norm_grad_sums",
+    "group_norm_lines",
     "label_weights",
     "matmul_dot",
     "matrix_probe",
@@ -172,10 +181,6 @@ const TRUSTED: &[&str] = &[
     "softmax",
     "softmax_parts",
     "sum_parts",
-    "winograd2_grad_weight",
-    "winograd2_images",
-    "winograd2_output",
-    "winograd2_weight",
     "winograd_grad_output",
     "winograd_grad_weight",
     "winograd_input",

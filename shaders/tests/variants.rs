@@ -44,21 +44,66 @@ const LOADS: [&str; 2] = [
      fn load(i: u32) -> f32 { let t0 = load_gelu(load_x[i]); return t0; }",
 ];
 
+/// The same for kernels that store through `shared/epilogue_lines`: as it is, or through what was merged, which reads a line
+/// as well.
+const STORES_OF_LINES: [&str; 2] = [
+    "@group(0) @binding(AT) var<storage, read_write> store_y0: array<vec4<u32>>;
+     struct Epilogue { i: u32 }
+     fn epilogue(i: u32) -> Epilogue { return Epilogue(i); }
+     fn finish(e: Epilogue, line: Eight) { store_y0[e.i / 8u] = line_of(line); }",
+    "@group(0) @binding(AT) var<storage, read_write> store_y0: array<vec4<u32>>;
+     fn store_gelu(x: f32) -> f32 { return m_gelu(x); }
+     struct Epilogue { i: u32, a0: Eight }
+     fn epilogue(i: u32) -> Epilogue { return Epilogue(i, eight_of(store_y0[i / 8u])); }
+     fn finish(e: Epilogue, line: Eight) {
+         let t0 = Eight(line.first + e.a0.first, line.second + e.a0.second);
+         let t1 = Eight(vec4(store_gelu(t0.first.x), t0.first.yzw), t0.second);
+         store_y0[e.i / 8u] = line_of(t1);
+     }",
+];
+
+/// The same for kernels that load through `shared/prologue_lines`.
+const LOADS_OF_LINES: [&str; 2] = [
+    "@group(0) @binding(AT) var<storage, read> load_x: array<vec4<u32>>;
+     fn load_line(i: u32) -> Eight { return eight_of(load_x[i / 8u]); }",
+    "@group(0) @binding(AT) var<storage, read> load_x: array<vec4<u32>>;
+     fn load_gelu(x: f32) -> f32 { return m_gelu(x); }
+     fn load_line(i: u32) -> Eight {
+         let t0 = eight_of(load_x[i / 8u]);
+         return Eight(vec4(load_gelu(t0.first.x), t0.first.yzw), t0.second);
+     }",
+];
+
+/// A hole that the host fills: its name, what fills it element by element and line by line, and a call that only the code of
+/// kernels that go by lines has.
+struct Hole {
+    name: &'static str,
+    elements: [&'static str; 2],
+    lines: [&'static str; 2],
+    by_lines: &'static str,
+}
+
+const HOLES: [Hole; 2] = [
+    Hole { name: "STORE", elements: STORES, lines: STORES_OF_LINES, by_lines: "store_line(" },
+    Hole { name: "LOAD", elements: LOADS, lines: LOADS_OF_LINES, by_lines: "load_line(" },
+];
+
 impl Variant {
     /// The variant's WGSL, in each form that what the host writes may take.
     fn expand(&self) -> Vec<String> {
+        // An unused define is found after everything else went well, a missing one before.
+        let is_unused =
+            |defines: &[_], hole| matches!(self.with(defines), Err(ExpandError::Unused { name, .. }) if name == hole);
+        let [store, load] = HOLES.map(|hole| (hole.name, ""));
+        let mut empty = vec![store, load];
+        empty.retain(|&(hole, text)| !is_unused(&[(hole, text)], hole) && !is_unused(&[store, load], hole));
         let mut forms: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
-        for (hole, texts) in [("STORE", STORES), ("LOAD", LOADS)] {
-            // An unused define is found after everything else went well, a missing one before.
-            let mentions = |more: &[(&str, &str)]| match self.with(more) {
-                Err(ExpandError::Unused { name, .. }) => name != hole,
-                _ => true,
-            };
-            let other = if hole == "STORE" { "LOAD" } else { "STORE" };
-            if mentions(&[(hole, "")]) && mentions(&[(hole, ""), (other, "")]) {
-                let with = |form: &Vec<_>, text| form.iter().copied().chain([(hole, text)]).collect();
-                forms = forms.iter().flat_map(|form| texts.map(|text| with(form, text))).collect();
-            }
+        for hole in HOLES.iter().filter(|hole| empty.contains(&(hole.name, ""))) {
+            let bare = self.with(&empty).unwrap_or_else(|error| panic!("{error}"));
+            let mut code = bare.lines().map(|line| line.split("//").next().unwrap_or_default());
+            let texts = if code.any(|code| code.contains(hole.by_lines)) { hole.lines } else { hole.elements };
+            let with = |form: &Vec<_>, text| form.iter().copied().chain([(hole.name, text)]).collect();
+            forms = forms.iter().flat_map(|form| texts.map(|text| with(form, text))).collect();
         }
         forms.iter().map(|form| self.filled(form)).collect()
     }

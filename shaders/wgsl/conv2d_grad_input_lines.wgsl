@@ -1,9 +1,10 @@
 // `conv2d_grad_input` as a product on matrix units, tap by tap; see shared/gemm_lines. A line is eight channels of a pixel.
 //
 // Bindings: dy[N,O,P,Q], w[G,TAPS·O/G/8,C/G,8] from `conv2d_pack_lines` → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w]
-// (SUMS parts).
+// (SUMS parts). With FORMAT half dy[N,P,Q,O]; with LINES dx[N,H,W,C] or parts[part,n,h,w,c].
 //
-// Defines: those of shared/gemm with UNITS lines, A_ALONG k, B_ALONG k, and of `conv2d` without WG; O/G a multiple of 8
+// Defines: those of shared/gemm with UNITS lines, A_ALONG k, B_ALONG k, and of `conv2d` without WG; O/G a multiple of 8,
+//          with LINES C/G as well
 //          SUMS whole or parts
 
 #include "shared/conv2d_gemm"
@@ -13,7 +14,8 @@ const COLUMNS: u32 = N * H * W;
 const DEPTH: u32 = GROUP_O * TAPS;
 const RESULT: u32 = N * CHANNELS * H * W;
 
-@group(0) @binding(0) var<storage, read> dy: array<f32>;
+@group(0) @binding(0) var<storage, read> dy: array<Element>;
+#include "shared/conv2d_cotangents"
 #include "shared/conv2d_packed_lines"
 
 /// The cotangents that reached input `pixel` through the tap of k, whose outputs are o..; nothing where none did.
@@ -24,21 +26,23 @@ fn load_b(group: u32, k: u32, pixel: u32, end: u32) -> Line {
     // Negative numbers are large ones.
     let p = row / SH;
     let q = column / SW;
-    let reached = p < P && q < Q && p * SH == row && q * SW == column;
-    let there = reached && is_term(k, end) && is_column(pixel);
-    let plane = pixel / (H * W) * O + group * GROUP_O + k % GROUP_O;
-    let at = select(0u, (plane * P + p) * Q + q, there);
-    return Line(
-        vec4(dy[at], dy[at + P * Q], dy[at + 2u * P * Q], dy[at + 3u * P * Q]),
-        vec4(dy[at + 4u * P * Q], dy[at + 5u * P * Q], dy[at + 6u * P * Q], dy[at + 7u * P * Q]),
-        there,
-    );
+    let reached = p * SH == row && q * SW == column;
+    let wanted = reached && is_term(k, end) && is_column(pixel);
+    return cotangent(pixel / (H * W), group * GROUP_O + k % GROUP_O, p, q, wanted);
 }
 
+/// Where the sum of input channel i at an input pixel goes.
+#if LINES
+const PITCH_RESULT: u32 = CHANNELS;
+
+fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
+    return part * RESULT + pixel * CHANNELS + group * GROUP_C + i;
+}
+#else
 const PITCH_RESULT: u32 = H * W;
 
-/// Where the sum of input channel i at an input pixel goes.
 fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
     let plane = pixel / (H * W) * CHANNELS + group * GROUP_C + i;
     return part * RESULT + plane * H * W + pixel % (H * W);
 }
+#endif

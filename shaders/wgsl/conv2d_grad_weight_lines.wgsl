@@ -1,7 +1,8 @@
 // `conv2d_grad_weight` as a product on matrix units, its columns tap by tap; see shared/gemm_lines. A line is eight channels of a
 // pixel.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts). With FORMAT
+// half x[N,H,W,C] and dy[N,P,Q,O].
 //
 // Defines: those of shared/gemm with UNITS lines, A_ALONG row, B_ALONG column, and of `conv2d` without WG; C/G and O/G multiples of 8
 //          SUMS whole or parts
@@ -13,19 +14,14 @@ const COLUMNS: u32 = GROUP_C * TAPS;
 const DEPTH: u32 = N * P * Q;
 const RESULT: u32 = O * GROUP_C * TAPS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
+@group(0) @binding(1) var<storage, read> dy: array<Element>;
+#include "shared/conv2d_cotangents"
 #include "shared/conv2d_window"
 
 fn load_a(group: u32, o: u32, pixel: u32, end: u32) -> Line {
-    let there = is_row(o) && is_term(pixel, end);
-    let plane = pixel / (P * Q) * O + group * GROUP_O + o;
-    let at = select(0u, plane * (P * Q) + pixel % (P * Q), there);
-    return Line(
-        vec4(dy[at], dy[at + P * Q], dy[at + 2u * P * Q], dy[at + 3u * P * Q]),
-        vec4(dy[at + 4u * P * Q], dy[at + 5u * P * Q], dy[at + 6u * P * Q], dy[at + 7u * P * Q]),
-        there,
-    );
+    let wanted = is_row(o) && is_term(pixel, end);
+    return cotangent(pixel / (P * Q), group * GROUP_O + o, pixel / Q % P, pixel % Q, wanted);
 }
 
 fn load_b(group: u32, pixel: u32, j: u32, end: u32) -> Line {

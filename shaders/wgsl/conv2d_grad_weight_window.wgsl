@@ -2,7 +2,8 @@
 // all images one after the other, each row followed by PW zeros and each image by PH rows of zeros, which are what comes before the
 // next, so that a tap is a distance. A line is eight channels of a pixel.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts). With FORMAT
+// half x[N,H,W,C] and dy[N,P,Q,O].
 //
 // Defines: those of shared/gemm with UNITS window, and of `conv2d` without WG; SH = SW = 1, C/G and O/G multiples of 8
 //          SUMS whole or parts
@@ -19,8 +20,10 @@ const COLUMNS: u32 = (GROUP_C + 15u) / 16u * 16u * TAPS;
 const DEPTH: u32 = N * PITCH_IMAGE;
 const RESULT: u32 = O * GROUP_C * TAPS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
+@group(0) @binding(1) var<storage, read> dy: array<Element>;
+#include "shared/conv2d_cotangents"
+#include "shared/conv2d_inputs"
 
 fn shift(tap: u32) -> u32 {
     return tap / KW * DH * PITCH_ROW + tap % KW * DW;
@@ -29,28 +32,14 @@ fn shift(tap: u32) -> u32 {
 fn load_a(group: u32, o: u32, k: u32, end: u32) -> Line {
     let p = k % PITCH_IMAGE / PITCH_ROW;
     let q = k % PITCH_ROW;
-    let there = is_row(o) && k < end && p < P && q < Q;
-    let plane = k / PITCH_IMAGE * O + group * GROUP_O + o;
-    let at = select(0u, (plane * P + p) * Q + q, there);
-    return Line(
-        vec4(dy[at], dy[at + P * Q], dy[at + 2u * P * Q], dy[at + 3u * P * Q]),
-        vec4(dy[at + 4u * P * Q], dy[at + 5u * P * Q], dy[at + 6u * P * Q], dy[at + 7u * P * Q]),
-        there,
-    );
+    return cotangent(k / PITCH_IMAGE, group * GROUP_O + o, p, q, is_row(o) && k < end);
 }
 
 fn load_b(group: u32, k: u32, c: u32) -> Line {
     // Negative numbers are large ones.
     let row = k % PITCH_IMAGE / PITCH_ROW - PH;
     let column = k % PITCH_ROW - PW;
-    let there = k < DEPTH && c < GROUP_C && row < H && column < W;
-    let plane = k / PITCH_IMAGE * CHANNELS + group * GROUP_C + c;
-    let at = select(0u, (plane * H + row) * W + column, there);
-    return Line(
-        vec4(x[at], x[at + H * W], x[at + 2u * H * W], x[at + 3u * H * W]),
-        vec4(x[at + 4u * H * W], x[at + 5u * H * W], x[at + 6u * H * W], x[at + 7u * H * W]),
-        there,
-    );
+    return input(k / PITCH_IMAGE, group * GROUP_C + c, row, column, k < DEPTH && c < GROUP_C);
 }
 
 /// The input channel of a column.

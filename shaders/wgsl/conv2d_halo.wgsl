@@ -2,7 +2,7 @@
 // images, in fragments of sixteen: pixels beside each other of IMAGES images by turns, so that narrow images fill them, too.
 //
 // Bindings: x[N,C,H,W], w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves` → y[N,O,P,Q] by its epilogue, or
-// parts[part,n,o,p,q] (SUMS parts).
+// parts[part,n,o,p,q] (SUMS parts). With FORMAT half x[N,H,W,C]; with LINES y[N,P,Q,O] or parts[part,n,p,q,o].
 //
 // Defines: those of shared/gemm with UNITS halo, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8, C/G of BK, and PARTS
 //          divides C/G/BK; there is no more padding than the kernel reaches over
@@ -29,14 +29,15 @@ const HALO: u32 = TILE_N * HALO_P * HALO_Q;
 const INSIDE: u32 = select(HALO_Q, W, TILES_Q == 1u);
 const FIRST: u32 = select(0u, PW, TILES_Q == 1u);
 const PIXELS: u32 = TILE_N * HALO_P * INSIDE;
-const BLOCK: u32 = BK * H * W;
+const BLOCK: u32 = BK / 8u * NEXT_INPUT;
 
 const ROWS: u32 = GROUP_O;
 const COLUMNS: u32 = TILES_IMAGES * TILES_P * TILES_Q * BN;
 const DEPTH: u32 = GROUP_C * TAPS;
 const RESULT: u32 = N * O * P * Q;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Element>;
+#include "shared/conv2d_inputs"
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
 
@@ -45,26 +46,28 @@ fn load_a(group: u32, o: u32, tap: u32, c: u32) -> vec4<u32> {
     return select(vec4<u32>(), w[at], is_row(o));
 }
 
-fn source(group: u32, tile: u32, at: u32) -> Source {
-    let q = FIRST + at % INSIDE;
-    let p = at / INSIDE % HALO_P;
-    let image = at / (INSIDE * HALO_P) % TILE_N;
-    let c = group * GROUP_C + at / PIXELS * 8u;
+fn source(group: u32, tile: u32, pixel: u32, c: u32) -> Source {
+#if FORMAT == half
+    // By turns, as in workgroup memory.
+    let image = pixel / (IMAGES * INSIDE * HALO_P) * IMAGES + pixel % IMAGES;
+    let q = FIRST + pixel / IMAGES % INSIDE;
+    let p = pixel / (IMAGES * INSIDE) % HALO_P;
+#else
+    let image = pixel / (INSIDE * HALO_P);
+    let q = FIRST + pixel % INSIDE;
+    let p = pixel / INSIDE % HALO_P;
+#endif
     let n = tile / (TILES_P * TILES_Q) * TILE_N + image;
     // Negative numbers are large ones.
     let row = tile / TILES_Q % TILES_P * TILE_P + p - PH;
     let column = tile % TILES_Q * TILE_Q + q - PW;
     let there = n < N && row < H && column < W;
-    let pixel = ((image / IMAGES * HALO_P + p) * HALO_Q + q) * IMAGES + image % IMAGES;
-    return Source(there, ((n * CHANNELS + c) * H + row) * W + column, pixel);
+    let to = ((image / IMAGES * HALO_P + p) * HALO_Q + q) * IMAGES + image % IMAGES;
+    return Source(there, input_at(n, group * GROUP_C + c, row, column), to);
 }
 
 fn load_b(at: u32) -> Line {
-    return Line(
-        vec4(x[at], x[at + H * W], x[at + 2u * H * W], x[at + 3u * H * W]),
-        vec4(x[at + 4u * H * W], x[at + 5u * H * W], x[at + 6u * H * W], x[at + 7u * H * W]),
-        true,
-    );
+    return input_line(at, true);
 }
 
 fn power_b(group: u32, tile: u32, c: u32) -> f32 {
@@ -93,13 +96,22 @@ fn pixel_at(j: u32) -> vec3<u32> {
     return first + fragment_at(j / 16u % (BN / 16u)) + vec3(j % IMAGES, 0u, j % 16u / IMAGES);
 }
 
-/// Rows of a fragment of one image follow each other.
+// Rows of a fragment of one image follow each other, and with LINES its columns.
+#if LINES
+const PITCH_RESULT: u32 = O;
+
+fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
+    let at = pixel_at(j);
+    return part * RESULT + ((at.x * P + at.y) * Q + at.z) * O + group * GROUP_O + i;
+}
+#else
 const PITCH_RESULT: u32 = P * Q;
 
 fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
     let at = pixel_at(j);
     return part * RESULT + ((at.x * O + group * GROUP_O + i) * P + at.y) * Q + at.z;
 }
+#endif
 
 fn has_result(j: u32) -> bool {
     let at = pixel_at(j);

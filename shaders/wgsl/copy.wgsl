@@ -3,7 +3,7 @@
 // Bindings: x → y. One invocation copies an element; ⌈N/WG⌉ workgroups.
 //
 // Defines: WG
-//          ELEM       f32 or u32
+//          ELEM       f32, u32, or vec4<u32> for a line of halves
 //          N          number of elements that are copied
 //          IN_OFFSET  where element i comes from, an expression of `i: u32`
 //          OUT_OFFSET where it goes to, an expression of `i: u32`

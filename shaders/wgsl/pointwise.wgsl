@@ -1,17 +1,19 @@
 // y[i] = f(x[i], …): the body of a fused chain of elementwise operations, written by the host.
 //
-// Bindings: BINDINGS declares them. One invocation computes EACH elements of every output, WG apart; ⌈N/WG/EACH⌉ workgroups.
+// Bindings: BINDINGS declares them. One invocation computes EACH units of every output, WG apart, which are elements or lines of them;
+// ⌈N/WG/EACH⌉ workgroups.
 //
 // Defines: WG
-//          N         number of elements
-//          EACH      elements of an invocation, whose indices are i_0, i_1, …
+//          N         number of units
+//          EACH      units of an invocation, whose numbers are unit_0, unit_1, …
 //          BINDINGS  declarations of the inputs and outputs
 //          FUNCTIONS declarations of further functions and constants; may be empty
-//          VALUES    statements that read and compute all of them; they may call whatever shared/math declares. An index past the
-//                    end is that of the last element once more
-//          STORES    statements that store those of which `is_element(place_…)` holds
+//          VALUES    statements that read and compute all of them; they may call whatever shared/math and shared/half declare. A unit
+//                    past the end is the last one once more
+//          STORES    statements that store those of which `is_unit(place_…)` holds
 
 #include "shared/grid"
+#include "shared/half"
 #include "shared/math"
 
 const WG: u32 = ${WG};
@@ -23,7 +25,7 @@ ${BINDINGS}
 
 ${FUNCTIONS}
 
-fn is_element(place: u32) -> bool {
+fn is_unit(place: u32) -> bool {
     return WHOLE || place < N;
 }
 
@@ -36,7 +38,7 @@ fn main(
     let place = workgroup_index(workgroup, workgroups) * (WG * EACH) + lane;
 #for E in EACH
     let place_${E} = place + ${E}u * WG;
-    let i_${E} = select(min(place_${E}, N - 1u), place_${E}, WHOLE);
+    let unit_${E} = select(min(place_${E}, N - 1u), place_${E}, WHOLE);
 #endfor
     ${VALUES}
     ${STORES}

@@ -20,6 +20,7 @@ mod frozen;
 mod golden;
 mod gradients;
 mod guide;
+mod halves;
 mod large;
 mod large_scores;
 mod layers;
@@ -83,6 +84,7 @@ fn main() {
     plan::collect(&mut trials);
     compiled::collect(&mut trials);
     guide::collect(&mut trials);
+    halves::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);

@@ -21,6 +21,19 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    /// The same, cut to what bf16 holds.
+    pub(crate) fn rounded_to_halves(&self) -> Self {
+        let half = |x: &f64| f64::from(f32::from_bits((*x as f32).to_bits() & 0xffff_0000));
+        match self {
+            Self::Floats(Array { shape, data }) => {
+                Self::Floats(Array { shape: *shape, data: data.iter().map(half).collect() })
+            }
+            labels @ Self::Labels(..) => labels.clone(),
+        }
+    }
+}
+
 /// The operands of a case.
 pub(crate) fn operands(case: &Case) -> Vec<Numbers> {
     let mut rng = Seed::new(7).field(&case.name).rng();

@@ -34,6 +34,10 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&shared, device)));
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&shared, device)));
+        if has_lines(&case) {
+            let shared = Arc::clone(&case);
+            trials.push(gpu_trial(name("halves"), move |device| halves(&shared, device)));
+        }
         if multiplies(&case) {
             let shared = Arc::clone(&case);
             trials.push(gpu_trial(name("fast"), move |device| fast(&shared, device)));
@@ -43,6 +47,14 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 
 fn multiplies(case: &Case) -> bool {
     MULTIPLY.iter().any(|op| case.name.starts_with(op))
+}
+
+/// Whether an operand is one of images whose channels fall into lines, so that it may lie in memory as halves.
+fn has_lines(case: &Case) -> bool {
+    operands(case).iter().any(|numbers| match numbers {
+        Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
+        Numbers::Labels(..) => false,
+    })
 }
 
 /// Whether results after the first are statistics for the gradient, not differentiable themselves.
@@ -222,9 +234,16 @@ fn gradient(case: &Case) -> Result<(), Failed> {
 
 /// Runs variant after variant, until none of the kernels has more.
 pub(crate) fn each_variant(device: &Device, run: impl Fn(&Device) -> Result<usize, Failed>) -> Result<(), Failed> {
+    each_variant_on(|variant| device.for_testing(variant), run)
+}
+
+fn each_variant_on(
+    device: impl Fn(usize) -> Result<Device>,
+    run: impl Fn(&Device) -> Result<usize, Failed>,
+) -> Result<(), Failed> {
     let (mut variant, mut variants) = (0, 1);
     while variant < variants {
-        variants = run(&device.for_testing(variant).map_err(failed)?)?;
+        variants = run(&device(variant).map_err(failed)?)?;
         variant += 1;
     }
     Ok(())
@@ -248,14 +267,33 @@ fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
 }
 
-/// The same with fast precision where the device has it. Two operands rounded to 11 bits make an error of a thousandth at most
-/// in each term; the cases are small, so that terms may cancel, and gradients chain such operations.
+/// The case with the tolerance of operations that read operands which halves hold and store what they give in `f32`; or with the other,
+/// where it is recorded of several operations, between which values are rounded to eight digits.
+fn with_halves(case: &Case, tolerance: f64, between: f64) -> Case {
+    let recorded = case.name.contains(" recorded ");
+    case.clone().tolerance(if recorded { between } else { tolerance })
+}
+
+/// The same where kernels read and store halves, on operands that halves hold. What gradients need of the result is rounded.
+fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
+    let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
+    let double = Device::cpu_with(Precision::Double);
+    let on = |variant| device.for_testing_halves(variant);
+    let tolerant = with_halves(case, case.tolerance, 4e-3);
+    let reference = results(case, &double, &operands).map_err(failed)?;
+    each_variant_on(on, |device| hold_results(&tolerant, device, &operands, &reference))?;
+    let reference = gradients(case, &double, &operands).map_err(failed)?;
+    each_variant_on(on, |device| hold_gradients(&with_halves(case, 1e-3, 1e-3), device, &operands, &reference))
+}
+
+/// The same with fast precision where the device has it, on operands that halves hold. Two operands rounded to 11 bits make an error
+/// of a thousandth at most in each term; the cases are small, so that terms may cancel, and gradients chain such operations.
 fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
-    let operands = operands(case);
+    let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
     let double = Device::cpu_with(Precision::Double);
     let reference = results(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_results(&case.clone().tolerance(2e-3), device, &operands, &reference))?;
+    each_variant(&device, |device| hold_results(&with_halves(case, 2e-3, 4e-3), device, &operands, &reference))?;
     let reference = gradients(case, &double, &operands).map_err(failed)?;
-    each_variant(&device, |device| hold_gradients(&case.clone().tolerance(3e-4), device, &operands, &reference))
+    each_variant(&device, |device| hold_gradients(&with_halves(case, 3e-4, 1e-3), device, &operands, &reference))
 }

@@ -377,7 +377,19 @@ impl Device {
     #[cfg(feature = "testing")]
     #[track_caller]
     pub fn for_testing_apart(&self, variant: usize) -> Result<Self> {
-        Ok(self.under_test(Preferences { number: variant, apart: true, named: Vec::new() }))
+        Ok(self.under_test(Preferences { number: variant, apart: true, ..Preferences::default() }))
+    }
+
+    /// As [`Device::for_testing`], where every kernel that can, and that this device has, reads and stores halves (bf16, channels
+    /// innermost). Adapters without matrix units do so only here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::for_testing`].
+    #[cfg(feature = "testing")]
+    #[track_caller]
+    pub fn for_testing_halves(&self, variant: usize) -> Result<Self> {
+        Ok(self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() }))
     }
 
     #[cfg(feature = "testing")]

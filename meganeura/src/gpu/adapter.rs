@@ -77,6 +77,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),
         loops: if info.device_type == wgpu::DeviceType::Cpu { Caps::LOOPS_IN_SOFTWARE } else { usize::MAX },
         matrix: false,
+        half: false,
     }
 }
 

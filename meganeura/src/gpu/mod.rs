@@ -142,7 +142,7 @@ impl Inner {
 impl Gpu {
     /// What kernels may count on; `matrix` where they are to use matrix units, which were probed before.
     pub(crate) fn caps(&self, matrix: bool) -> Caps {
-        Caps { matrix, ..self.0.caps }
+        Caps { matrix, half: matrix, ..self.0.caps }
     }
 
     /// Whether the buffers of the one are buffers of the other.

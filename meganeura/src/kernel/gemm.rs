@@ -3,9 +3,9 @@
 mod choose;
 mod packed;
 
-pub use packed::{Packable, Packed};
+pub use packed::Packable;
 
-use super::launch::{Binding, Caps, Launch, Variant, define, offset};
+use super::launch::{Binding, Caps, LINE, Launch, Variant, define, offset};
 use crate::Layout;
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
@@ -105,6 +105,10 @@ pub struct Choice {
     unroll: usize,
     /// Invocations of a subgroup.
     subgroup: usize,
+    /// Whether operands that are read in lines of images lie in halves.
+    half: bool,
+    /// Whether sums are stored in lines, eight rows of a column.
+    lines: bool,
 }
 
 impl Tiling {
@@ -160,8 +164,11 @@ impl Tiling {
         // Blocks are loaded by all invocations alike; of the lines of windows and halos some may be too many.
         let alike = if let Units::Window { .. } | Units::Halo { .. } = self.units { rows } else { rows + columns };
         let loads = alike * self.depth;
+        // Those of one operand and of the other.
+        let apart = self.units != Units::Lines || (rows * self.depth).is_multiple_of(self.load() * invocations);
         let taps = if let Units::Halo { halo, run, .. } = self.units { halo.taps.is_multiple_of(run) } else { true };
-        taps && self.memory() <= caps.workgroup_memory
+        taps && apart
+            && self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
             && loads.is_multiple_of(self.load() * invocations)
     }
@@ -202,6 +209,17 @@ pub enum Sums {
 }
 
 impl Choice {
+    fn new(tiling: Tiling, parts: usize, unroll: usize, caps: &Caps) -> Self {
+        Self { tiling, parts, unroll, subgroup: caps.subgroup.1, half: false, lines: false }
+    }
+
+    /// The same of images in [`Format::Half`](super::launch::Format), for tilings that read them in lines. `stores`: the
+    /// rows are channels of the result, which is in that format, too.
+    #[must_use]
+    pub fn of_halves(self, stores: bool) -> Self {
+        Self { half: true, lines: stores, ..self }
+    }
+
     /// The variant's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -251,28 +269,42 @@ impl Choice {
         } else {
             let halves = if let Units::Matrix { halves } | Units::Halo { halves, .. } = units { halves } else { 1 };
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
-            defines.extend(define![SUBGROUP: self.subgroup, EACH: 256 / self.subgroup]);
+            let each = if self.lines { 32usize.div_ceil(self.subgroup) } else { 256 / self.subgroup };
+            defines.extend(define![SUBGROUP: self.subgroup, EACH: each]);
+            if self.lines {
+                defines.extend(define![LINES: 1]);
+            }
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
             match sums {
-                Sums::Whole if whole => plain = true,
+                Sums::Whole if whole && !self.lines => plain = true,
                 Sums::Scratch(_) if whole => defines.extend(define![PLAIN: "parts"]),
                 _ => defines.extend(define![PLAIN: "none"]),
             }
         }
-        let of_a = rows * depth / (load * invocations);
+        if let Units::Lines | Units::Window { .. } | Units::Halo { .. } = units {
+            defines.extend(define![FORMAT: if self.half { "half" } else { "full" }]);
+        }
+        // Lines of halves are counted up to a multiple of eight pixels.
+        let counted = |pixels: usize| if self.half { pixels.next_multiple_of(8) } else { pixels };
+        let along = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
+        let [of_a, of_b] = [rows, columns].map(|side| side * depth / (load * invocations));
         match units {
+            Units::Lines => {
+                let [a_along, b_along] = along;
+                defines.extend(define![LOADS_A: of_a, LOADS_B: of_b, A_ALONG: a_along, B_ALONG: b_along]);
+            }
             Units::Window { span } => {
-                let lines = (depth + span) * 16 * over / load;
+                let lines = counted(depth + span) * 16 * over / load;
                 defines.extend(define![LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
             }
             Units::Halo { halo, run, .. } => {
-                let lines = halo.inside * depth / load;
+                let lines = counted(halo.inside) * depth / load;
                 defines.extend(
                     define![TAPS: halo.taps, RUN: run, LOADS_A: of_a * run, LOADS_B: lines.div_ceil(invocations)],
                 );
             }
             _ => {
-                let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
+                let [a_along, b_along] = along;
                 let loads = (rows + columns) * depth / (load * invocations);
                 defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
             }
@@ -283,7 +315,8 @@ impl Choice {
             Sums::Whole => {
                 launch.bindings = bindings;
                 launch.defines.extend(define![SUMS: "whole"]);
-                Launch { plain, ..launch.stores_through_epilogue() }
+                let launch = Launch { plain, ..launch.stores_through_epilogue() };
+                if self.lines { launch.by_lines() } else { launch }
             }
             Sums::Scratch(at) => {
                 launch.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);
@@ -308,7 +341,8 @@ impl Choice {
             return Variant::simple(self.name(), launch(Sums::Whole));
         }
         let elements = product.batch * product.m * product.n;
-        let launches = vec![launch(Sums::Scratch(0)), sum_parts(self.parts, elements, 0)];
+        let sum = if self.lines { sum_parts_by_lines } else { sum_parts };
+        let launches = vec![launch(Sums::Scratch(0)), sum(self.parts, elements, 0)];
         Variant { name: self.name(), launches, scratch: vec![self.parts * elements] }
     }
 
@@ -370,4 +404,12 @@ pub fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
     let defines = define![WG: 256, PARTS: parts, LEN: elements];
     let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(256)).loops(parts);
     Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
+}
+
+/// The same where result 0 is stored in lines, and parts lie in its order.
+fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
+    let mut launch = sum_parts(parts, elements, scratch).by_lines();
+    launch.defines.extend(define![LINES: 1]);
+    launch.workgroups = (elements / LINE).div_ceil(256);
+    launch
 }

@@ -1,14 +1,95 @@
 //! How a kernel is launched on a GPU, as data; and how layouts and numbers are spelled in WGSL.
 
-use crate::{Layout, TensorType};
+use crate::{Layout, Shape, TensorType};
 
 /// Type and layout of an operand, as a kernel's choice of launches sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Argument {
     /// Element type and shape.
     pub ty: TensorType,
-    /// How the elements lie. Contiguous unless the kernel reads strided operands.
+    /// How the elements lie. Contiguous unless the kernel reads strided operands. Elementwise programs count halves as they lie, so
+    /// that theirs is the layout of `[pixels, channels]`.
     pub layout: Layout,
+    /// How its elements are held in memory.
+    pub format: Format,
+}
+
+impl Argument {
+    /// An `f32` tensor, contiguous.
+    #[must_use]
+    pub fn contiguous(ty: TensorType) -> Self {
+        Self { ty, layout: Layout::contiguous(ty.shape), format: Format::Full }
+    }
+}
+
+/// How the elements of a tensor are held in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Format {
+    /// In words of 32 bits, in the order of the API: what users see.
+    #[default]
+    Full,
+    /// As the upper halves of `f32`s (bf16), two in a word, with channels innermost.
+    Half(Channels),
+}
+
+impl Format {
+    /// Where the channels are, of halves.
+    #[must_use]
+    pub fn channels(self) -> Option<Channels> {
+        match self {
+            Self::Full => None,
+            Self::Half(channels) => Some(channels),
+        }
+    }
+}
+
+/// Where the channels of a tensor `[N, C, …]` are, whose memory is `[N, …, C]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Channels {
+    /// How many there are, a multiple of [`LINE`].
+    pub channels: usize,
+    /// Elements of a channel of one image.
+    pub pixels: usize,
+}
+
+/// Elements that are read and written together in [`Format::Half`]: neighbouring channels, 16 bytes.
+pub const LINE: usize = 8;
+
+impl Channels {
+    /// Those of a shape, if it is one of images whose channels fall into lines.
+    #[must_use]
+    pub fn of(shape: Shape) -> Option<Self> {
+        let &[_, channels, h, w] = shape.dims() else { return None };
+        (channels.is_multiple_of(LINE) && channels > 0 && h * w > 1).then_some(Self { channels, pixels: h * w })
+    }
+
+    /// Where the elements of `shape` are, which are those of `[N, C, …]` in order, with channels innermost; `None` where strides
+    /// cannot say that.
+    #[must_use]
+    pub fn layout(self, shape: Shape) -> Option<Layout> {
+        let Self { channels, pixels } = self;
+        let images = shape.elements() / (channels * pixels);
+        // From the last axis on: each is of pixels, of channels or of images.
+        let mut parts = [(pixels, channels), (channels, 1), (images, channels * pixels)].into_iter();
+        let (mut left, mut stride) = parts.next()?;
+        let mut strides = vec![0; shape.rank()];
+        for (axis, &extent) in shape.dims().iter().enumerate().rev().filter(|(_, extent)| **extent > 1) {
+            while left == 1 {
+                (left, stride) = parts.next()?;
+            }
+            strides[axis] = stride;
+            (left, stride) = (left.is_multiple_of(extent).then_some(left / extent)?, stride * extent);
+        }
+        Some(Layout::strided(shape, &strides))
+    }
+
+    /// A WGSL expression for the element, in the order of the API, whose place in memory is `place`, a variable of type `u32`.
+    #[must_use]
+    pub fn element(self, place: &str) -> String {
+        let Self { channels, pixels } = self;
+        let image = channels * pixels;
+        format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
+    }
 }
 
 /// What an adapter is.
@@ -42,6 +123,8 @@ pub struct Caps {
     /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,
     /// and probed. Subgroups have one size then.
     pub matrix: bool,
+    /// Whether kernels are to keep what they compute in [`Format::Half`], where they can.
+    pub half: bool,
 }
 
 impl Caps {
@@ -62,6 +145,7 @@ impl Caps {
         subgroup: (32, 32),
         loops: usize::MAX,
         matrix: false,
+        half: false,
     };
 
     /// Those of Mesa's lavapipe.
@@ -126,6 +210,9 @@ pub struct Launch {
     /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define `PLAIN`: the
     /// result's name in the shader, or `none`.
     pub plain: bool,
+    /// Whether the kernel loads and stores eight neighbouring channels at a time, through `load_line` and `store_line` of
+    /// `shared/prologue_lines` and `shared/epilogue_lines`.
+    pub lines: bool,
 }
 
 impl Launch {
@@ -138,7 +225,7 @@ impl Launch {
         workgroups: usize,
     ) -> Self {
         let bindings = (0..inputs).map(Binding::Input).chain((0..outputs).map(Binding::Output)).collect();
-        Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, plain: false }
+        Self { kernel, defines, bindings, workgroups, loops: 0, loads: None, stores: false, plain: false, lines: false }
     }
 
     /// The kernel has loops, through which an invocation goes at most so often.
@@ -155,6 +242,14 @@ impl Launch {
     pub fn stores_through_epilogue(mut self) -> Self {
         self.bindings.retain(|binding| *binding != Binding::Output(0));
         self.stores = true;
+        self
+    }
+
+    /// What the kernel loads through a prologue and stores through an epilogue goes by lines of [`Format::Half`]: it includes
+    /// `shared/prologue_lines` and `shared/epilogue_lines` instead. Elements are counted by their place in memory, channels innermost.
+    #[must_use]
+    pub fn by_lines(mut self) -> Self {
+        self.lines = true;
         self
     }
 
@@ -252,6 +347,23 @@ mod tests {
         assert_eq!(offset(&bias, "i"), "(i / 5u) % 3u");
         assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
         assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
+    }
+
+    #[test]
+    fn channels_lie_innermost() {
+        let channels = Channels { channels: 8, pixels: 15 };
+        let strides = |dims: &[usize]| channels.layout(Shape::new(dims)).map(|layout| layout.strides().to_vec());
+        assert_eq!(strides(&[2, 8, 3, 5]), Some(vec![120, 1, 40, 8]));
+        assert_eq!(strides(&[2, 2, 4, 15]), Some(vec![120, 4, 1, 8]));
+        assert_eq!(strides(&[2, 1, 8, 1, 15]), Some(vec![120, 0, 1, 0, 8]));
+        assert_eq!(strides(&[2, 120]), None);
+        assert_eq!(strides(&[16, 15]), None);
+        let element = |place: usize| {
+            let [n, s, c] = [place / 120, place % 120 / 8, place % 8];
+            n * 120 + c * 15 + s
+        };
+        let layout = channels.layout(Shape::from([2, 8, 3, 5])).expect("strides say it");
+        assert!((0..240).all(|place| layout.at(element(place)) == place));
     }
 
     #[test]

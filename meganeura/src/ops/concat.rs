@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
+use super::{Halves, Kernel, Primitive, Stores};
+use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define, offset};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
@@ -73,6 +73,12 @@ impl Primitive for Concat {
             Case::recorded("concat", &[&[3, 4], &[2, 3]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1).slice(0, 0..3))
                 .expect_error(),
             Case::recorded("concat", &[&[3, 4], &[2, 4]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1)),
+            // Channels that fall into lines, and then a part of them.
+            Case::new(Self { axis: 1 }).input(&[2, 8, 3, 5]).input(&[2, 24, 3, 5]).input(&[2, 16, 3, 5]),
+            Case::recorded("concat", &[&[2, 8, 3, 5], &[2, 24, 3, 5]], |x| {
+                let y = Var::concat(&[&x[0], &x[1].slice(1, 8..24), &x[0].tanh()], 1);
+                Var::concat(&[&y, &y.slice(1, 8..16).square()], 1).sum_over(&[2])
+            }),
         ]
     }
 }
@@ -90,6 +96,14 @@ impl Kernel for Concat {
         false
     }
 
+    /// Of channels, line by line.
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+        let operands = OPERANDS.get(..x.len())?;
+        let lines = x.iter().all(|ty| Channels::of(ty.shape).is_some());
+        (caps.half && self.axis == 1 && lines).then_some(Halves { operands, stores: Stores::Words, wanted: false })
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let extent = x.iter().map(|x| x.dims()[self.axis]).sum();
         let shape = x[0].layout().shape().with(self.axis, extent);
@@ -100,6 +114,9 @@ impl Kernel for Concat {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        if let Format::Half(_) = x[0].format {
+            return vec![copied_by_lines(x, y[0].shape)];
+        }
         let parts = self.parts(x.iter().map(|x| x.ty.shape), y[0].shape);
         let launch = |(k, (x, part)): (usize, (&Argument, Layout))| {
             let elements = x.ty.shape.elements();
@@ -111,6 +128,22 @@ impl Kernel for Concat {
         let launches = x.iter().zip(parts).enumerate().map(launch).collect();
         vec![Variant { name: "copy", launches, scratch: Vec::new() }]
     }
+}
+
+/// Channels after channels, of each pixel.
+fn copied_by_lines(x: &[Argument], y: Shape) -> Variant {
+    let mut start = 0;
+    let launch = |(k, x): (usize, &Argument)| {
+        let (lines, all) = (x.ty.shape[1] / LINE, y[1] / LINE);
+        let count = x.ty.shape.elements() / LINE;
+        let part = Layout::contiguous(Shape::from([count / lines, all])).slice(1, start, lines);
+        start += lines;
+        let mut defines = define![WG: 64, N: count, ELEM: "vec4<u32>", IN_OFFSET: "i"];
+        defines.push(("OUT_OFFSET", offset(&part, "i")));
+        let launch = Launch::new("copy", defines, (0, 0), count.div_ceil(64));
+        Launch { bindings: vec![Binding::Input(k), Binding::Output(0)], ..launch }
+    };
+    Variant { name: "lines", launches: x.iter().enumerate().map(launch).collect(), scratch: Vec::new() }
 }
 
 impl Var {

@@ -89,6 +89,12 @@ pub trait Kernel: Primitive {
     /// run there, as often as the kernel reads an element, instead of on its own: not for operands that are read many times.
     fn loads(&self) -> Option<usize>;
 
+    /// The part that halves (`Format::Half`) play, where operands and results of these types allow it.
+    fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
+        let _ = (x, y, caps);
+        None
+    }
+
     /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it may run
     /// there instead of on its own.
     fn stores(&self) -> bool;
@@ -100,6 +106,28 @@ pub trait Kernel: Primitive {
     /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be used. Never
     /// empty.
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
+}
+
+/// What of a kernel lies in halves, channels innermost: all of this or none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Halves {
+    /// The operands that are read so, in this order of the elements.
+    pub operands: &'static [usize],
+    /// How result 0 is stored.
+    pub stores: Stores,
+    /// Whether that is worth converting operands for.
+    pub wanted: bool,
+}
+
+/// How a kernel that reads halves stores result 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stores {
+    /// As other kernels do, in `f32`, element by element.
+    Full,
+    /// By lines, through `store_line` of `shared/epilogue_lines`.
+    Lines,
+    /// As halves, which it writes itself.
+    Words,
 }
 
 macro_rules! ops {
@@ -135,6 +163,10 @@ macro_rules! ops {
 
             pub(crate) fn stores(&self) -> bool {
                 match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
+                match self { $(Self::$name(op) => op.halves(x, y, caps),)+ }
             }
 
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {

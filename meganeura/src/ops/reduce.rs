@@ -8,7 +8,7 @@ use std::panic::Location;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Kernel, Primitive};
+use super::{Halves, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
 use crate::tape::Var;
@@ -150,6 +150,11 @@ impl Kernel for Reduce {
 
     fn stores(&self) -> bool {
         true
+    }
+
+    /// In any order of the elements; results are few.
+    fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        caps.half.then_some(Halves { operands: &[0], stores: Stores::Full, wanted: false })
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::lower::{Lowering, UNPLACED};
 use super::{Operand, Place, Plan, StorageId};
-use crate::Layout;
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
 
@@ -54,7 +53,7 @@ impl Lowering<'_> {
             if let Place::Leaf(_) = self.plan.storages[operand.storage].place {
                 let storage = self.new_storage(operand.argument.ty, UNPLACED);
                 self.copy(*operand, storage);
-                let argument = Argument { layout: Layout::contiguous(operand.argument.ty.shape), ..operand.argument };
+                let argument = Argument::contiguous(operand.argument.ty);
                 *operand = Operand { storage, argument };
             }
         }

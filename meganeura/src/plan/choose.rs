@@ -24,6 +24,8 @@ pub(crate) struct Preferences {
     pub(crate) number: usize,
     /// Whether elementwise work stays out of the launches of kernels.
     pub(crate) apart: bool,
+    /// Whether every kernel that can reads and stores halves, whether or not it gains from that.
+    pub(crate) halves: bool,
     /// Operations, and the name of the variant of each.
     pub(crate) named: Vec<(String, String)>,
 }
@@ -50,7 +52,7 @@ mod tests {
         let offered = ["tile", "direct"];
         let choose = |number, named: &[(&str, &str)]| {
             let named = named.iter().map(|&(op, variant)| (op.to_owned(), variant.to_owned())).collect();
-            Preferences { number, apart: false, named }.choose("conv2d", &offered)
+            Preferences { number, named, ..Preferences::default() }.choose("conv2d", &offered)
         };
         assert_eq!([0, 1, 2].map(|number| choose(number, &[]).unwrap()), [0, 1, 1]);
         assert_eq!(choose(0, &[("matmul", "dot"), ("conv2d", "direct")]).unwrap(), 1);

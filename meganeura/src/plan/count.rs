@@ -27,7 +27,7 @@ pub(super) fn expect_countable(plan: &Plan, target: Target<'_>) -> Result<()> {
 /// The types of operands with more elements than their memory has, and of what a kernel makes as it loads it.
 fn unstored<'a>(plan: &'a Plan, step: &'a Step) -> impl Iterator<Item = TensorType> + 'a {
     let loaded = match &step.work {
-        Work::Kernel(kernel) => kernel.load.as_ref().map(|load| load.ty),
+        Work::Kernel(kernel) => kernel.load.as_ref().map(|load| load.argument.ty),
         Work::Pointwise(_) => None,
     };
     let views =

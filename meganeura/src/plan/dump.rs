@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::{Input, Place, Plan, Program, Step, StorageId, Work};
+use super::{Input, Operand, Place, Plan, Program, Step, StorageId, Work};
+use crate::TensorType;
 use crate::graph::Exact;
+use crate::kernel::launch::Format;
 use crate::ops::{Op, Primitive};
 
 impl fmt::Display for Plan {
@@ -30,9 +32,13 @@ impl Plan {
     }
 
     fn operand(&self, step: &Step, k: usize) -> String {
-        let operand = &step.inputs[k];
-        let strided = if operand.argument.layout.is_contiguous() { "" } else { "~" };
-        format!("{}{strided}{}", self.name(operand.storage), operand.argument.ty.shape)
+        let Operand { storage, argument } = &step.inputs[k];
+        let lies = match (argument.format, argument.layout.is_contiguous()) {
+            (Format::Half(_), _) => " half",
+            (Format::Full, true) => "",
+            (Format::Full, false) => "~",
+        };
+        format!("{}{lies}{}", self.name(*storage), argument.ty.shape)
     }
 
     fn program(&self, step: &Step, program: &Program) -> String {
@@ -52,7 +58,11 @@ impl Plan {
     }
 
     fn fmt_step(&self, step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let results: Vec<_> = step.outputs.iter().map(|&(s, ty)| format!("{}: {ty}", self.name(s))).collect();
+        let spell = |&(storage, ty): &(StorageId, TensorType)| match self.storages[storage].format {
+            Format::Full => format!("{}: {ty}", self.name(storage)),
+            Format::Half(_) => format!("{}: half{}", self.name(storage), ty.shape),
+        };
+        let results: Vec<_> = step.outputs.iter().map(spell).collect();
         write!(f, "{} = ", results.join(", "))?;
         match &step.work {
             Work::Kernel(kernel) => {

@@ -1,8 +1,8 @@
 //! GPU only: chooses how each step is launched.
 
 use super::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
-use crate::kernel::launch::{Argument, Binding, Caps, Variant};
-use crate::{DType, Error, ErrorKind, Layout, Result};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, Variant};
+use crate::{DType, Error, ErrorKind, Result};
 
 /// Chooses the launches of every step: the best variant of each kernel, unless another is preferred.
 pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) -> Result<()> {
@@ -46,7 +46,12 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                 debug_assert!(kernel.load.as_ref().is_none_or(|load| loads == Some(load.operand)), "{:?}", kernel.op);
                 for elements in chosen.scratch {
                     step.scratch.push(plan.storages.len());
-                    plan.storages.push(StorageInfo { dtype: DType::F32, elements, place: Place::Slot(usize::MAX) });
+                    plan.storages.push(StorageInfo {
+                        dtype: DType::F32,
+                        format: Format::Full,
+                        elements,
+                        place: Place::Slot(usize::MAX),
+                    });
                 }
                 (step.variant, step.launches) = (chosen.name, chosen.launches);
             }
@@ -72,8 +77,7 @@ fn expect_ends(op: &'static str, variants: &mut Vec<Variant>, caps: &Caps) -> Re
 fn variants(kernel: &KernelWork, step: &Step, caps: &Caps) -> Vec<Variant> {
     let mut arguments: Vec<Argument> = step.inputs.iter().map(|input| input.argument).collect();
     if let Some(load) = &kernel.load {
-        let argument = Argument { ty: load.ty, layout: Layout::contiguous(load.ty.shape) };
-        arguments.insert(load.operand, argument);
+        arguments.insert(load.operand, load.argument);
     }
     arguments.truncate(kernel.operands);
     kernel.op.variants(&arguments, &kernel.types, caps)

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 
+use super::format::Formats;
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Exact, Graph, Source, ValueId};
-use crate::kernel::launch::Argument;
-use crate::ops::{Op, View};
+use crate::kernel::launch::{Argument, Channels, Format};
+use crate::ops::{Halves, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
 
 /// Marks a storage that the placing pass has yet to put somewhere.
@@ -18,6 +19,7 @@ pub(super) const UNPLACED: Place = Place::Slot(usize::MAX);
 pub(super) fn lower(
     uses: &Uses<'_>,
     schedule: &[Item],
+    formats: &Formats,
     outputs: &[ValueId],
     assigns: &[(usize, ValueId)],
     programs: bool,
@@ -25,21 +27,26 @@ pub(super) fn lower(
     let mut lowering = Lowering {
         graph: uses.graph,
         uses,
+        formats,
         programs,
+        order: None,
         plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
         storage: HashMap::new(),
         views: HashMap::new(),
         copies: HashMap::new(),
+        converted: HashMap::new(),
         constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
     };
-    for item in schedule {
+    for (at, item) in schedule.iter().enumerate() {
+        lowering.order = formats.order(at);
         match item {
-            Item::Kernel { node, load, store } => lowering.kernel(*node, load, store),
+            Item::Kernel { node, load, store } => lowering.kernel(*node, formats.halves(at), load, store),
             Item::Group(nodes) => lowering.group(nodes),
         }
     }
+    lowering.order = None;
     for (k, &value) in outputs.iter().enumerate() {
         lowering.output(k, value);
     }
@@ -50,7 +57,10 @@ pub(super) fn lower(
 pub(super) struct Lowering<'a> {
     pub(super) graph: &'a Graph,
     uses: &'a Uses<'a>,
+    formats: &'a Formats,
     programs: bool,
+    /// The channels by which the step that is made counts its elements, if it does not count them in the order of the API.
+    order: Option<Channels>,
     pub(super) plan: Plan,
     /// The storage of each computed value.
     storage: HashMap<ValueId, StorageId>,
@@ -58,6 +68,8 @@ pub(super) struct Lowering<'a> {
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
+    /// Contiguous values in the other format, made so far.
+    converted: HashMap<(StorageId, Format), StorageId>,
     /// Constants written out so far, for kernels that read memory only.
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
@@ -75,7 +87,11 @@ enum Resolved {
 
 impl Lowering<'_> {
     pub(super) fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
-        self.plan.storages.push(StorageInfo { dtype: ty.dtype, elements: ty.shape.elements(), place });
+        self.new_storage_in(Format::Full, ty, place)
+    }
+
+    fn new_storage_in(&mut self, format: Format, ty: TensorType, place: Place) -> StorageId {
+        self.plan.storages.push(StorageInfo { dtype: ty.dtype, format, elements: ty.shape.elements(), place });
         self.plan.storages.len() - 1
     }
 
@@ -124,28 +140,116 @@ impl Lowering<'_> {
                 let info = &mut self.plan.storages[storage];
                 info.elements = info.elements.max(words.shape.elements());
                 let layout = Layout::contiguous(words.shape).slice(0, at, ty.shape.elements());
-                return Resolved::Stored(Operand { storage, argument: Argument { ty, layout } });
+                let argument = Argument { layout, ..Argument::contiguous(ty) };
+                return Resolved::Stored(Operand { storage, argument });
             }
             Source::Leaf(leaf) => self.leaf(leaf, ty),
-            Source::Op(_) => self.storage[&value],
+            Source::Op(_) => match self.formats.of(value) {
+                Format::Full => self.storage[&value],
+                from @ Format::Half(_) => self.convert(self.storage[&value], ty, from, Format::Full),
+            },
         };
-        Resolved::Stored(Operand { storage, argument: Argument { ty, layout: Layout::contiguous(ty.shape) } })
+        Resolved::Stored(Operand { storage, argument: Argument::contiguous(ty) })
+    }
+
+    /// A contiguous value in another format, converted once.
+    fn convert(&mut self, storage: StorageId, ty: TensorType, from: Format, to: Format) -> StorageId {
+        if let Some(&converted) = self.converted.get(&(storage, to)) {
+            return converted;
+        }
+        let converted = self.new_storage_in(to, ty, UNPLACED);
+        let order = [from, to].into_iter().find_map(Format::channels);
+        let work = Program { order, formats: vec![to], ..Program::copy(ty.shape, Input::Operand(0)) };
+        let mut argument = Argument { format: from, ..Argument::contiguous(ty) };
+        if let Some(Channels { channels, .. }) = from.channels() {
+            argument.layout = Layout::contiguous(Shape::from([ty.shape.elements() / channels, channels]));
+        }
+        let operand = Operand { storage, argument };
+        self.step(Work::Pointwise(work), vec![operand], vec![(converted, ty)]);
+        self.converted.insert((storage, to), converted);
+        converted
+    }
+
+    /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, as some channels of that, or as it
+    /// was converted before.
+    fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
+        let (format, ty) = (Format::Half(channels), self.graph.ty(value));
+        let Origin { value: origin, in_order } = self.uses.origin(value);
+        if let Some((found, layout)) = self.formats.lines(self.uses, value) {
+            let argument = Argument { ty, layout, format };
+            return (found == channels).then(|| Operand { storage: self.storage[&origin], argument });
+        }
+        let full = match self.graph.maker(origin).source {
+            Source::Leaf(leaf) => self.leaves.get(&leaf),
+            _ => self.storage.get(&origin),
+        };
+        let storage = *self.converted.get(&(*full.filter(|_| in_order)?, format))?;
+        let pixels = ty.shape.elements() / channels.channels;
+        let layout = Layout::contiguous(Shape::from([pixels, channels.channels]));
+        Some(Operand { storage, argument: Argument { ty, layout, format } })
+    }
+
+    /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided operands, any view
+    /// of what is held so, if strides can say it.
+    fn halves(&mut self, value: ValueId, strided: bool) -> Option<Operand> {
+        let ty = self.graph.ty(value);
+        if strided {
+            let origin = self.uses.origin(value).value;
+            let format = self.formats.of(origin);
+            let layout = self.view_of(value, format.channels()?.layout(self.graph.ty(origin).shape)?)?;
+            return Some(Operand { storage: self.storage[&origin], argument: Argument { ty, layout, format } });
+        }
+        let channels = Channels::of(ty.shape)?;
+        let format = Format::Half(channels);
+        let storage = match self.half(value, channels) {
+            Some(operand) => self.contiguous_lines(operand),
+            None => {
+                let full = self.stored(value);
+                let full = self.contiguous(full);
+                self.convert(full.storage, ty, Format::Full, format)
+            }
+        };
+        Some(Operand { storage, argument: Argument { ty, layout: channels.layout(ty.shape)?, format } })
+    }
+
+    /// The memory of lines that lie pixel after pixel without gaps, copied unless they do so already.
+    fn contiguous_lines(&mut self, operand: Operand) -> StorageId {
+        let Argument { ty, layout, format } = operand.argument;
+        if layout.is_contiguous() {
+            return operand.storage;
+        }
+        if let Some(&storage) = self.copies.get(&(operand.storage, layout)) {
+            return storage;
+        }
+        let storage = self.new_storage_in(format, ty, UNPLACED);
+        let copy = Program::copy(ty.shape, Input::Operand(0));
+        let copy = Program { order: format.channels(), formats: vec![format], ..copy };
+        self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
+        self.copies.insert((operand.storage, layout), storage);
+        storage
+    }
+
+    /// What the views of a value make of the layout of what is behind them.
+    fn view_of(&self, value: ValueId, behind: Layout) -> Option<Layout> {
+        let node = self.graph.maker(value);
+        let Source::Op(Op::View(view)) = &node.source else { return Some(behind) };
+        view.layout(&self.view_of(node.inputs[0], behind)?)
     }
 
     /// A view of an operand: of a contiguous copy where layouts cannot express it.
     fn view(&mut self, view: &View, operand: Operand, ty: TensorType) -> Operand {
         if let Some(layout) = view.layout(&operand.argument.layout) {
-            return Operand { storage: operand.storage, argument: Argument { ty, layout } };
+            return Operand { storage: operand.storage, argument: Argument { layout, ..Argument::contiguous(ty) } };
         }
         let copy = self.contiguous(operand);
         let layout = view.layout(&copy.argument.layout).expect("contiguous values have all views");
-        Operand { storage: copy.storage, argument: Argument { ty, layout } }
+        Operand { storage: copy.storage, argument: Argument { layout, ..Argument::contiguous(ty) } }
     }
 
     /// The operand as rows without gaps, copied unless it is so already.
     fn contiguous(&mut self, operand: Operand) -> Operand {
-        let Argument { ty, layout } = operand.argument;
-        let argument = Argument { ty, layout: Layout::contiguous(layout.shape()) };
+        let Argument { ty, layout, format } = operand.argument;
+        let argument = Argument { ty, layout: Layout::contiguous(layout.shape()), format };
         if layout.is_contiguous() {
             return Operand { storage: operand.storage, argument };
         }
@@ -153,7 +257,6 @@ impl Lowering<'_> {
             return Operand { storage, argument };
         }
         let storage = self.new_storage(argument.ty, UNPLACED);
-        let operand = Operand { storage: operand.storage, argument: Argument { ty: argument.ty, layout } };
         self.copy(operand, storage);
         self.copies.insert((operand.storage, layout), storage);
         Operand { storage, argument }
@@ -181,7 +284,7 @@ impl Lowering<'_> {
     /// The operand in memory, whatever it is.
     pub(super) fn stored(&mut self, value: ValueId) -> Operand {
         let ty = self.graph.ty(value);
-        let operand = |storage| Operand { storage, argument: Argument { ty, layout: Layout::contiguous(ty.shape) } };
+        let operand = |storage| Operand { storage, argument: Argument::contiguous(ty) };
         let number = match self.resolve(value) {
             Resolved::Stored(operand) => return operand,
             Resolved::Const(number) => match self.constants.get(&(number, ty)) {
@@ -198,36 +301,54 @@ impl Lowering<'_> {
         operand(storage)
     }
 
-    fn kernel(&mut self, node: usize, load: &[usize], store: &[usize]) {
+    fn kernel(&mut self, node: usize, halves: Option<&Halves>, load: &[usize], store: &[usize]) {
         let node = &self.graph.nodes()[node];
         let Source::Op(Op::Kernel(op)) = &node.source else { unreachable!("the schedule says kernel") };
         let number = op.loads().filter(|_| self.programs).and_then(|operand| self.number(node.inputs[operand]));
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
-            let mut operand = self.stored(value);
-            if !op.reads_strided(k) {
-                operand = self.contiguous(operand);
-            }
-            inputs.push(operand);
+            let reads_halves = halves.is_some_and(|halves| halves.operands.contains(&k));
+            let strided = op.reads_strided(k) && halves.is_some_and(|halves| halves.stores == Stores::Full);
+            inputs.push(match reads_halves.then(|| self.halves(value, strided)).flatten() {
+                Some(operand) => operand,
+                None if op.reads_strided(k) => self.stored(value),
+                None => {
+                    let operand = self.stored(value);
+                    self.contiguous(operand)
+                }
+            });
         }
         let load = loaded.map(|operand| {
-            let ty = self.graph.ty(node.inputs[operand]);
+            let value = node.inputs[operand];
+            let ty = self.graph.ty(value);
             let program = match number {
-                Some(number) => Program::copy(ty.shape, number),
+                Some(number) => Program { order: self.order, ..Program::copy(ty.shape, number) },
                 None => self.program(load, None, &mut inputs).0,
             };
-            Load { operand, ty, program }
+            let mut argument = Argument::contiguous(ty);
+            if let Some(channels) = program.order {
+                let layout = channels.layout(ty.shape).expect("the formats say so");
+                argument = Argument { ty, layout, format: Format::Half(channels) };
+            }
+            Load { operand, argument, program }
         });
         let elementwise = inputs.len();
         let mut values: Vec<_> = node.outputs().collect();
-        let store = (!store.is_empty()).then(|| {
+        let by_lines = halves.is_some_and(|halves| halves.stores == Stores::Lines);
+        self.order = self.order.filter(|_| by_lines);
+        let store = if !store.is_empty() {
             let (program, results) = self.program(store, Some(node.first), &mut inputs);
             // The first takes the place of the kernel's first result, the others follow.
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
-            program
-        });
+            Some(program)
+        } else if by_lines {
+            let formats = vec![self.formats.of(node.first)];
+            Some(Program { order: self.order, formats, ..Program::copy(node.types[0].shape, Input::Kernel) })
+        } else {
+            None
+        };
         let outputs = values.into_iter().map(|value| self.result(value)).collect();
         let (operands, types) = (node.inputs.len(), node.types.clone());
         let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
@@ -244,7 +365,7 @@ impl Lowering<'_> {
     /// Memory for a value that is computed next.
     fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
         let ty = self.graph.ty(value);
-        let storage = self.new_storage(ty, UNPLACED);
+        let storage = self.new_storage_in(self.formats.of(value), ty, UNPLACED);
         self.storage.insert(value, storage);
         (storage, ty)
     }
@@ -258,7 +379,8 @@ impl Lowering<'_> {
         operands: &mut Vec<Operand>,
     ) -> (Program, Vec<ValueId>) {
         let shape = self.graph.nodes()[nodes[0]].types[0].shape;
-        let mut program = Program { shape, instructions: Vec::new(), results: Vec::new() };
+        let order = self.order;
+        let mut program = Program { shape, order, instructions: Vec::new(), results: Vec::new(), formats: Vec::new() };
         let mut results = Vec::new();
         let own = operands.len();
         if let Some(value) = kernel.filter(|&value| self.uses.is_read_outside(value, nodes)) {
@@ -276,7 +398,8 @@ impl Lowering<'_> {
                 if let (true, Ok(k)) = (in_order, nodes.binary_search(&self.graph.maker_index(value))) {
                     return Input::Result(k);
                 }
-                match self.resolve(input) {
+                let half = order.and_then(|channels| self.half(input, channels));
+                match half.map_or_else(|| self.resolve(input), Resolved::Stored) {
                     Resolved::Const(number) => Input::Const(number),
                     Resolved::Host(at) => Input::Host(at),
                     Resolved::Stored(operand) => {
@@ -298,6 +421,7 @@ impl Lowering<'_> {
                 results.push(node.first);
             }
         }
+        program.formats = results.iter().map(|&value| self.formats.of(value)).collect();
         (program, results)
     }
 

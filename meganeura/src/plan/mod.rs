@@ -1,7 +1,7 @@
 //! Plans: what a device runs, made from a graph by a few passes, each with tests of its own.
 //!
 //! ```text
-//! graph ─ simplify ─ fuse ─ merge (GPU only) ─ lower ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
+//! graph ─ simplify ─ fuse ─ merge, format (GPU only) ─ lower ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
 //! ```
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
@@ -12,6 +12,7 @@ mod blame;
 mod choose;
 mod count;
 mod dump;
+mod format;
 mod fuse;
 mod key;
 mod launch;
@@ -35,7 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::graph::{Graph, ValueId};
-use crate::kernel::launch::{Argument, Caps, Launch};
+use crate::kernel::launch::{Argument, Caps, Format, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
 use crate::{DType, Result, TensorType};
@@ -138,7 +139,7 @@ pub(crate) struct KernelWork {
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) operand: usize,
-    pub(crate) ty: TensorType,
+    pub(crate) argument: Argument,
     pub(crate) program: Program,
 }
 
@@ -209,13 +210,18 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StorageInfo {
     pub(crate) dtype: DType,
+    pub(crate) format: Format,
     pub(crate) elements: usize,
     pub(crate) place: Place,
 }
 
 impl StorageInfo {
     pub(crate) fn bytes(&self) -> usize {
-        self.elements.saturating_mul(self.dtype.bytes())
+        let bytes = match self.format {
+            Format::Full => self.dtype.bytes(),
+            Format::Half(_) => 2,
+        };
+        self.elements.saturating_mul(bytes)
     }
 }
 
@@ -231,7 +237,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: &Request<'_>, target: Target<'_>) -> Result<Self> {
+    pub(crate) fn new(request: &Request<'_>, mut target: Target<'_>) -> Result<Self> {
+        if let Target::Gpu { caps, preferences } = &mut target {
+            caps.half |= preferences.halves;
+        }
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
@@ -246,7 +255,11 @@ impl Plan {
         if merges {
             schedule = merge::merge(&uses, schedule, bindings);
         }
-        let mut plan = lower::lower(&uses, &schedule, outputs, &assigns, merges);
+        let formats = match target {
+            Target::Cpu => format::Formats::full(&uses, &schedule),
+            Target::Gpu { caps, preferences } => format::Formats::new(&uses, &schedule, &caps, preferences.halves),
+        };
+        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
         count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {
             launch::launch(&mut plan, &caps, preferences)?;

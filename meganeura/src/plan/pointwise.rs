@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{KernelWork, Load, Step};
 use crate::graph::Exact;
-use crate::kernel::launch::{self, Binding, Launch};
+use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch, define};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Shape};
 
@@ -26,9 +26,13 @@ pub(crate) enum Input {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) shape: Shape,
+    /// Where the channels of the elements are, if these are counted in the order of [`Format::Half`], and not in that of the API.
+    pub(crate) order: Option<Channels>,
     pub(crate) instructions: Vec<(Pointwise, Vec<Input>)>,
     /// What result `k` of the program is.
     pub(crate) results: Vec<Input>,
+    /// How result `k` is held in memory.
+    pub(crate) formats: Vec<Format>,
 }
 
 /// What a program declares in a shader. All names in it begin with a prefix of its own.
@@ -53,7 +57,7 @@ const MANY: usize = 1 << 20;
 impl Program {
     /// The program that stores one thing.
     pub(crate) fn copy(shape: Shape, from: Input) -> Self {
-        Self { shape, instructions: Vec::new(), results: vec![from] }
+        Self { shape, order: None, instructions: Vec::new(), results: vec![from], formats: vec![Format::Full] }
     }
 
     fn inputs(&self) -> impl Iterator<Item = Input> + '_ {
@@ -86,26 +90,36 @@ impl Program {
     }
 
     /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
-    /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there.
-    fn wgsl(&self, step: &Step, results: &[usize], prefix: &str, bindings: &mut Vec<Binding>) -> Wgsl {
+    /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there. Halves are read
+    /// and written in words of type `halves`.
+    fn wgsl(
+        &self,
+        step: &Step,
+        results: &[usize],
+        prefix: &str,
+        halves: &'static str,
+        bindings: &mut Vec<Binding>,
+    ) -> Wgsl {
         let mut declarations = String::new();
-        let mut declare = |binding, access, name: &str, dtype| {
-            let (at, ty) = (bindings.len(), wgsl_type(dtype));
+        let mut declare = |binding, access, name: &str, format, dtype| {
+            let at = bindings.len();
+            let ty = if format == Format::Full { wgsl_type(dtype) } else { halves };
             let _ =
                 writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {prefix}{name}: array<{ty}>;");
             bindings.push(binding);
         };
         for k in self.operands() {
             if updated(step, results, k).is_none() {
-                let operand = &step.inputs[k];
-                declare(Binding::Input(k), "read", &format!("x{k}"), operand.argument.ty.dtype);
+                let argument = &step.inputs[k].argument;
+                declare(Binding::Input(k), "read", &format!("x{k}"), argument.format, argument.ty.dtype);
             }
         }
         if !self.words().is_empty() {
-            declare(Binding::Host, "read", "host", DType::F32);
+            declare(Binding::Host, "read", "host", Format::Full, DType::F32);
         }
-        for &result in results {
-            declare(Binding::Output(result), "read_write", &format!("y{result}"), step.outputs[result].1.dtype);
+        for (&result, &format) in results.iter().zip(&self.formats) {
+            let dtype = step.outputs[result].1.dtype;
+            declare(Binding::Output(result), "read_write", &format!("y{result}"), format, dtype);
         }
         let mut rows: Vec<Pointwise> = Vec::new();
         for (op, _) in &self.instructions {
@@ -117,18 +131,56 @@ impl Program {
         Wgsl { declarations, functions: functions.join("\n") }
     }
 
-    /// The statements for one element.
+    /// The operands that are held as halves.
+    fn halves(&self, step: &Step) -> Vec<usize> {
+        let mut operands = self.operands();
+        operands.retain(|&k| step.inputs[k].argument.format != Format::Full);
+        operands
+    }
+
+    /// The statements for one element. In the order of halves `i` counts places in memory, and `l` elements in the order of the API.
     fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut element = Element::default();
-        let index = format!("i{suffix}");
+        let index = self.index(&mut element.reads, suffix);
         for k in self.operands() {
-            let source = updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
-            let at = launch::offset(&step.inputs[k].argument.layout, &index);
-            let _ = writeln!(element.reads, "    let a{k}{suffix} = {prefix}{source}[{at}];");
+            let name = format!("a{k}{suffix}");
+            let read = match step.inputs[k].argument.format {
+                Format::Full => self.read_full(step, results, k, prefix, &index),
+                Format::Half(_) => {
+                    let at = launch::offset(&step.inputs[k].argument.layout, &format!("i{suffix}"));
+                    format!("half_at({prefix}x{k}[({at}) / 2u], i{suffix})")
+                }
+            };
+            let _ = writeln!(element.reads, "    let {name} = {read};");
         }
+        self.read_words(&mut element.reads, prefix, suffix);
+        element.work = self.work(prefix, suffix);
+        for (result, input) in results.iter().zip(&self.results) {
+            let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, suffix));
+        }
+        element
+    }
+
+    /// The variable that counts elements in the order of the API, which is declared where they are counted in another.
+    fn index(&self, statements: &mut String, suffix: &str) -> String {
+        let Some(channels) = self.order else { return format!("i{suffix}") };
+        let _ = writeln!(statements, "    let l{suffix} = {};", channels.element(&format!("i{suffix}")));
+        format!("l{suffix}")
+    }
+
+    fn read_full(&self, step: &Step, results: &[usize], k: usize, prefix: &str, index: &str) -> String {
+        let source = updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
+        format!("{prefix}{source}[{}]", launch::offset(&step.inputs[k].argument.layout, index))
+    }
+
+    fn read_words(&self, statements: &mut String, prefix: &str, suffix: &str) {
         for at in self.words() {
-            let _ = writeln!(element.reads, "    let h{at}{suffix} = {prefix}host[{at}u];");
+            let _ = writeln!(statements, "    let h{at}{suffix} = {prefix}host[{at}u];");
         }
+    }
+
+    fn work(&self, prefix: &str, suffix: &str) -> String {
+        let mut work = String::new();
         for (k, (op, inputs)) in self.instructions.iter().enumerate() {
             let call = match op.of_itself(inputs, |input| self.maker(input)) {
                 Some((function, input)) => format!("{function}({})", spell(&input, suffix)),
@@ -137,12 +189,47 @@ impl Program {
                     format!("{prefix}{}({})", op.name(), operands.join(", "))
                 }
             };
-            let _ = writeln!(element.work, "    let t{k}{suffix} = {call};");
+            let _ = writeln!(work, "    let t{k}{suffix} = {call};");
         }
-        for (result, input) in results.iter().zip(&self.results) {
-            let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, suffix));
+        work
+    }
+
+    /// The statements for a line, the first of whose elements is `i` with a suffix: `reads` are those of halves alone, in variables
+    /// `w{k}` with the suffix.
+    fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
+        let mut line = Element::default();
+        let halves = self.halves(step);
+        for k in &halves {
+            let at = launch::offset(&step.inputs[*k].argument.layout, &format!("i{suffix}"));
+            let _ = writeln!(line.reads, "    let w{k}{suffix} = {prefix}x{k}[({at}) / {LINE}u];");
         }
-        element
+        for e in 0..LINE {
+            let own = format!("{suffix}_{e}");
+            let _ = writeln!(line.work, "    let i{own} = i{suffix} + {e}u;");
+            let index = self.index(&mut line.work, &own);
+            for k in self.operands() {
+                let read = if halves.contains(&k) {
+                    format!("half_at(w{k}{suffix}[{}u], {e}u)", e / 2)
+                } else {
+                    self.read_full(step, results, k, prefix, &index)
+                };
+                let _ = writeln!(line.work, "    let a{k}{own} = {read};");
+            }
+            self.read_words(&mut line.work, prefix, &own);
+            line.work += &self.work(prefix, &own);
+        }
+        for ((result, input), format) in results.iter().zip(&self.results).zip(&self.formats) {
+            if *format == Format::Full {
+                for e in 0..LINE {
+                    let own = format!("{suffix}_{e}");
+                    let _ = writeln!(line.writes, "    {prefix}y{result}[l{own}] = {};", spell(input, &own));
+                }
+            } else {
+                let value = eight(input, suffix);
+                let _ = writeln!(line.writes, "    {prefix}y{result}[i{suffix} / {LINE}u] = line_of({value});");
+            }
+        }
+        line
     }
 
     /// The `Epilogue` of a kernel whose first result goes through this, and its functions; see `shared/epilogue.wgsl`.
@@ -163,31 +250,92 @@ impl Program {
         )
     }
 
+    /// The same for a kernel that stores lines; see `shared/epilogue_lines.wgsl`.
+    fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
+        let Element { reads, work, writes } = self.line(step, results, prefix, "");
+        let (mut fields, mut held, mut words) = (String::new(), String::new(), String::new());
+        for k in self.halves(step) {
+            let _ = writeln!(fields, "    w{k}: vec4<u32>,");
+            let _ = write!(words, ", w{k}");
+            let _ = writeln!(held, "    let w{k} = e.w{k};");
+        }
+        for e in 0..LINE {
+            let half = if e < LINE / 2 { "first" } else { "second" };
+            let _ = writeln!(held, "    let value_{e} = line.{half}[{}u];", e % (LINE / 2));
+        }
+        format!(
+            "struct Epilogue {{\n    i: u32,\n{fields}}}\n\n\
+             fn epilogue(i: u32) -> Epilogue {{\n{reads}    return Epilogue(i{words});\n}}\n\n\
+             fn finish(e: Epilogue, line: Eight) {{\n    let i = e.i;\n{held}{work}{writes}}}"
+        )
+    }
+
     /// The launch of a step that computes this and nothing else.
     pub(super) fn launch(&self, step: &Step) -> Launch {
         const GROUP: usize = 256;
+        if let Some(launch) = self.conversion(step) {
+            return launch;
+        }
         let mut bindings = Vec::new();
         let results: Vec<_> = (0..self.results.len()).collect();
-        let wgsl = self.wgsl(step, &results, "p_", &mut bindings);
+        let wgsl = self.wgsl(step, &results, "p_", "vec4<u32>", &mut bindings);
         let elements = self.shape.elements();
-        let each = if elements >= MANY { 4 } else { 1 };
+        let (units, each) = match self.order {
+            Some(_) => (elements / LINE, 1),
+            None => (elements, if elements >= MANY { 4 } else { 1 }),
+        };
         let (mut reads, mut writes) = (String::new(), String::new());
         for r in 0..each {
-            let element = self.element(step, &results, "p_", &format!("_{r}"));
-            reads += &[element.reads, element.work].concat();
-            let _ = writeln!(writes, "    if is_element(place_{r}) {{\n{}    }}", element.writes);
+            let suffix = format!("_{r}");
+            let unit = if self.order.is_some() {
+                let _ = writeln!(reads, "    let i{suffix} = unit{suffix} * {LINE}u;");
+                self.line(step, &results, "p_", &suffix)
+            } else {
+                let _ = writeln!(reads, "    let i{suffix} = unit{suffix};");
+                self.element(step, &results, "p_", &suffix)
+            };
+            reads += &[unit.reads, unit.work].concat();
+            let _ = writeln!(writes, "    if is_unit(place{suffix}) {{\n{}    }}", unit.writes);
         }
         let defines = vec![
             ("BINDINGS", wgsl.declarations.trim_end().to_owned()),
             ("FUNCTIONS", wgsl.functions),
             ("WG", GROUP.to_string()),
-            ("N", elements.to_string()),
+            ("N", units.to_string()),
             ("EACH", each.to_string()),
             ("VALUES", reads.trim_end().to_owned()),
             ("STORES", writes.trim_end().to_owned()),
         ];
-        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), elements.div_ceil(GROUP * each)) }
+        Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), units.div_ceil(GROUP * each)) }
     }
+
+    /// The launch that brings a contiguous value into the other format, if this does nothing else: neighbours in one lie far apart in
+    /// the other, so the value goes through workgroup memory.
+    fn conversion(&self, step: &Step) -> Option<Launch> {
+        const SIDE: usize = 32;
+        let (Some(Channels { channels, pixels }), [Input::Operand(0)], []) =
+            (self.order, &self.results[..], &self.instructions[..])
+        else {
+            return None;
+        };
+        let argument = &step.inputs[0].argument;
+        let to = match (argument.format, self.formats[0]) {
+            (Format::Full, Format::Half(_)) if argument.layout.is_contiguous() => "half",
+            (Format::Half(_), Format::Full) => "full",
+            _ => return None,
+        };
+        let images = self.shape.elements() / (channels * pixels);
+        let defines = define![TO: to, N: images, C: channels, S: pixels];
+        let tiles = images.saturating_mul(channels.div_ceil(SIDE)).saturating_mul(pixels.div_ceil(SIDE));
+        Some(Launch::new("convert", defines, (1, 1), tiles))
+    }
+}
+
+/// The eight elements of a line of what an input is.
+fn eight(input: &Input, suffix: &str) -> String {
+    let spelled: Vec<_> = (0..LINE).map(|e| spell(input, &format!("{suffix}_{e}"))).collect();
+    let (first, second) = spelled.split_at(LINE / 2);
+    format!("Eight(vec4({}), vec4({}))", first.join(", "), second.join(", "))
 }
 
 /// An element of this type in a shader.
@@ -206,7 +354,7 @@ fn spell(input: &Input, suffix: &str) -> String {
         Input::Host(at) => format!("h{at}{suffix}"),
         Input::Const(Exact(value)) => launch::literal(value),
         Input::Result(k) => format!("t{k}{suffix}"),
-        Input::Kernel => "value".to_owned(),
+        Input::Kernel => format!("value{suffix}"),
     }
 }
 
@@ -222,35 +370,54 @@ impl KernelWork {
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
         if let Some(operand) = launch.loads {
             let (wgsl, body, result) = match &self.load {
-                Some(Load { program, .. }) => {
-                    let wgsl = program.wgsl(step, &[], "load_", &mut launch.bindings);
-                    let Element { reads, work, .. } = program.element(step, &[], "load_", "");
-                    (wgsl, reads + &work, spell(&program.results[0], ""))
-                }
+                Some(Load { program, .. }) => self.load_program(step, program, launch),
                 None => {
                     let operand = self.operand(operand);
-                    let at = launch.bindings.len();
+                    let (at, format) = (launch.bindings.len(), step.inputs[operand].argument.format);
                     launch.bindings.push(Binding::Input(operand));
-                    let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<f32>;\n");
-                    let wgsl = Wgsl { declarations, functions: String::new() };
-                    (wgsl, String::new(), "load_x[i]".to_owned())
+                    let (ty, result) = match (format, launch.lines) {
+                        (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
+                        (Format::Half(_), false) => ("u32", "half_at(load_x[i / 2u], i)".to_owned()),
+                        (Format::Half(_), true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
+                    };
+                    let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<{ty}>;\n");
+                    (Wgsl { declarations, functions: String::new() }, String::new(), result)
                 }
             };
             let Wgsl { declarations, functions } = wgsl;
-            let function = format!("fn load(i: u32) -> f32 {{\n{body}    return {result};\n}}");
+            let head = if launch.lines { "fn load_line(i: u32) -> Eight" } else { "fn load(i: u32) -> f32" };
+            let function = format!("{head} {{\n{body}    return {result};\n}}");
             launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
         }
         if launch.stores {
             let plain = Program::copy(Shape::SCALAR, Input::Kernel);
             let program = self.store.as_ref().unwrap_or(&plain);
+            debug_assert_eq!(program.order.is_some(), launch.lines, "{:?}: how it stores", self.op);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
-            let Wgsl { declarations, functions } = program.wgsl(step, &results, "store_", &mut launch.bindings);
-            let epilogue = program.epilogue(step, &results, "store_");
+            let Wgsl { declarations, functions } =
+                program.wgsl(step, &results, "store_", "vec4<u32>", &mut launch.bindings);
+            let epilogue = if launch.lines {
+                program.epilogue_of_lines(step, &results, "store_")
+            } else {
+                program.epilogue(step, &results, "store_")
+            };
             launch.defines.push(("STORE", [declarations, functions, epilogue].join("\n")));
             if launch.plain {
                 let result = if self.store.is_none() { format!("store_y{}", results[0]) } else { "none".to_owned() };
                 launch.defines.push(("PLAIN", result));
             }
         }
+    }
+
+    /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what it is then.
+    fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
+        let words = if launch.lines { "vec4<u32>" } else { "u32" };
+        let wgsl = program.wgsl(step, &[], "load_", words, &mut launch.bindings);
+        if launch.lines {
+            let Element { reads, work, .. } = program.line(step, &[], "load_", "");
+            return (wgsl, reads + &work, eight(&program.results[0], ""));
+        }
+        let Element { reads, work, .. } = program.element(step, &[], "load_", "");
+        (wgsl, reads + &work, spell(&program.results[0], ""))
     }
 }

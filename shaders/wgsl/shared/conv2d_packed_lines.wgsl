@@ -2,8 +2,8 @@
 
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
 
-fn load_a(group: u32, i: u32, k: u32, end: u32) -> Line {
+fn load_a(group: u32, i: u32, k: u32, end: u32) -> FullLine {
     let there = is_row(i) && is_term(k, end);
     let at = select(0u, ((group * DEPTH + k) / 8u * ROWS + i) * 2u, there);
-    return Line(w[at], w[at + 1u], there);
+    return FullLine(w[at], w[at + 1u], there);
 }

@@ -9,6 +9,7 @@
 //   fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32         where shared/gemm_epilogue puts the sum of row i and column j
 //   fn has_result(j: u32) -> bool                                  whether there is such a place (with UNITS window and halo;
 //                                                                  else there is for each j < COLUMNS)
+//                                                                  With LINES the sums of eight rows, from i on
 //   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
 // It includes this first, since what it enables must come first.
 //

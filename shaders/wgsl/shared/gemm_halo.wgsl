@@ -3,21 +3,23 @@
 // a tap is a distance. The rows' elements come in f16, each eight channels of a tile scaled by a power of two of their
 // own, by whose inverse the columns' are multiplied; besides, those are scaled as shared/scales has it. The kernel says:
 //   fn load_a(b: u32, i: u32, tap: u32, c: u32) -> vec4<u32>   channel c.. of tap `tap`, rows i.., two in a word
-//   fn source(b: u32, tile: u32, at: u32) -> Source         what is at pixel `at % PIXELS` of the tile, of channels at / PIXELS * 8..
-//   fn load_b(at: u32) -> Line                               eight channels of an image's pixel, the first being element `at`
+//   fn source(b: u32, tile: u32, pixel: u32, c: u32) -> Source   channels c.. of one of the tile's PIXELS
+//   fn load_b(at: u32) -> Line                               eight channels of an image's pixel, those at `at`
 //   fn power_b(b: u32, tile: u32, c: u32) -> f32             what those from channel c on are multiplied by, for rows of tile `tile`
 //   fn origin(fragment: u32) -> u32                         the pixel in workgroup memory that a fragment's first column reads at tap 0
 //   fn shift(tap: u32) -> u32                               how many pixels further on it is at another tap; a constant
 //   const HALO      pixels in workgroup memory
 //   const PIXELS    those of them that may be anything but zero
-//   const BLOCK     elements from a channel to the one BK further
+//   const BLOCK     how much further on than what is `at` of a channel is that of the one BK further
 // The reduction is cut into whole blocks of BK channels.
 //
 // Defines: TAPS
 //          RUN     taps of a step of a, which divide them
 //          those of shared/matrix_units, HALVES saying how many steps of a are in workgroup memory
 //          LOADS_A lines of a that an invocation loads, RUN·BM·BK/8/(SUBGROUP·SM·SN)
-//          LOADS_B lines of b that an invocation loads at most, ⌈PIXELS·BK/8/(SUBGROUP·SM·SN)⌉
+//          LOADS_B lines of b that an invocation loads at most, ⌈PIXELS·BK/8/(SUBGROUP·SM·SN)⌉; with FORMAT half, of
+//                  PIXELS rounded up to a multiple of 8
+//          those of shared/line
 
 #include "shared/matrix_units"
 #include "shared/line"
@@ -25,17 +27,16 @@
 /// What stands for the largest element of a: with it, a's scale is 1.
 const SCALED: f32 = 2048.0;
 
-/// Where a line comes from, in elements, if there is one, and the pixel in workgroup memory where it goes.
+/// Where a line comes from, if there is one, and the pixel in workgroup memory where it goes.
 struct Source {
     there: bool,
-    start: u32,
+    at: u32,
     pixel: u32,
 }
 
 /// Taps of a step, and steps of a round.
 const RUN: u32 = ${RUN};
 const STEPS_A: u32 = TAPS / RUN;
-const LINES_B: u32 = PIXELS * BK / 8u;
 // The distance of rows in groups of four, 16 bytes more than they have elements, so that neighbours lie in different banks.
 const PITCH_A: u32 = BM / 4u + 2u;
 const PITCH_B: u32 = BK / 4u + 2u;
@@ -45,7 +46,7 @@ var<workgroup> tile_a: array<vec4<f16>, HALVES * HALF_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALO * PITCH_B>;
 
 fn put_b(at: u32, line: Line, scale: f32) -> f32 {
-    let stored = scaled(line, scale);
+    let stored = scaled(eight_of_line(line), scale);
     tile_b[at] = vec4<f16>(stored.first);
     tile_b[at + 1u] = vec4<f16>(stored.second);
     return magnitude(stored);
@@ -74,17 +75,18 @@ fn main(
     var a_${L} = load_a(batch, row_a_${L}, tap_a_${L}, channel0 + term_a_${L});
 #endfor
 #for L in LOADS_B
-    let source_${L} = source(batch, column0 / BN, lane + ${L}u * WG);
-    let there_${L} = source_${L}.there && lane + ${L}u * WG < LINES_B;
-    let start_${L} = select(0u, source_${L}.start + channel0 / BK * BLOCK, there_${L});
-    let to_b_${L} = source_${L}.pixel * PITCH_B + (lane + ${L}u * WG) / PIXELS * 2u;
-    let channel_b_${L} = channel0 + (lane + ${L}u * WG) / PIXELS * 8u;
+    let place_b_${L} = line_at(lane + ${L}u * WG, PIXELS, BK / 8u);
+    let channel_b_${L} = place_b_${L}.y * 8u;
+    let source_${L} = source(batch, column0 / BN, place_b_${L}.x, channel_b_${L});
+    let there_${L} = source_${L}.there && place_b_${L}.x < PIXELS && channel_b_${L} < BK;
+    let start_${L} = select(0u, source_${L}.at + channel0 / BK * BLOCK, there_${L});
+    let to_b_${L} = source_${L}.pixel * PITCH_B + place_b_${L}.y * 2u;
     var b_${L} = load_b(start_${L});
-    var power_${L} = power_b(batch, row0 / BM, select(0u, channel_b_${L}, there_${L}));
+    var power_${L} = power_b(batch, row0 / BM, select(0u, channel0 + channel_b_${L}, there_${L}));
 #endfor
     var held = vec2(SCALED, 0.0);
 #for L in LOADS_B
-    held.y = max(held.y, select(0.0, finite_magnitude(b_${L}) * power_${L}, there_${L}));
+    held.y = max(held.y, select(0.0, finite_magnitude(eight_of_line(b_${L})) * power_${L}, there_${L}));
 #endfor
     // Its barriers stand between the zeros and what is stored over them.
     var exponents = exponents_of_block(lane, held);
@@ -116,7 +118,7 @@ fn main(
         if ${T}u + 1u == TAPS {
 #for L in LOADS_B
             b_${L} = load_b(start_${L} + next_round * BLOCK);
-            power_${L} = power_b(batch, row0 / BM, select(0u, channel_b_${L} + next_round * BK, there_${L}));
+            power_${L} = power_b(batch, row0 / BM, select(0u, channel0 + channel_b_${L} + next_round * BK, there_${L}));
 #endfor
         }
 #for U in STEPS
@@ -156,7 +158,7 @@ fn main(
         if too_large[0] != 0u {
             var held = vec2(SCALED, 0.0);
 #for L in LOADS_B
-            held.y = max(held.y, select(0.0, finite_magnitude(b_${L}) * power_${L}, there_${L}));
+            held.y = max(held.y, select(0.0, finite_magnitude(eight_of_line(b_${L})) * power_${L}, there_${L}));
 #endfor
 #insert "shared/lower_scales"
 #for L in LOADS_B

@@ -37,7 +37,7 @@ fn line_b(at: u32) -> vec2<u32> {
 
 /// Line number `at` of the step at `origin`, its row, column and k; first those of a.
 fn fetch(f: u32, origin: vec3<u32>, end: u32, at: u32) -> Halves {
-    if at < LOADS_A {
+    if at < LINES_A {
         let place = origin.xz + line_a(at);
         let there = is_row(place.x) && is_term(place.y, end);
 #if A_ALONG == k
@@ -47,7 +47,7 @@ fn fetch(f: u32, origin: vec3<u32>, end: u32, at: u32) -> Halves {
 #endif
         return Halves(a[line], there);
     }
-    let place = origin.yz + line_b(at - LOADS_A);
+    let place = origin.yz + line_b(at - LINES_A);
     let there = is_column(place.x) && is_term(place.y, end);
 #if B_ALONG == k
     let line = select(0u, (f * DEPTH + place.y) / 8u * COLUMNS + place.x, there);
@@ -59,13 +59,13 @@ fn fetch(f: u32, origin: vec3<u32>, end: u32, at: u32) -> Halves {
 
 fn put(at: u32, line: Halves) {
     let bits = select(vec4<u32>(), line.bits, line.there);
-    if at < LOADS_A {
+    if at < LINES_A {
         let place = at % BESIDE_A * PITCH_A + at / BESIDE_A * 2u;
         tile_a[place] = halves(bits.xy);
         tile_a[place + 1u] = halves(bits.zw);
         return;
     }
-    let of_b = at - LOADS_A;
+    let of_b = at - LINES_A;
     let place = of_b % BESIDE_B * PITCH_B + of_b / BESIDE_B * 2u;
     tile_b[place] = halves(bits.xy);
     tile_b[place + 1u] = halves(bits.zw);
@@ -93,11 +93,11 @@ fn exponent_b(k: u32, j: u32) -> i32 {
 /// Line number `at` of the step at `origin`, brought to these powers.
 fn brought(line: Halves, origin: vec3<u32>, at: u32, exponents: vec2<i32>) -> Halves {
     var by = 0;
-    if at < LOADS_A {
+    if at < LINES_A {
         let place = origin.xz + line_a(at);
         by = exponents.x - exponent_a(place.x, place.y);
     } else {
-        let place = origin.yz + line_b(at - LOADS_A);
+        let place = origin.yz + line_b(at - LINES_A);
         by = exponents.y - exponent_b(place.y, place.x);
     }
     let scale = powers(vec2(max(by, -126))).x;

@@ -8,7 +8,9 @@
 //
 // Defines: those of shared/matrix_units, FN being TAPS
 //          LOADS_A lines of a that an invocation loads, BM·BK/8/(SUBGROUP·SM·SN)
-//          LOADS_B lines of b that an invocation loads at most, ⌈(BK + SPAN)·2·SN/(SUBGROUP·SM·SN)⌉
+//          LOADS_B lines of b that an invocation loads at most, ⌈(BK + SPAN)·2·SN/(SUBGROUP·SM·SN)⌉; with FORMAT half, of
+//                  BK + SPAN rounded up to a multiple of 8
+//          those of shared/line
 
 #include "shared/matrix_units"
 #include "shared/line"
@@ -16,7 +18,6 @@
 /// Channels of a tile.
 const CHANNELS_B: u32 = 16u * SN;
 const ROWS_B: u32 = BK + SPAN;
-const LINES_B: u32 = ROWS_B * CHANNELS_B / 8u;
 // The distance of rows in groups of four, 16 bytes more than they have elements, so that neighbours lie in different banks.
 const PITCH_A: u32 = BM / 4u + 2u;
 const PITCH_B: u32 = CHANNELS_B / 4u + 2u;
@@ -25,14 +26,14 @@ var<workgroup> tile_a: array<vec4<f16>, BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, ROWS_B * PITCH_B>;
 
 fn put_a(at: u32, line: Line, scale: f32) -> f32 {
-    let stored = scaled(line, scale);
+    let stored = scaled(eight_of_line(line), scale);
     tile_a[at] = vec4<f16>(stored.first);
     tile_a[at + 1u] = vec4<f16>(stored.second);
     return magnitude(stored);
 }
 
 fn put_b(at: u32, line: Line, scale: f32) -> f32 {
-    let stored = scaled(line, scale);
+    let stored = scaled(eight_of_line(line), scale);
     tile_b[at] = vec4<f16>(stored.first);
     tile_b[at + 1u] = vec4<f16>(stored.second);
     return magnitude(stored);
@@ -48,32 +49,33 @@ fn main(
     let channel0 = column0 / (16u * TAPS) * 16u;
     let channel = x / TAPS * 4u;
 #for L in LOADS_A
-    let row_a_${L} = (lane + ${L}u * WG) % BK;
-    let line_a_${L} = (lane + ${L}u * WG) / BK;
-    var a_${L} = load_a(batch, row0 + line_a_${L} * 8u, begin + row_a_${L}, end);
+    let place_a_${L} = line_at(lane + ${L}u * WG, BK, BM / 8u);
+    let to_a_${L} = place_a_${L}.x * PITCH_A + place_a_${L}.y * 2u;
+    var a_${L} = load_a(batch, row0 + place_a_${L}.y * 8u, begin + place_a_${L}.x, end);
 #endfor
 #for L in LOADS_B
-    let row_b_${L} = (lane + ${L}u * WG) % ROWS_B;
-    let line_b_${L} = (lane + ${L}u * WG) / ROWS_B;
-    var b_${L} = load_b(batch, begin + row_b_${L}, channel0 + line_b_${L} * 8u);
+    let place_b_${L} = line_at(lane + ${L}u * WG, ROWS_B, CHANNELS_B / 8u);
+    let is_b_${L} = place_b_${L}.x < ROWS_B && place_b_${L}.y < CHANNELS_B / 8u;
+    let to_b_${L} = place_b_${L}.x * PITCH_B + place_b_${L}.y * 2u;
+    var b_${L} = load_b(batch, begin + place_b_${L}.x, channel0 + place_b_${L}.y * 8u);
 #endfor
     var held = vec2<f32>();
 #for L in LOADS_A
-    held.x = max(held.x, finite_magnitude(a_${L}));
+    held.x = max(held.x, finite_magnitude(eight_of_line(a_${L})));
 #endfor
 #for L in LOADS_B
-    held.y = max(held.y, finite_magnitude(b_${L}));
+    held.y = max(held.y, finite_magnitude(eight_of_line(b_${L})));
 #endfor
     var exponents = exponents_of_block(lane, held);
     var scale = powers(exponents);
     for (var round = 0u; round < ROUNDS; round += 1u) {
         var stored = 0.0;
 #for L in LOADS_A
-        stored = max(stored, put_a(row_a_${L} * PITCH_A + line_a_${L} * 2u, a_${L}, scale.x));
+        stored = max(stored, put_a(to_a_${L}, a_${L}, scale.x));
 #endfor
 #for L in LOADS_B
-        if lane + ${L}u * WG < LINES_B {
-            stored = max(stored, put_b(row_b_${L} * PITCH_B + line_b_${L} * 2u, b_${L}, scale.y));
+        if is_b_${L} {
+            stored = max(stored, put_b(to_b_${L}, b_${L}, scale.y));
         }
 #endfor
         note(0u, stored);
@@ -81,18 +83,18 @@ fn main(
         if too_large[0] != 0u {
             var held = vec2<f32>();
 #for L in LOADS_A
-            held.x = max(held.x, finite_magnitude(a_${L}));
+            held.x = max(held.x, finite_magnitude(eight_of_line(a_${L})));
 #endfor
 #for L in LOADS_B
-            held.y = max(held.y, finite_magnitude(b_${L}));
+            held.y = max(held.y, finite_magnitude(eight_of_line(b_${L})));
 #endfor
 #insert "shared/lower_scales"
 #for L in LOADS_A
-            put_a(row_a_${L} * PITCH_A + line_a_${L} * 2u, a_${L}, scale.x);
+            put_a(to_a_${L}, a_${L}, scale.x);
 #endfor
 #for L in LOADS_B
-            if lane + ${L}u * WG < LINES_B {
-                put_b(row_b_${L} * PITCH_B + line_b_${L} * 2u, b_${L}, scale.y);
+            if is_b_${L} {
+                put_b(to_b_${L}, b_${L}, scale.y);
             }
 #endfor
             workgroupBarrier();
@@ -100,10 +102,10 @@ fn main(
         // After the last step one more, which nobody uses: loads that depend on nothing can be moved to where they cost least.
         let next = begin + (round + 1u) * BK;
 #for L in LOADS_A
-        a_${L} = load_a(batch, row0 + line_a_${L} * 8u, next + row_a_${L}, end);
+        a_${L} = load_a(batch, row0 + place_a_${L}.y * 8u, next + place_a_${L}.x, end);
 #endfor
 #for L in LOADS_B
-        b_${L} = load_b(batch, next + row_b_${L}, channel0 + line_b_${L} * 8u);
+        b_${L} = load_b(batch, next + place_b_${L}.x, channel0 + place_b_${L}.y * 8u);
 #endfor
 #for U in STEPS
         // Named, because naga's SPIR-V writer does not take them inside of the calls.

@@ -1,25 +1,71 @@
-// Lines of eight elements on their way to matrix units.
+// Lines of eight elements on their way to matrix units: channels of a pixel, or weights. What is not there counts as zeros,
+// whatever was read instead: nothing is made of it before it is stored, so that nobody waits for it while there is something
+// to multiply.
+//
+// Defines: FORMAT of images in memory: full, [N,C,H,W] in f32; or half, [N,H,W,C] in halves (shared/half)
 
-/// Eight elements. What is not there counts as zeros, whatever was read instead: nothing is made of it before it is stored, so
-/// that nobody waits for it while there is something to multiply.
-struct Line {
+#include "shared/half"
+
+/// A line in f32.
+struct FullLine {
     first: vec4<f32>,
     second: vec4<f32>,
     there: bool,
 }
 
-fn scaled(line: Line, scale: f32) -> Line {
+fn eight_of_full(line: FullLine) -> Eight {
     let nothing = vec4<f32>();
-    let there = line.there;
-    return Line(select(nothing, line.first * scale, there), select(nothing, line.second * scale, there), true);
+    return Eight(select(nothing, line.first, line.there), select(nothing, line.second, line.there));
 }
 
-/// The largest magnitude in a line that is there.
-fn magnitude(line: Line) -> f32 {
-    return largest(max(abs(line.first), abs(line.second)));
+// An image is an `array<Element>`, a line of it eight channels of a pixel.
+//
+// `line_at` is the pixel, and which eight of its channels, of line `at` of a tile of so many pixels and eights, in the order
+// in which invocations load them. Some lines are beyond the tile.
+#if FORMAT == half
+alias Element = vec4<u32>;
+
+struct Line {
+    words: vec4<u32>,
+    there: bool,
 }
 
-/// The same without what is not finite, of any line.
-fn finite_magnitude(line: Line) -> f32 {
-    return select(0.0, largest(max(finite_magnitudes(line.first), finite_magnitudes(line.second))), line.there);
+fn eight_of_line(line: Line) -> Eight {
+    return eight_of(select(vec4<u32>(), line.words, line.there));
+}
+
+/// Neighbours load neighbouring channels. Eight invocations load two lines of each of four pixels, two apart: whole sectors
+/// of 32 bytes, which they store to different banks where the distance of pixels is an odd multiple of 16 bytes. The number
+/// of eights is even.
+fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
+    let turn = at / 8u;
+    let pairs = eights / 2u;
+    let pixel = turn / eights * 8u + at / 2u % 4u * 2u + turn / pairs % 2u;
+    return vec2(pixel, turn % pairs * 2u + at % 2u);
+}
+#else
+alias Element = f32;
+alias Line = FullLine;
+
+fn eight_of_line(line: Line) -> Eight {
+    return eight_of_full(line);
+}
+
+/// Neighbours load neighbouring pixels.
+fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
+    return vec2(at % pixels, at / pixels);
+}
+#endif
+
+fn scaled(x: Eight, scale: f32) -> Eight {
+    return Eight(x.first * scale, x.second * scale);
+}
+
+fn magnitude(x: Eight) -> f32 {
+    return largest(max(abs(x.first), abs(x.second)));
+}
+
+/// The largest magnitude, without what is not finite.
+fn finite_magnitude(x: Eight) -> f32 {
+    return largest(max(finite_magnitudes(x.first), finite_magnitudes(x.second)));
 }

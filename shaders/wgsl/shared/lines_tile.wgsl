@@ -1,6 +1,6 @@
 // The tiles of a product whose operands come in lines of eight, along the reduction or across it, as A_ALONG and B_ALONG say.
 
-const LOADS_A: u32 = BM * BK / 8u;
+const LINES_A: u32 = BM * BK / 8u;
 // Lines of a tile beside each other, and the distance of the next in groups of four, 16 bytes more than they have elements, so that
 // neighbours lie in different banks.
 #if A_ALONG == k

@@ -6,10 +6,14 @@
 //          STEPS          BK/16
 //          HALVES         1 or 2: steps that workgroup memory holds; with 2 one is multiplied while the next is stored
 //          SUBGROUP       invocations of a subgroup
-//          EACH           elements of a fragment that each of them stores, 256/SUBGROUP
+//          LINES          if defined, sums are stored in lines, eight rows of a column, which lie beside each other in
+//                         the result: shared/gemm_epilogue takes them so, and rows are multiples of 8
+//          EACH           elements of a fragment that each invocation of a subgroup stores, 256/SUBGROUP; with LINES,
+//                         lines at most, ⌈32/SUBGROUP⌉
 //          PLAIN          the buffer of the result, where fragments of sums lie inside of it and nothing is done to them but to store them;
 //                         else `none`. It takes from the kernel
-//                           const PITCH_RESULT   how much further on than `result_at` of a row is that of the next
+//                           const PITCH_RESULT   how much further on than `result_at` of a row is that of the next;
+//                                                with LINES, of a column
 
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};
@@ -29,8 +33,18 @@ const BN: u32 = 16u * FN * SN;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 
+/// The same in fours of columns, with LINES.
+const PITCH_LINES: u32 = PITCH / 4u;
+
 /// The sums of a fragment of each subgroup, where they are looked at before they are stored; and before there are any, what the
-/// scales are found with.
+/// scales are found with. With LINES, in fours.
+#if LINES
+#if PLAIN == none
+var<workgroup> sums: array<vec4<f32>, SM * SN * 16u * PITCH_LINES>;
+#else
+var<workgroup> sums: array<vec4<f32>, FINDERS / 2u>;
+#endif
+#else
 #if PLAIN == none
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
 #else
@@ -38,6 +52,7 @@ var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
 var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
 #else
 var<workgroup> sums: array<f32, 2u * FINDERS>;
+#endif
 #endif
 #endif
 

@@ -36,25 +36,44 @@ fn note_sum(sum: f32) {
     }
 }
 
+// What is found, in `sums`.
+#if LINES
+fn found(at: u32) -> f32 {
+    return sums[at / 4u][at % 4u];
+}
+
+fn find(at: u32, value: f32) {
+    sums[at / 4u][at % 4u] = value;
+}
+#else
+fn found(at: u32) -> f32 {
+    return sums[at];
+}
+
+fn find(at: u32, value: f32) {
+    sums[at] = value;
+}
+#endif
+
 /// The largest of all invocations' values, none below zero. All invocations call this together. Uses `sums`, 2·FINDERS elements.
 fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
     workgroupBarrier();
     let at = lane % FINDERS;
     for (var turn = 0u; turn < WG / FINDERS; turn += 1u) {
         if lane / FINDERS == turn {
-            sums[at] = max(held.x, select(sums[at], 0.0, turn == 0u));
-            sums[FINDERS + at] = max(held.y, select(sums[FINDERS + at], 0.0, turn == 0u));
+            find(at, max(held.x, select(found(at), 0.0, turn == 0u)));
+            find(FINDERS + at, max(held.y, select(found(FINDERS + at), 0.0, turn == 0u)));
         }
         workgroupBarrier();
     }
     for (var stride = FINDERS / 2u; stride > 0u; stride /= 2u) {
         if lane < stride {
-            sums[lane] = max(sums[lane], sums[lane + stride]);
-            sums[FINDERS + lane] = max(sums[FINDERS + lane], sums[FINDERS + lane + stride]);
+            find(lane, max(found(lane), found(lane + stride)));
+            find(FINDERS + lane, max(found(FINDERS + lane), found(FINDERS + lane + stride)));
         }
         workgroupBarrier();
     }
-    return vec2(sums[0], sums[FINDERS]);
+    return vec2(found(0u), found(FINDERS));
 }
 
 /// The exponents of the scales for a block, of whose operands a and b each invocation holds elements of these magnitudes at most. All

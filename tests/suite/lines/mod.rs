@@ -154,6 +154,7 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("device/mod.rs::wait", "fails where a GPU does"),
     ("device/mod.rs::for_testing", "never fails"),
     ("device/mod.rs::for_testing_apart", "never fails"),
+    ("device/mod.rs::for_testing_halves", "never fails"),
     ("device/profile.rs::set_profiling", "fails on GPUs without timestamps"),
     ("io/state.rs::to_safetensors", "fails where the device does"),
     ("module/ext.rs::to_device", "fails where a device does"),

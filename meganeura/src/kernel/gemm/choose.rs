@@ -88,7 +88,7 @@ impl Product {
         let tilings = [(LARGE, 256), (LARGE_TWICE, 256), (MEDIUM, 128), (SMALL, 64)];
         // A driver that compiles for the CPU takes seconds for what a GPU's takes a moment.
         let unroll = if caps.kind == Kind::Software { 1 } else { 4 };
-        let choice = |tiling, parts| Choice { tiling, parts, unroll, subgroup: caps.subgroup.1 };
+        let choice = |tiling, parts| Choice::new(tiling, parts, unroll, caps);
         // Fewer parts would be more terms than an invocation may loop over.
         let fewest = |tiling: &Tiling| if cut == Cut::Never { 1 } else { self.k.div_ceil(tiling.most(unroll, caps)) };
         let cuts = |&(tiling, least): &(Tiling, usize)| {
@@ -195,7 +195,7 @@ impl Product {
             let wanted = if best == MATRIX_SMALL { 4 * busy } else { busy };
             (best, if cut { best.parts(self, wanted, 256) } else { 1 })
         };
-        let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
+        let choice = |tiling, parts| Choice::new(tiling, parts, 1, caps);
         let mut choices = vec![choice(best, of_best)];
         if of_best > 1 {
             choices.push(choice(best, 1));
@@ -219,7 +219,7 @@ impl Product {
         }
         .to_vec();
         order.retain(|tiling| caps.matrix && tiling.fits(caps));
-        let choice = |tiling, parts| Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 };
+        let choice = |tiling, parts| Choice::new(tiling, parts, 1, caps);
         let mut choices = Vec::new();
         for tiling in order {
             let each = 8 / (tiling.workers[0] * tiling.workers[1]);
@@ -245,7 +245,7 @@ impl Product {
         }
         .to_vec();
         order.retain(|tiling| caps.matrix && tiling.fits(caps));
-        let choice = |tiling: Tiling| Choice { tiling, parts: parts(&tiling), unroll: 1, subgroup: caps.subgroup.1 };
+        let choice = |tiling: Tiling| Choice::new(tiling, parts(&tiling), 1, caps);
         order.into_iter().map(choice).collect()
     }
 
@@ -259,7 +259,7 @@ impl Product {
             [tiling!("window", units, [4, 2], [1, taps], 128), tiling!("window 64", units, [4, 2], [1, taps], 64)];
         let choice = |tiling: Tiling| {
             let parts = tiling.parts(self, busy(caps), 256);
-            Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 }
+            Choice::new(tiling, parts, 1, caps)
         };
         tilings.into_iter().filter(|tiling| caps.matrix && tiling.fits(caps)).map(choice).collect()
     }
@@ -281,14 +281,13 @@ impl Product {
             _ if self.m <= 64 => [flat, deep, four, eight, by_rows],
             0..16 if by_rows.tiles(self) >= 2 * busy(caps) => [by_rows, deep, four, eight, flat],
             0..16 => [deep, four, eight, flat, by_rows],
-            16 => [four, eight, deep, flat, by_rows],
-            _ => [eight, four, deep, flat, by_rows],
+            _ => [four, eight, deep, flat, by_rows],
         };
         let channels = self.k / halo.taps;
         let choice = |tiling: Tiling| {
             let (steps, most) = (channels / tiling.depth, tiling.parts(self, busy(caps), 256));
             let parts = (1..=most).rev().find(|&parts| steps.is_multiple_of(parts)).unwrap_or(1);
-            Choice { tiling, parts, unroll: 1, subgroup: caps.subgroup.1 }
+            Choice::new(tiling, parts, 1, caps)
         };
         let fits = |tiling: &Tiling| caps.matrix && channels.is_multiple_of(tiling.depth) && tiling.fits(caps);
         tilings.into_iter().filter(fits).map(choice).collect()

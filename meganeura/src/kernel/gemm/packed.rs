@@ -7,35 +7,13 @@ use crate::kernel::launch::{Binding, Launch, define, tree};
 /// The side of the blocks that are scaled by one power each.
 const BLOCK: usize = 32;
 
-/// The form of an operand: `batch` matrices in lines of eight along x, across which lies y.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Packed {
-    /// How many there are, scaled alike.
-    pub batch: usize,
-    /// A multiple of 8.
-    pub x: usize,
-    /// Any number.
-    pub y: usize,
-}
-
-impl Packed {
-    /// Its blocks, each of which a workgroup packs.
-    #[must_use]
-    pub fn blocks(&self) -> usize {
-        self.x.div_ceil(BLOCK) * self.y.div_ceil(BLOCK)
-    }
-
-    /// Floats of the scratch buffers that it takes: for itself, and for the exponents of its blocks.
-    #[must_use]
-    pub fn scratch(&self) -> [usize; 2] {
-        [self.batch * self.x * self.y / 2, self.blocks()]
-    }
-}
-
 /// A matrix that can be packed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packable {
-    form: Packed,
+    /// Elements of its lines of eight, a multiple of 8.
+    x: usize,
+    /// Elements across them.
+    y: usize,
     begin: usize,
     pitch: usize,
     /// Whether its lines lie along its rows' axis.
@@ -51,15 +29,17 @@ impl Packable {
         let &[.., rows, columns] = layout.shape().dims() else { return None };
         let (x, y, pitch, down) = if column == 1 { (rows, columns, row, true) } else { (columns, rows, column, false) };
         let fits = layout.shape().rank() == 2 && (column == 1 || row == 1) && x.is_multiple_of(8);
-        fits.then_some(Self { form: Packed { batch: 1, x, y }, begin: batch.offset(), pitch, down })
+        fits.then_some(Self { x, y, begin: batch.offset(), pitch, down })
     }
 
-    /// The launch that packs it, from its binding to those of what it takes, and the floats of these.
+    /// The launch that packs it, from its binding to those of what it takes: for itself, and for the exponents of its blocks; and the
+    /// floats of these.
     #[must_use]
     pub fn pack(&self, from: Binding, to: [Binding; 2]) -> (Launch, [usize; 2]) {
-        let defines = define![X: self.form.x, Y: self.form.y, BEGIN: self.begin, PITCH: self.pitch];
-        let launch = Launch::new("gemm_pack", defines, (0, 0), self.form.blocks()).loops(tree(128));
-        (Launch { bindings: vec![from, to[0], to[1]], ..launch }, self.form.scratch())
+        let defines = define![X: self.x, Y: self.y, BEGIN: self.begin, PITCH: self.pitch];
+        let blocks = self.x.div_ceil(BLOCK) * self.y.div_ceil(BLOCK);
+        let launch = Launch::new("gemm_pack", defines, (0, 0), blocks).loops(tree(128));
+        (Launch { bindings: vec![from, to[0], to[1]], ..launch }, [self.x * self.y / 2, blocks])
     }
 
     /// For the operands `[M,K]` and `[K,N]` of a product, whether their lines lie across the reduction.

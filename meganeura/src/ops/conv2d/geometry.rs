@@ -101,6 +101,10 @@ impl Geometry {
         self.options
     }
 
+    pub(super) fn input(&self) -> Shape {
+        Shape::from([self.n, self.c, self.h, self.w])
+    }
+
     pub(crate) fn output(&self) -> Shape {
         Shape::from([self.n, self.o, self.p, self.q])
     }

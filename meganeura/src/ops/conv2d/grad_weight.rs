@@ -3,9 +3,9 @@
 use super::launch;
 use super::pass::Pass;
 use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_winograd};
-use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::ops::{Conv2dOptions, Kernel, Primitive};
+use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -61,6 +61,11 @@ impl Kernel for Conv2dGradWeight {
         None
     }
 
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        let geometry = Geometry::new(x[0].shape, self.weight, self.options).expect("checked when recorded");
+        launch::halves(Pass::GradWeight, &geometry, caps)
+    }
+
     fn stores(&self) -> bool {
         true
     }
@@ -91,6 +96,9 @@ impl Kernel for Conv2dGradWeight {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, self.weight, self.options).expect("checked when recorded");
-        launch::variants(Pass::GradWeight, &geometry, caps)
+        match x[0].format {
+            Format::Full => launch::variants(Pass::GradWeight, &geometry, caps),
+            Format::Half(_) => launch::variants_of_halves(Pass::GradWeight, &geometry, caps),
+        }
     }
 }

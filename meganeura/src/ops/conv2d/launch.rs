@@ -7,15 +7,19 @@
 //!   lines, and without stride taps are distances: in the images themselves for the gradient of the weights (`windows`), in what a
 //!   tile reads of them for the others (`halo`).
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
-//!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units F(2×2, 3×3), for small images of many
-//!   channels.
+//!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
+//!   would lose too many digits.
+//!
+//! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by `lines`,
+//! `windows` and `halo` alone.
 
 use super::pass::Pass;
 use super::winograd::transform;
-use super::{Geometry, halo, winograd, winograd2};
+use super::{Geometry, halo, winograd};
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
-use crate::kernel::launch::{Binding, Caps, Kind, Launch, Variant, define};
+use crate::kernel::launch::{Binding, Caps, Channels, Kind, Launch, Variant, define};
 use crate::ops::tree::{Tree, pairs};
+use crate::ops::{Halves, Stores};
 
 /// Ways to compute a pass, best first.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
@@ -26,14 +30,7 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         choices.truncate(1);
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
-    variants.splice(0..0, lines(pass, g, product, caps));
-    match pass {
-        Pass::GradWeight => variants.splice(0..0, windows(g, caps)),
-        Pass::Forward | Pass::GradInput => variants.splice(0..0, halo::variants(pass, g, caps)),
-    };
-    if let Some(winograd) = winograd2::variant(pass, g, caps) {
-        variants.insert(if winograd2::pays(pass, g) { 0 } else { variants.len() }, winograd);
-    }
+    variants.splice(0..0, by_lines(pass, g, false, caps));
     let best = match pass {
         Pass::GradWeight => product.m * product.n <= 256,
         Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
@@ -43,6 +40,34 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     if let Some(winograd) = winograd::variant(pass, g, caps) {
         variants.insert(if winograd::pays(g, product, caps) { 0 } else { variants.len() }, winograd);
     }
+    variants
+}
+
+/// Ways to compute a pass where the operands that are images lie in halves, best first, and the result too if it is an
+/// image.
+pub(super) fn variants_of_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+    by_lines(pass, g, true, caps)
+}
+
+/// The part that halves play in a pass, where all images can be in them.
+pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
+    let images = [g.input(), g.output()];
+    let fall_into_lines = images.into_iter().all(|shape| Channels::of(shape).is_some());
+    let kept = caps.half && fall_into_lines && !lines(pass, g, true, caps).is_empty();
+    let (operands, stores): (&[usize], _) = match pass {
+        Pass::Forward | Pass::GradInput => (&[0], Stores::Lines),
+        Pass::GradWeight => (&[0, 1], Stores::Full),
+    };
+    kept.then_some(Halves { operands, stores, wanted: true })
+}
+
+/// Those on matrix units that read eight channels of a pixel at a time, best first; in halves or in f32.
+fn by_lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
+    let mut variants = match pass {
+        Pass::GradWeight => windows(g, half, caps),
+        Pass::Forward | Pass::GradInput => halo::variants(pass, g, half, caps),
+    };
+    variants.extend(lines(pass, g, half, caps));
     variants
 }
 
@@ -115,8 +140,8 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
     variant
 }
 
-/// Matrix units that read eight channels of a pixel at a time.
-fn lines(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant> {
+/// Products whose operands come from memory in lines for each tap; any geometry.
+fn lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     if !o.is_multiple_of(8) || !c.is_multiple_of(8) {
         return Vec::new();
@@ -126,7 +151,11 @@ fn lines(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant
         Pass::GradInput => ("conv2d_grad_input_lines", Some("grad_input")),
         Pass::GradWeight => ("conv2d_grad_weight_lines", None),
     };
+    // With channels innermost, a channel's pixels are at one distance, whatever image they are of.
+    let product = product(pass, g);
+    let product = Product { beside: product.beside || half && form.is_some(), ..product };
     let variant = |choice: Choice| {
+        let choice = if half { choice.of_halves(form.is_some()) } else { choice };
         let rows = if form.is_some() { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
         let (operands, across) = ([Binding::Input(0), rows], [form.is_none(); 2]);
         let launch = |sums| choice.launch(kernel, g.defines(), product, &operands, across, sums);
@@ -141,7 +170,7 @@ fn lines(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant
 
 /// The gradient of the weights on matrix units, where it may take a tap for a distance: without stride, for few taps, whose sums are
 /// in registers all at once, and images that padding makes little larger.
-fn windows(g: &Geometry, caps: &Caps) -> Vec<Variant> {
+fn windows(g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
     let (o, c, taps, options) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.options());
     let [height, width] = [(g.h + options.padding[0]).max(g.p), (g.w + options.padding[1]).max(g.q)];
     let whole = o.is_multiple_of(8) && c.is_multiple_of(8) && options.stride == [1, 1];
@@ -152,6 +181,7 @@ fn windows(g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let (n, k) = (c.div_ceil(16) * 16 * taps, g.n * height * width);
     let product = Product { batch: g.groups, m: o, n, k, operands: Operands::Gathered, beside: false };
     let variant = |choice: Choice| {
+        let choice = if half { choice.of_halves(false) } else { choice };
         let operands = [Binding::Input(0), Binding::Input(1)];
         // What there is of the result: the product's columns are counted in whole sixteens of channels.
         let weights = Product { n: c * taps, ..product };
@@ -184,4 +214,47 @@ fn pack_lines(g: &Geometry, form: &'static str) -> Launch {
     let defines = define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form];
     let launch = Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32));
     launch.loops(pairs(taps.div_ceil(RUN), 2 * RUN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+    use crate::ops::Conv2dOptions;
+
+    #[test]
+    fn what_reads_images_in_halves_stores_them_in_lines() {
+        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        for (x, w, stride) in [
+            ([2, 16, 9, 8], [24, 16, 3, 3], 1),
+            ([128, 64, 32, 32], [64, 64, 3, 3], 1),
+            ([64, 64, 16, 16], [128, 64, 3, 3], 2),
+            ([8, 256, 8, 8], [128, 256, 1, 1], 1),
+        ] {
+            let options = Conv2dOptions { stride: [stride; 2], padding: [w[2] / 2; 2], ..Conv2dOptions::default() };
+            let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
+            for pass in [Pass::Forward, Pass::GradInput, Pass::GradWeight] {
+                let halves = halves(pass, &g, &caps).expect("channels are multiples of eight");
+                let variants = variants_of_halves(pass, &g, &caps);
+                assert!(!variants.is_empty());
+                for variant in &variants {
+                    let stores: Vec<_> = variant.launches.iter().filter(|launch| launch.stores).collect();
+                    assert_eq!(stores.len(), 1, "{}", variant.name);
+                    assert_eq!(stores[0].lines, halves.stores == Stores::Lines, "{}", variant.name);
+                    assert_eq!(variants.iter().filter(|other| other.name == variant.name).count(), 1);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn images_of_one_pixel_and_channels_by_fours_stay_in_f32() {
+        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        for (x, w) in [([2, 8, 1, 1], [8, 8, 1, 1]), ([2, 4, 5, 5], [8, 4, 3, 3]), ([2, 8, 3, 3], [8, 8, 3, 3])] {
+            let g = Geometry::new(Shape::from(x), Shape::from(w), Conv2dOptions::default()).expect("the shapes fit");
+            assert_eq!(halves(Pass::Forward, &g, &caps), None);
+        }
+        let g = Geometry::new(Shape::from([2, 8, 5, 5]), Shape::from([8, 8, 3, 3]), Conv2dOptions::default());
+        assert_eq!(halves(Pass::Forward, &g.expect("the shapes fit"), &Caps { half: false, ..caps }), None);
+    }
 }

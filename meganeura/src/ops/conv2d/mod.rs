@@ -10,7 +10,6 @@ mod native_winograd;
 mod pass;
 mod transpose;
 mod winograd;
-mod winograd2;
 
 pub use geometry::Conv2dOptions;
 pub(crate) use geometry::Geometry;
@@ -19,8 +18,8 @@ pub use grad_weight::Conv2dGradWeight;
 use pass::Pass;
 pub use transpose::ConvTranspose2dOptions;
 
-use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Variant};
+use super::{Halves, Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -93,6 +92,11 @@ impl Kernel for Conv2d {
         None
     }
 
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        let geometry = Geometry::new(x[0].shape, x[1].shape, self.0).expect("checked when recorded");
+        launch::halves(Pass::Forward, &geometry, caps)
+    }
+
     fn stores(&self) -> bool {
         true
     }
@@ -120,7 +124,10 @@ impl Kernel for Conv2d {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
-        launch::variants(Pass::Forward, &geometry, caps)
+        match x[0].format {
+            Format::Full => launch::variants(Pass::Forward, &geometry, caps),
+            Format::Half(_) => launch::variants_of_halves(Pass::Forward, &geometry, caps),
+        }
     }
 }
 

@@ -216,7 +216,7 @@ fn split_backward(g: &Geometry) -> Variant {
 }
 
 /// Appends what adds so many sums of each channel, which scratch 0 holds.
-fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
+pub(super) fn add_sums(g: &Geometry, parts: usize, variant: &mut Variant) {
     let lanes = 32;
     let launch = |parts: usize, range: usize, bindings: Vec<Binding>| {
         let to = if bindings.len() == 3 { "result" } else { "scratch" };

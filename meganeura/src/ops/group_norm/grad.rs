@@ -3,10 +3,10 @@
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Geometry, Mean, expect, forms};
+use super::{Geometry, Mean, expect, forms, lines};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::ops::{Kernel, Primitive};
+use crate::ops::{Halves, Kernel, Primitive, Stores};
 use crate::tape::Var;
 use crate::{Error, Result, Shape, TensorType};
 
@@ -57,6 +57,14 @@ impl Kernel for GroupNormGrad {
         Some(4)
     }
 
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        lines::fit(x[0], self.groups, caps).then_some(Halves {
+            operands: &[0, 4],
+            stores: Stores::Lines,
+            wanted: false,
+        })
+    }
+
     fn stores(&self) -> bool {
         true
     }
@@ -81,7 +89,8 @@ impl Kernel for GroupNormGrad {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        forms::backward(&Geometry::of(x[0].ty.shape, self.groups))
+        let g = Geometry::of(x[0].ty.shape, self.groups);
+        if lines::is_half(&x[0]) { lines::backward(&g) } else { forms::backward(&g) }
     }
 }
 

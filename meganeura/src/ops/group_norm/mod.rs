@@ -2,6 +2,7 @@
 
 mod forms;
 mod grad;
+mod lines;
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 pub use self::grad::GroupNormGrad;
-use super::{Kernel, Primitive};
+use super::{Halves, Kernel, Primitive, Stores};
 use crate::dtype::check_eps;
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Variant};
@@ -217,6 +218,10 @@ impl Kernel for GroupNorm {
         None
     }
 
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        lines::fit(x[0], self.groups, caps).then_some(Halves { operands: &[0], stores: Stores::Lines, wanted: false })
+    }
+
     fn stores(&self) -> bool {
         true
     }
@@ -238,7 +243,8 @@ impl Kernel for GroupNorm {
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        forms::forward(&Geometry::of(x[0].ty.shape, self.groups), self.eps)
+        let g = Geometry::of(x[0].ty.shape, self.groups);
+        if lines::is_half(&x[0]) { lines::forward(&g, self.eps) } else { forms::forward(&g, self.eps) }
     }
 }
 

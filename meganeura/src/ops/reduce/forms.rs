@@ -134,7 +134,7 @@ mod tests {
 
     fn best(shape: &[usize], axes: &[usize], caps: &Caps) -> Variant {
         let ty = TensorType::new(DType::F32, Shape::new(shape));
-        variants("sum", &Argument { ty, layout: Layout::contiguous(ty.shape) }, axes, caps).swap_remove(0)
+        variants("sum", &Argument::contiguous(ty), axes, caps).swap_remove(0)
     }
 
     #[test]

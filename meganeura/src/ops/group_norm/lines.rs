@@ -1,0 +1,221 @@
+//! How group normalisation of [halves](Format::Half) is launched on a GPU.
+//!
+//! A workgroup computes a slab of an image: channels that are whole groups and whole lines. Its invocations hold the
+//! lines in registers, so that memory is read once. Where a slab is too long for that, each pass reads it again, mostly
+//! from the second level of cache.
+
+use super::{Geometry, forms};
+use crate::TensorType;
+use crate::graph::Exact;
+use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define, literal};
+
+/// Invocations of a workgroup at most.
+const GROUP: usize = 256;
+
+/// Lines that an invocation holds at most.
+const HELD: usize = 16;
+
+/// Slabs are wide, up to WIDE channels, where that leaves MANY workgroups with few lines for each invocation.
+const MANY: usize = 512;
+const FEW_LINES: usize = 4;
+const WIDE: usize = 128;
+
+/// Else they are as wide as two sectors of memory where that leaves ENOUGH workgroups: on an H200 an eighth faster than
+/// one sector. Narrower slabs than a sector would read what their neighbours need.
+const ENOUGH: usize = 128;
+const SECTOR: usize = 2 * LINE;
+
+/// The most channels of a slab: with more, a workgroup would have less than two pixels.
+const WIDEST: usize = LINE * GROUP / 2;
+
+/// Quads of lines that an invocation reads at a step if it does not hold them all.
+const QUADS: usize = 2;
+
+/// A bound on the iterations of sums over a slab, between two passes.
+const TOTAL: usize = 256;
+
+/// The channels that a workgroup computes, and which of their lines an invocation takes.
+#[derive(Clone, Copy)]
+struct Slab {
+    channels: usize,
+    /// Pixels that a workgroup takes at once, a power of two.
+    pixels: usize,
+    /// Lines of an invocation.
+    lines: usize,
+}
+
+impl Slab {
+    fn new(g: &Geometry, channels: usize) -> Self {
+        let most = 1 << (GROUP / (channels / LINE)).ilog2();
+        let pixels = g.s.next_power_of_two().min(most);
+        Self { channels, pixels, lines: g.s.div_ceil(pixels) }
+    }
+
+    /// The slab that fits best, if there is one.
+    fn of(g: &Geometry) -> Option<Self> {
+        let least = least_channels(g.c / g.groups);
+        if least > WIDEST {
+            return None;
+        }
+        let widths = (least..=g.c.min(WIDE.max(least))).step_by(least).filter(|&width| g.c.is_multiple_of(width));
+        let slabs: Vec<_> = widths.map(|width| Self::new(g, width)).collect();
+        let narrowest = |channels| slabs.iter().find(|slab| slab.channels >= channels);
+        let leaves = |slab: &Self, workgroups, lines| slab.lines <= lines && g.n * (g.c / slab.channels) >= workgroups;
+        let many = slabs.iter().rev().find(|slab| slab.channels >= 2 * SECTOR && leaves(slab, MANY, FEW_LINES));
+        let enough = || narrowest(2 * SECTOR).filter(|slab| leaves(slab, ENOUGH, HELD));
+        many.or_else(enough).or_else(|| narrowest(SECTOR)).or(slabs.first()).copied()
+    }
+
+    /// A launch of a kernel with so many passes over the lines, in which an invocation has `sums` sums besides those of
+    /// its cells.
+    fn launch(&self, g: &Geometry, kernel: &'static str, is_held: bool, passes: usize, sums: usize) -> Launch {
+        let &Self { channels, pixels, lines } = self;
+        let each = if is_held { lines.next_power_of_two().min(4) } else { 4 };
+        let quads = if is_held { lines.div_ceil(each) } else { QUADS };
+        // Channels of a cell, and cells of a line.
+        let group = g.c / g.groups;
+        let cell = LINE >> LINE.ilog2().saturating_sub(group.trailing_zeros());
+        let cells = LINE / cell;
+        let planes = 2 * cells + sums;
+        // Where there are many planes, half of the pixels' sums are left after the first addition; it takes eight at a
+        // time then.
+        let pixels_left = (if planes > 8 { pixels / 2 } else { pixels }).div_ceil(8);
+        let terms = pixels_left * (group / cell);
+        // About as many partial sums as each has terms.
+        let folds = if terms <= 16 { 1 } else { 1 << terms.ilog2().div_ceil(2) };
+        let mut defines = define![N: g.n, C: g.c, S: g.s, G: g.groups, SLAB: channels, PIXELS: pixels, CELLS: cells];
+        defines.extend(define![HELD: u32::from(is_held), QUADS: quads, EACH: each, PLANES: planes, FOLDS: folds]);
+        let loops = (passes - 1) * TOTAL + if is_held { 0 } else { passes * (lines.div_ceil(4 * QUADS) + 1) };
+        let launch = Launch::new(kernel, defines, (0, 0), g.n * (g.c / channels)).loops(loops);
+        launch.by_lines()
+    }
+
+    /// `true` to hold the lines, `false` to read them again; the best way first.
+    fn ways(&self) -> impl Iterator<Item = bool> + use<> {
+        let lines = self.lines;
+        [true, false].into_iter().filter(move |&is_held| !is_held || lines <= HELD)
+    }
+}
+
+/// The fewest channels that are whole groups and whole lines.
+fn least_channels(group: usize) -> usize {
+    // The least common multiple of LINE, a power of two, and the group.
+    group << LINE.ilog2().saturating_sub(group.trailing_zeros())
+}
+
+fn name(is_held: bool) -> &'static str {
+    if is_held { "lines_held" } else { "lines" }
+}
+
+/// The ways to compute the forward pass, best first; empty if no form fits.
+pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
+    let Some(slab) = Slab::of(g) else { return Vec::new() };
+    let variant = |is_held| {
+        let mut launch = slab.launch(g, "group_norm_lines", is_held, 3, 0);
+        launch.defines.extend(define![EPS: literal(eps.0)]);
+        launch.bindings.extend((0..3).map(Binding::Input).chain((0..3).map(Binding::Output)));
+        Variant::simple(name(is_held), launch.stores_through_epilogue())
+    };
+    slab.ways().map(variant).collect()
+}
+
+/// The ways to compute the backward pass, best first; empty if no form fits.
+pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
+    let Some(slab) = Slab::of(g) else { return Vec::new() };
+    let variant = |is_held| {
+        let mut launch = slab.launch(g, "group_norm_grad_lines", is_held, 2, 2 * LINE);
+        launch.bindings.extend((0..4).map(Binding::Input).chain([Binding::Scratch(0)]));
+        let launch = launch.loads_through_prologue(4).stores_through_epilogue();
+        let mut variant = Variant::simple(name(is_held), launch);
+        forms::add_sums(g, g.n, &mut variant);
+        variant
+    };
+    slab.ways().map(variant).collect()
+}
+
+/// `true` if the device keeps results in halves, and there are forms for an operand of this type.
+pub(super) fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
+    let fits = |g: Geometry| {
+        let variants = [forward(&g, Exact(0.0)), backward(&g)];
+        let most = Caps::LOOPS_IN_SOFTWARE / 4;
+        variants.iter().all(|ways| ways.first().is_some_and(|best| best.launches.iter().all(|l| l.loops < most)))
+    };
+    caps.half && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
+}
+
+/// `true` if an operand is in halves.
+pub(super) fn is_half(x: &Argument) -> bool {
+    matches!(x.format, Format::Half(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Shape};
+
+    fn number(launch: &Launch, name: &str) -> usize {
+        let define = launch.defines.iter().find(|(known, _)| *known == name);
+        define.expect("all have").1.parse().expect("a number")
+    }
+
+    #[test]
+    fn slabs_follow_the_shape() {
+        for (shape, groups, channels, form) in [
+            ([64, 128, 32, 32], 32, 32, "lines_held"),
+            ([64, 64, 32, 32], 32, 32, "lines_held"),
+            ([32, 64, 32, 32], 32, 16, "lines_held"),
+            ([128, 256, 16, 16], 32, 32, "lines_held"),
+            ([128, 512, 4, 4], 32, 128, "lines_held"),
+            ([64, 512, 8, 8], 1, 512, "lines_held"),
+            ([1, 128, 128, 128], 4, 32, "lines"),
+            // lines that groups share with half of a neighbour
+            ([2, 24, 3, 3], 2, 24, "lines_held"),
+            ([2, 8, 3, 3], 8, 8, "lines_held"),
+        ] {
+            let g = Geometry::of(Shape::from(shape), groups);
+            for variants in [forward(&g, Exact(1e-5)), backward(&g)] {
+                let found = (number(&variants[0].launches[0], "SLAB"), variants[0].name);
+                assert_eq!(found, (channels, form), "{shape:?}, {groups} groups");
+            }
+        }
+    }
+
+    #[test]
+    fn launches_do_what_their_kernels_expect() {
+        for c in [8, 16, 24, 40, 64, 96, 120, 128, 200, 512, 1000, 1024, 2048, 4096] {
+            for (n, s) in [(1, 2), (1, 9), (3, 16), (128, 49), (64, 1024), (1, 9000), (5000, 2), (1, (1 << 25) / c)] {
+                for groups in (1..=c).filter(|groups| c % groups == 0) {
+                    let g = Geometry { n, c, s, groups };
+                    check(&g);
+                }
+            }
+        }
+    }
+
+    fn check(g: &Geometry) {
+        let (first, second) = (forward(g, Exact(0.0)), backward(g));
+        assert!(!first.is_empty() || least_channels(g.c / g.groups) > WIDEST);
+        assert_eq!(first.is_empty(), second.is_empty());
+        for launch in first.iter().chain(&second).map(|variant| &variant.launches[0]) {
+            let [slab, pixels, folds, cells] = ["SLAB", "PIXELS", "FOLDS", "CELLS"].map(|name| number(launch, name));
+            let (lines, group) = (number(launch, "QUADS") * number(launch, "EACH"), g.c / g.groups);
+            assert!(slab.is_multiple_of(LINE) && slab.is_multiple_of(group) && g.c.is_multiple_of(slab), "{launch:?}");
+            assert!(pixels.is_power_of_two() && pixels >= 2 && slab / LINE * pixels <= GROUP, "{launch:?}");
+            assert!(group % (LINE / cells) == 0 && (cells == 1 || group % (2 * LINE / cells) != 0), "{launch:?}");
+            assert!(folds <= 16 && 256 * 4 * number(launch, "PLANES") <= 32 << 10, "{launch:?}");
+            assert!(number(launch, "EACH") <= 4 && lines <= HELD, "{launch:?}");
+            assert!(number(launch, "HELD") == 0 || lines * pixels >= g.s, "{launch:?}");
+            assert!(launch.lines && launch.stores && launch.workgroups == g.n * g.c / slab, "{launch:?}");
+            assert!((1..Caps::LOOPS_IN_SOFTWARE / 4).contains(&launch.loops), "{launch:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_lines_stays_as_it_is() {
+        let caps = Caps { half: true, ..Caps::DISCRETE };
+        let fit = |shape: &[usize], groups, caps| fit(TensorType::new(DType::F32, Shape::new(shape)), groups, caps);
+        assert!(fit(&[2, 24, 5, 5], 8, &caps) && !fit(&[2, 24, 5, 5], 8, &Caps::DISCRETE));
+        assert!(!fit(&[2, 20, 5, 5], 4, &caps) && !fit(&[2, 24, 1, 1], 8, &caps) && !fit(&[2, 24, 25], 8, &caps));
+        assert!(fit(&[1, 1024, 4, 4], 1, &caps) && !fit(&[1, 2048, 4, 4], 1, &caps));
+    }
+}

@@ -1,0 +1,88 @@
+// y = x in the other format of memory: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half). A workgroup brings
+// the elements of SIDE channels and SIDE pixels of an image through its memory.
+//
+// Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups.
+//
+// Defines: TO half or full
+//          N, C a multiple of 8, S
+
+#include "shared/grid"
+#include "shared/half"
+
+const N: u32 = ${N};
+const C: u32 = ${C};
+const S: u32 = ${S};
+const SIDE: u32 = 32u;
+const WG: u32 = 128u;
+const TILES_C: u32 = (C + SIDE - 1u) / SIDE;
+const TILES_S: u32 = (S + SIDE - 1u) / SIDE;
+
+#if TO == half
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
+#else
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+#endif
+
+/// The distance of channels: neighbouring ones lie in different banks.
+const PITCH: u32 = SIDE + 1u;
+
+var<workgroup> tile: array<f32, SIDE * PITCH>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let index = workgroup_index(workgroup, workgroups);
+    if index >= N * TILES_C * TILES_S {
+        return;
+    }
+    let s0 = index % TILES_S * SIDE;
+    let c0 = index / TILES_S % TILES_C * SIDE;
+    let n = index / (TILES_S * TILES_C);
+    // A line of the tile, and its place in memory.
+    let line_c = lane % 4u * 8u;
+    let line_s = lane / 4u;
+    let is_line = c0 + line_c < C && s0 + line_s < S;
+    let line = ((n * S + s0 + line_s) * C + c0 + line_c) / 8u;
+#if TO == half
+#for K in 8
+    {
+        let c = lane / SIDE + ${K}u * (WG / SIDE);
+        let s = lane % SIDE;
+        if c0 + c < C && s0 + s < S {
+            tile[c * PITCH + s] = x[(n * C + c0 + c) * S + s0 + s];
+        }
+    }
+#endfor
+    workgroupBarrier();
+    if is_line {
+        let at = line_c * PITCH + line_s;
+        y[line] = line_of(Eight(
+            vec4(tile[at], tile[at + PITCH], tile[at + 2u * PITCH], tile[at + 3u * PITCH]),
+            vec4(tile[at + 4u * PITCH], tile[at + 5u * PITCH], tile[at + 6u * PITCH], tile[at + 7u * PITCH]),
+        ));
+    }
+#else
+    if is_line {
+        let eight = eight_of(x[line]);
+#for K in 4
+        tile[(line_c + ${K}u) * PITCH + line_s] = eight.first[${K}];
+        tile[(line_c + ${K}u + 4u) * PITCH + line_s] = eight.second[${K}];
+#endfor
+    }
+    workgroupBarrier();
+#for K in 8
+    {
+        let c = lane / SIDE + ${K}u * (WG / SIDE);
+        let s = lane % SIDE;
+        if c0 + c < C && s0 + s < S {
+            y[(n * C + c0 + c) * S + s0 + s] = tile[c * PITCH + s];
+        }
+    }
+#endfor
+#endif
+}

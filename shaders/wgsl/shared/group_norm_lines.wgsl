@@ -1,0 +1,271 @@
+// Group normalisation of halves works on slabs, SLAB channels of an image, one for each workgroup. Neighbouring
+// invocations read the lines of a pixel, the next OCTETS those of the next pixel, so that loads coalesce. Lines are
+// counted through the tensor: line i begins with element 8·i.
+//
+// An invocation holds its lines, one of every PIXELS-th pixel, as they are in memory (HELD 1), or reads them in each
+// pass (HELD 0), QUADS·EACH of them at a step.
+//
+// A cell is as many neighbouring channels of a line as lie in one group: a line has CELLS of them. A group's sums are
+// those of its cells.
+//
+// Sums have a fixed order and short chains: what follows one far larger term all rounds in the same direction.
+//
+// Defines: N, C, S, G
+//          SLAB   a divisor of C, a multiple of 8 and of C/G
+//          PIXELS a power of two, 2 at least; a workgroup has SLAB/8·PIXELS invocations
+//          HELD   1 or 0
+//          QUADS, EACH   with EACH ≤ 4, and QUADS·EACH·PIXELS ≥ S where HELD is 1
+//          CELLS  8 divided by the greatest common divisor of 8 and C/G
+//          PLANES the number of an invocation's sums, two for each cell at least
+//          FOLDS  partial sums of a group, 1 where it has few terms
+
+#include "shared/half"
+
+const N: u32 = ${N};
+const C: u32 = ${C};
+const S: u32 = ${S};
+const G: u32 = ${G};
+const SLAB: u32 = ${SLAB};
+const PIXELS: u32 = ${PIXELS};
+const CELLS: u32 = ${CELLS};
+const PLANES: u32 = ${PLANES};
+const FOLDS: u32 = ${FOLDS};
+const GROUP_C: u32 = C / G;
+const LEN: u32 = GROUP_C * S;
+const OCTETS: u32 = SLAB / 8u;
+const WG: u32 = OCTETS * PIXELS;
+const SLABS: u32 = C / SLAB;
+const GROUPS: u32 = SLAB / GROUP_C;
+/// Channels of a cell, and cells of a group.
+const CELL: u32 = 8u / CELLS;
+const GROUP_CELLS: u32 = GROUP_C / CELL;
+/// Lines of a pixel.
+const LINES: u32 = C / 8u;
+/// Pixels that a workgroup takes at a step.
+const STEP: u32 = ${QUADS}u * ${EACH}u * PIXELS;
+const STEPS: u32 = (S + STEP - 1u) / STEP;
+
+fn plus(a: Eight, b: Eight) -> Eight {
+    return Eight(a.first + b.first, a.second + b.second);
+}
+
+fn minus(a: Eight, b: Eight) -> Eight {
+    return Eight(a.first - b.first, a.second - b.second);
+}
+
+fn times(a: Eight, b: Eight) -> Eight {
+    return Eight(a.first * b.first, a.second * b.second);
+}
+
+/// The line if there is one, else zeros.
+fn only(is_in: bool, a: Eight) -> Eight {
+    return Eight(select(vec4<f32>(), a.first, is_in), select(vec4<f32>(), a.second, is_in));
+}
+
+#if HELD == 1
+/// 0, unknown to compilers.
+var<workgroup> nothing: u32;
+#endif
+
+/// To be called before `again`, with a barrier between the two.
+fn prepare(lane: u32) {
+#if HELD == 1
+    if lane == 0u {
+        nothing = 0u;
+    }
+#endif
+}
+
+/// A held line in a pass after the first. A compiler that recognised it would keep the line unpacked from the first
+/// pass on, in twice as many registers.
+fn again(words: vec4<u32>) -> Eight {
+#if HELD == 1
+    return eight_of(words ^ vec4(nothing));
+#else
+    return eight_of(words);
+#endif
+}
+
+/// `true` if there is a pixel first + k·PIXELS, that of an invocation's line k at a step that begins with `first`.
+fn is_pixel(first: u32, k: u32) -> bool {
+#if HELD == 1
+    if (k + 1u) * PIXELS <= S {
+        return true;
+    }
+#endif
+    return first + k * PIXELS < S;
+}
+
+/// A sum of each channel over an invocation's lines.
+struct Sum {
+    total: Eight,
+#if HELD == 0
+    run: Eight,
+    stretch: Eight,
+#endif
+}
+
+#if HELD == 1
+fn added(sum: Sum, quad: Eight) -> Sum {
+    return Sum(plus(sum.total, quad));
+}
+
+fn sum_of(sum: Sum) -> Eight {
+    return sum.total;
+}
+#else
+fn added(sum: Sum, quad: Eight) -> Sum {
+    return Sum(sum.total, plus(sum.run, quad), sum.stretch);
+}
+
+/// The sum after a step: eight steps are a run, sixteen runs a stretch.
+fn after(sum: Sum, step: u32) -> Sum {
+    if step % 8u != 7u {
+        return sum;
+    }
+    let stretch = plus(sum.stretch, sum.run);
+    if step % 128u != 127u {
+        return Sum(sum.total, Eight(), stretch);
+    }
+    return Sum(plus(sum.total, stretch), Eight(), Eight());
+}
+
+fn sum_of(sum: Sum) -> Eight {
+    return plus(sum.total, plus(sum.stretch, sum.run));
+}
+#endif
+
+/// The sums of a line's channels, by cells.
+fn cells_of(line: Eight) -> array<f32, CELLS> {
+    var cells = array<f32, CELLS>();
+    cells[0] = line.first.x;
+#for I in 3
+    if (${I}u + 1u) % CELL == 0u {
+        cells[(${I}u + 1u) / CELL] = line.first[${I} + 1];
+    } else {
+        cells[(${I}u + 1u) / CELL] += line.first[${I} + 1];
+    }
+#endfor
+#for I in 4
+    if (${I}u + 4u) % CELL == 0u {
+        cells[(${I}u + 4u) / CELL] = line.second[${I}];
+    } else {
+        cells[(${I}u + 4u) / CELL] += line.second[${I}];
+    }
+#endfor
+    return cells;
+}
+
+/// Each cell's value for all its channels.
+fn line_of_cells(cells: array<f32, CELLS>) -> Eight {
+    return Eight(
+        vec4(cells[0], cells[1u / CELL], cells[2u / CELL], cells[3u / CELL]),
+        vec4(cells[4u / CELL], cells[5u / CELL], cells[6u / CELL], cells[7u / CELL]),
+    );
+}
+
+/// The group, within the slab, of cell j of an invocation's line.
+fn group_of(octet: u32, j: u32) -> u32 {
+    return (octet * CELLS + j) / GROUP_CELLS;
+}
+
+/// Workgroup memory has the sums of KEPT invocations: of all, or of half, to which the other half's are added. TERMS of
+/// these are added at once, which leaves FEWER, of ROWS pixels.
+const KEPT: u32 = WG / min((PLANES + 7u) / 8u, 2u);
+const TERMS: u32 = min(KEPT / OCTETS, 8u);
+const FEWER: u32 = KEPT / TERMS;
+const ROWS: u32 = FEWER / OCTETS;
+
+/// Planes of sums: each has one sum of every invocation.
+var<workgroup> values: array<f32, PLANES * KEPT>;
+var<workgroup> folds: array<vec2<f32>, GROUPS * FOLDS>;
+
+/// Adds the first `planes` sums of all invocations over the workgroup's pixels, until ROWS terms of each are left. All
+/// invocations call this together; there must be a barrier between reading the results and another call.
+fn add_pixels(lane: u32, own: array<f32, PLANES>, planes: u32) {
+    if KEPT < WG {
+        if lane >= KEPT {
+#for P in PLANES
+            if ${P}u < planes {
+                values[${P}u * KEPT + lane - KEPT] = own[${P}];
+            }
+#endfor
+        }
+        workgroupBarrier();
+        if lane < KEPT {
+#for P in PLANES
+            if ${P}u < planes {
+                values[${P}u * KEPT + lane] += own[${P}];
+            }
+#endfor
+        }
+    } else {
+#for P in PLANES
+        if ${P}u < planes {
+            values[${P}u * KEPT + lane] = own[${P}];
+        }
+#endfor
+    }
+    workgroupBarrier();
+    if TERMS > 1u {
+        for (var i = lane; i < planes * FEWER; i += WG) {
+            // The sum takes the place of its first term, which no other reads.
+            let at = i / FEWER * KEPT + i % FEWER;
+            var total = values[at];
+            for (var j = 1u; j < TERMS; j++) {
+                total += values[at + j * FEWER];
+            }
+            values[at] = total;
+        }
+        workgroupBarrier();
+    }
+}
+
+/// The sum of a plane for all lines of an octet, after `add_pixels`.
+fn plane_total(octet: u32, plane: u32) -> f32 {
+    var total = values[plane * KEPT + octet];
+    for (var row = 1u; row < ROWS; row++) {
+        total += values[plane * KEPT + row * OCTETS + octet];
+    }
+    return total;
+}
+
+/// Term t of the two sums of group g, whose cells are the planes from 0 and from CELLS. The second sum is 0 if there
+/// are only CELLS planes.
+fn group_term(g: u32, t: u32, planes: u32) -> vec2<f32> {
+    let cell = g * GROUP_CELLS + t % GROUP_CELLS;
+    let at = cell % CELLS * KEPT + t / GROUP_CELLS * OCTETS + cell / CELLS;
+    if planes == CELLS {
+        return vec2(values[at], 0.0);
+    }
+    return vec2(values[at], values[at + CELLS * KEPT]);
+}
+
+/// Adds terms of groups that have many. All invocations call this together.
+fn fold_groups(lane: u32, planes: u32) {
+    if FOLDS > 1u {
+        for (var i = lane; i < GROUPS * FOLDS; i += WG) {
+            var total = vec2<f32>();
+            for (var t = i % FOLDS; t < ROWS * GROUP_CELLS; t += FOLDS) {
+                total += group_term(i / FOLDS, t, planes);
+            }
+            folds[i] = total;
+        }
+        workgroupBarrier();
+    }
+}
+
+/// The two sums of group g of the slab, after `fold_groups`.
+fn group_total(g: u32, planes: u32) -> vec2<f32> {
+    var total = vec2<f32>();
+    if FOLDS > 1u {
+        for (var i = 0u; i < FOLDS; i++) {
+            total += folds[g * FOLDS + i];
+        }
+        return total;
+    }
+    for (var t = 0u; t < ROWS * GROUP_CELLS; t++) {
+        total += group_term(g, t, planes);
+    }
+    return total;
+}

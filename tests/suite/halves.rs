@@ -1,0 +1,140 @@
+//! What lies in memory as halves, with channels innermost: conversions, rounding, and models in which everything that can does.
+
+use libtest_mimic::Trial;
+use meganeura::nn::{Conv2d, GroupNorm};
+use meganeura::{Device, Init, Layer, Precision, Result, Seed, Tape, Tensor, Var};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::golden;
+use crate::nets::{normal, tensor};
+use crate::numbers::{Computed, Reference, compare};
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    trials.push(gpu_trial("halves::are_rounded_to_the_nearest", rounded));
+    trials.push(gpu_trial("halves::hold_what_is_not_finite", not_finite));
+    trials.push(gpu_trial("halves::lie_between_the_steps_of_a_model", model));
+    trials.push(gpu_trial("halves::golden_plan", golden_plan));
+}
+
+/// A normalisation of `[2, 8·…, h, w]`: without other readers its result is an `f32`; one that is read again is a half.
+fn normalised(device: &Device, x: &[f64], shape: [usize; 4], again: bool) -> Result<Vec<f32>> {
+    let norm = GroupNorm::new(2, shape[1]).init(device, Seed::new(1))?;
+    let tape = Tape::new(device);
+    let y = norm.forward(&tape.input(&Tensor::from_f64(device, shape, x)?));
+    let z = again.then(|| norm.forward(&y));
+    let y = y.to_tensor()?.to_vec()?;
+    drop(z);
+    Ok(y)
+}
+
+const SHAPES: [[usize; 4]; 5] = [[2, 8, 3, 5], [1, 24, 7, 9], [3, 40, 1, 2], [2, 64, 16, 16], [1, 16, 33, 31]];
+
+/// Where values become halves, and where they are converted: an input, channels of two results side by side, what the caller holds.
+fn golden_plan(device: &Device) -> Outcome {
+    let device = device.for_testing_halves(0)?;
+    let norms =
+        [(2, 8), (4, 24)].map(|(groups, channels)| GroupNorm::new(groups, channels).init(&device, Seed::new(1)));
+    let [first, second] = norms;
+    let (first, second) = (first?, second?);
+    let tape = Tape::new(&device);
+    let x = tape.input(&tensor(&device, "x", [2, 8, 3, 5])?);
+    let y = first.forward(&x).silu();
+    let sides = second.forward(&Var::concat(&[&y, &x, &y], 1)).relu();
+    let loss = (sides.max_pool2d([3, 5], [1, 1], [0, 0], [1, 1]).flatten() * sides.mean_over(&[2, 3])).sum();
+    let grads = tape.backward(&loss)?;
+    drop((sides, loss));
+    for (_, gradient) in grads.named(&first)? {
+        gradient.to_tensor()?;
+    }
+    y.to_tensor()?;
+    golden::check_plan("plan_halves_gpu", &device.plan_dumps().join("\n"))
+}
+
+fn half(x: f32) -> f32 {
+    if x.is_nan() {
+        return x;
+    }
+    let bits = x.to_bits();
+    f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+}
+
+fn rounded(device: &Device) -> Outcome {
+    let device = device.for_testing_halves(0)?;
+    for shape in SHAPES {
+        let x = normal("rounded", shape.iter().product());
+        let full = normalised(&device, &x, shape, false)?;
+        let halves = normalised(&device, &x, shape, true)?;
+        assert!(full.iter().any(|&x| x != half(x)), "{shape:?}: what is stored as f32 is no half");
+        for (at, (full, found)) in full.iter().zip(halves).enumerate() {
+            assert_eq!(half(*full).to_bits(), found.to_bits(), "{shape:?}: element {at}, {full:e}");
+        }
+    }
+    Ok(())
+}
+
+fn not_finite(device: &Device) -> Outcome {
+    let device = device.for_testing_halves(0)?;
+    for shape in SHAPES {
+        for value in [f64::NAN, f64::INFINITY] {
+            let mut x = normal("not finite", shape.iter().product());
+            x[1] = value;
+            let y = normalised(&device, &x, shape, true)?;
+            // Its group has no mean; the others have.
+            let group = y.len() / shape[0] / 2;
+            assert!(y[..group].iter().all(|y| y.is_nan()), "{shape:?}: {value} is lost");
+            assert!(y[group..].iter().all(|y| y.is_finite()), "{shape:?}: {value} spreads");
+        }
+    }
+    Ok(())
+}
+
+/// Two blocks as of a residual network, with a factor for each channel and a mean over pixels at the end.
+fn network(device: &Device, x: &[f64], shape: [usize; 4]) -> Result<Vec<Vec<f64>>> {
+    let c = shape[1];
+    let stem = Conv2d::new(c, 16, 3).padding(1).init(device, Seed::new(2))?;
+    let norms: Vec<_> = (0..2).map(|_| GroupNorm::new(4, 16).init(device, Seed::new(3))).collect::<Result<_>>()?;
+    let convs = [Conv2d::new(16, 16, 3).padding(1), Conv2d::new(16, 24, 3).padding(1).stride(2)];
+    let convs = convs.into_iter().map(|conv| conv.init(device, Seed::new(4))).collect::<Result<Vec<_>>>()?;
+    let tape = Tape::new(device);
+    let input = tape.input(&Tensor::from_f64(device, shape, x)?);
+    let gain = tape.input(&tensor(device, "gain", [16, 1, 1])?);
+    let stem_out = stem.forward(&input);
+    let block = norms[0].forward(&stem_out).silu() * &gain;
+    let block = norms[1].forward(&convs[0].forward(&block)).gelu() + &stem_out;
+    let last = convs[1].forward(&block).tanh();
+    let pooled = last.mean_over(&[2, 3]);
+    let spread = last.variance_over(&[1], 1);
+    let loss = (&pooled * tape.input(&tensor(device, "pooled", pooled.shape())?)).sum() + spread.mean();
+    let grads = tape.backward(&loss)?;
+    let mut found = vec![pooled.to_tensor()?.to_f64_vec()?, loss.to_tensor()?.to_f64_vec()?];
+    found.push(grads.of(&input).expect("depends").to_tensor()?.to_f64_vec()?);
+    let modules: [&dyn Layer; 5] = [&stem, &norms[0], &norms[1], &convs[0], &convs[1]];
+    for module in modules {
+        for (_, gradient) in grads.named(module)? {
+            found.push(gradient.to_tensor()?.to_f64_vec()?);
+        }
+    }
+    found.push(block.to_tensor()?.to_f64_vec()?);
+    Ok(found)
+}
+
+fn model(device: &Device) -> Outcome {
+    let double = Device::cpu_with(Precision::Double);
+    for shape in [[2, 8, 6, 10], [1, 3, 9, 7], [3, 16, 16, 16]] {
+        let x = normal("model", shape.iter().product());
+        let reference = network(&double, &x, shape)?;
+        let devices = [Ok(device.for_testing_halves(0)?), device.with_precision(Precision::Fast)];
+        for device in devices.into_iter().flatten() {
+            let found = network(&device, &x, shape)?;
+            for (k, (found, reference)) in found.into_iter().zip(&reference).enumerate() {
+                // A rounding to eight digits in each of the steps that a value went through.
+                let scale = reference.iter().fold(0.0f64, |max, x| max.max(x.abs()));
+                let scaled = |data: &[f64]| data.iter().map(|x| x / scale).collect::<Vec<_>>();
+                let what = format!("{shape:?} on {device}: value {k}");
+                compare(&what, &Computed(scaled(&found)), &Reference(scaled(reference)), 0.03)?;
+            }
+        }
+    }
+    Ok(())
+}
