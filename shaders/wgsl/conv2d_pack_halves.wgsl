@@ -3,12 +3,12 @@
 // makes it a convolution. In f16: eight k of ROWS rows, all their taps, are scaled by one power of two.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], the inverses of the powers powers[G,⌈M/ROWS⌉,K/8].
-// A workgroup scales those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 512.
+// A workgroup scales those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 256.
 //
 // Defines: G
 //          TAPS  KH·KW
-//          ROWS  a multiple of 64
-//          LOADS TAPS·ROWS/64, elements of an invocation
+//          ROWS  a multiple of 32
+//          LOADS TAPS·ROWS/32, elements of an invocation
 //          GROUP_O, GROUP_C channels of a group, out and in, multiples of 8
 //          FORM  forward or grad_input
 
@@ -18,7 +18,7 @@ enable f16;
 #include "shared/reduce"
 #include "shared/grid"
 
-const WG: u32 = 512u;
+const WG: u32 = 256u;
 const G: u32 = ${G};
 const TAPS: u32 = ${TAPS};
 const ROWS: u32 = ${ROWS};

@@ -6,9 +6,6 @@ use super::pass::Pass;
 use crate::kernel::gemm::{Choice, HALO_COLUMNS, Halo, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Launch, Variant, define, tree};
 
-/// Invocations of a workgroup that packs weights.
-const PACKERS: usize = 512;
-
 /// The pixels of a tile.
 struct Tile {
     /// Images whose pixels take turns, so that sixteen columns are `16 / images` pixels beside each other.
@@ -71,18 +68,16 @@ pub(super) fn variants(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec
         let mut variant = choice.variant(Product { n: pixels, ..product }, launch);
         // The weights, scaled in blocks of eight channels of a tile's rows.
         let (rows, blocks) = (choice.rows(), g.groups * m.div_ceil(choice.rows()) * (channels / 8));
-        let defines = define![G: g.groups, TAPS: taps, ROWS: rows, LOADS: taps * rows / 64, FORM: form];
+        let defines = define![G: g.groups, TAPS: taps, ROWS: rows, LOADS: taps * rows / 32, FORM: form];
         let groups = define![GROUP_O: g.o / g.groups, GROUP_C: g.c / g.groups];
         let pack = Launch::new("conv2d_pack_halves", [defines, groups].concat(), (0, 0), blocks);
-        let pack = pack.loops((2 * taps * rows).div_ceil(PACKERS) + 1 + tree(PACKERS));
+        let pack = pack.loops((2 * taps * rows).div_ceil(256) + 1 + tree(256));
         variant.launches.insert(0, Launch { bindings: vec![Binding::Input(1), packed, powers], ..pack });
         variant.scratch.extend([(g.o * g.patch()).div_ceil(2), blocks]);
         variant
     };
     // What the kernel that packs needs: a block, and what its peak is found with.
-    let packs = |choice: &Choice| {
-        16 * taps * (choice.rows() + 2) + 4 * PACKERS <= caps.workgroup_memory && PACKERS <= caps.workgroup_size
-    };
+    let packs = |choice: &Choice| 16 * taps * (choice.rows() + 2) + 1024 <= caps.workgroup_memory;
     let choices = product.halo_choices(caps, tile.halo(c), c.q).into_iter().filter(packs);
     choices.map(|choice| variant(if half { choice.of_halves(true) } else { choice })).collect()
 }
