@@ -14,6 +14,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("halves::are_rounded_to_the_nearest", rounded));
     trials.push(gpu_trial("halves::hold_what_is_not_finite", not_finite));
     trials.push(gpu_trial("halves::lie_between_the_steps_of_a_model", model));
+    trials.push(gpu_trial("halves::of_a_part_are_not_those_of_the_whole", parts));
     trials.push(gpu_trial("halves::golden_plan", golden_plan));
 }
 
@@ -29,6 +30,28 @@ fn normalised(device: &Device, x: &[f64], shape: [usize; 4], again: bool) -> Res
 }
 
 const SHAPES: [[usize; 4]; 5] = [[2, 8, 3, 5], [1, 24, 7, 9], [3, 40, 1, 2], [2, 64, 16, 16], [1, 16, 33, 31]];
+
+/// The first images of a tensor, and all of them: both begin in the same place of the same memory.
+fn parts(device: &Device) -> Outcome {
+    let device = device.for_testing_halves(0)?;
+    let norm = GroupNorm::new(2, 8).init(&device, Seed::new(1))?;
+    let x = tensor(&device, "parts", [3, 8, 3, 5])?;
+    let apart = |images: usize| -> Result<Vec<f32>> {
+        let tape = Tape::new(&device);
+        norm.forward(&tape.input(&x).slice(0, 0..images)).to_tensor()?.to_vec()
+    };
+    let tape = Tape::new(&device);
+    let all = tape.input(&x);
+    let results = [1, 3, 2].map(|images| (images, norm.forward(&all.slice(0, 0..images))));
+    let sum = results.iter().map(|(_, y)| y.sum()).reduce(|a, b| a + b).expect("three");
+    sum.item()?;
+    for (images, y) in results {
+        // Read by a sum, it is rounded; alone it is not.
+        let expected: Vec<_> = apart(images)?.into_iter().map(half).collect();
+        assert_eq!(y.to_tensor()?.to_vec()?, expected, "{images} images");
+    }
+    Ok(())
+}
 
 /// Where values become halves, and where they are converted: an input, channels of two results side by side, what the caller holds.
 fn golden_plan(device: &Device) -> Outcome {

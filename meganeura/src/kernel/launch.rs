@@ -44,7 +44,7 @@ impl Format {
 }
 
 /// Where the channels of a tensor `[N, C, …]` are, whose memory is `[N, …, C]`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Channels {
     /// How many there are, a multiple of [`LINE`].
     pub channels: usize,

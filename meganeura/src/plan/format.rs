@@ -6,6 +6,8 @@
 //! order, since it knows no axes. What is wanted outside, leaves, numbers of the host, and whatever a kernel without such a form reads
 //! or makes is `f32` in the order of the API. Lowering converts where the two meet, each value once.
 
+use std::collections::{HashMap, HashSet};
+
 use super::fuse::Item;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
@@ -31,34 +33,55 @@ impl Formats {
         Self { values, orders: vec![None; items.len()], kernels: vec![None; items.len()] }
     }
 
-    /// With `all`, every kernel that can reads and stores halves.
-    pub(super) fn new(uses: &Uses<'_>, items: &[Item], caps: &Caps, all: bool) -> Self {
+    /// What becomes of a leaf, one of `assigned`, is not rounded: it is added up from run to run. With `all`, every kernel that can
+    /// reads and stores halves.
+    pub(super) fn new(uses: &Uses<'_>, items: &[Item], assigned: &[ValueId], caps: &Caps, all: bool) -> Self {
         let mut formats = Self::full(uses, items);
         if !caps.half {
             return formats;
         }
-        let halves_of = |node| halves(uses, node, caps).map(|halves| Halves { wanted: halves.wanted || all, ..halves });
-        let wants = wants(uses, items, halves_of);
+        let kept: HashSet<ValueId> = assigned.iter().map(|&value| uses.origin(value).value).collect();
+        let kernels = items.iter().filter_map(|item| match item {
+            Item::Kernel { node, .. } => Some((*node, halves(uses, *node, caps)?)),
+            Item::Group(_) => None,
+        });
+        let kernels: HashMap<usize, Halves> =
+            kernels.map(|(node, halves)| (node, Halves { wanted: halves.wanted || all, ..halves })).collect();
+        let wants = wants(uses, &kernels);
         for (at, item) in items.iter().enumerate() {
-            match item {
-                Item::Group(group) => {
-                    formats.orders[at] = formats.of_group(uses, group, &wants);
-                    formats.store(uses, item, formats.orders[at], halves_of);
-                }
+            let (order, stores) = match item {
+                Item::Group(group) => (formats.of_group(uses, group, &wants), Stores::Lines),
                 Item::Kernel { node, load, .. } => {
-                    let Some(halves) = halves_of(*node) else { continue };
-                    formats.orders[at] = formats.of_kernel(uses, *node, &halves, load);
-                    match halves.stores {
-                        Stores::Full => {}
-                        Stores::Lines => formats.store(uses, item, formats.orders[at], halves_of),
-                        Stores::Words => {
-                            formats.values[uses.graph.nodes()[*node].first.index()] =
-                                formats.orders[at].map_or(Format::Full, Format::Half);
-                        }
-                    }
-                    formats.kernels[at] = formats.orders[at].and(Some(halves));
+                    let Some(halves) = kernels.get(node) else { continue };
+                    (formats.of_kernel(uses, *node, halves, load), halves.stores)
                 }
+            };
+            let Some(channels) = order else { continue };
+            // Who reads a value in halves, of those that need it as well in another way.
+            let is_read = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
+                let may_read = |read: &&Read| {
+                    let of_kernel = |halves: &Halves| halves.operands.contains(&read.operand);
+                    uses.is_pointwise(read.node) || kernels.get(&read.node).is_some_and(of_kernel)
+                };
+                let mut readers = uses.readers(value).iter().filter(may_read);
+                !kept.contains(&value) && readers.any(|read| !inside(read.node))
+            };
+            let (node, group) = match item {
+                Item::Group(group) => (None, &group[..]),
+                Item::Kernel { node, store, .. } => (Some(*node), &store[..]),
+            };
+            let inside = |reader: usize| Some(reader) == node || group.binary_search(&reader).is_ok();
+            let results = node.into_iter().chain(group.iter().copied()).map(|own| uses.graph.nodes()[own].first);
+            let halves = results.filter(|&value| uses.graph.ty(value).dtype == DType::F32 && is_read(value, &inside));
+            let halves: Vec<_> = halves.collect();
+            if stores == Stores::Words && halves.is_empty() {
+                continue;
             }
+            if stores != Stores::Full {
+                halves.iter().for_each(|value| formats.values[value.index()] = Format::Half(channels));
+            }
+            formats.orders[at] = order;
+            formats.kernels[at] = node.and_then(|node| kernels.get(&node).cloned());
         }
         formats
     }
@@ -76,55 +99,35 @@ impl Formats {
         self.kernels[item].as_ref()
     }
 
-    /// Notes which results of an item are stored as halves: `f32`s that another item reads, which may read them so. What the caller
-    /// alone wants is not rounded.
-    fn store(
-        &mut self,
-        uses: &Uses<'_>,
-        item: &Item,
-        channels: Option<Channels>,
-        halves: impl Fn(usize) -> Option<Halves>,
-    ) {
-        let Some(channels) = channels else { return };
-        let (node, group) = match item {
-            Item::Group(group) => (None, group),
-            Item::Kernel { node, store, .. } => (Some(*node), store),
-        };
-        for own in node.into_iter().chain(group.iter().copied()) {
-            let first = uses.graph.nodes()[own].first;
-            let is_outside = |reader: usize| Some(reader) != node && group.binary_search(&reader).is_err();
-            let may_read = |read: &&Read| {
-                uses.is_pointwise(read.node)
-                    || halves(read.node).is_some_and(|halves| halves.operands.contains(&read.operand))
-            };
-            let is_read = uses.readers(first).iter().filter(may_read).any(|read| is_outside(read.node));
-            if is_read && uses.graph.ty(first).dtype == DType::F32 {
-                self.values[first.index()] = Format::Half(channels);
-            }
-        }
-    }
-
     /// The channels of a value that lies in memory in lines of halves, as a whole or as some channels of what is held so; and where its
     /// elements are, pixel after pixel.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Channels, Layout)> {
-        let Origin { value: origin, in_order } = uses.origin(value);
-        if in_order {
-            let channels = self.of(origin).channels()?;
-            let pixels = uses.graph.ty(origin).shape.elements() / channels.channels;
-            return Some((channels, Layout::contiguous(Shape::from([pixels, channels.channels]))));
-        }
-        let node = uses.graph.maker(value);
-        let Source::Op(Op::View(view)) = &node.source else { return None };
-        let (channels, layout) = self.lines(uses, node.inputs[0])?;
-        match *view {
-            View::Slice { axis: 1, start, len } => {
-                let whole = Channels::of(uses.graph.ty(node.inputs[0]).shape) == Some(channels);
-                let by_lines = start.is_multiple_of(LINE) && len.is_multiple_of(LINE);
-                (whole && by_lines).then(|| (Channels { channels: len, ..channels }, layout.slice(1, start, len)))
+        let mut slices = Vec::new();
+        let mut behind = value;
+        while !uses.origin(behind).in_order {
+            let node = uses.graph.maker(behind);
+            match &node.source {
+                Source::Op(Op::View(View::Slice { axis: 1, start, len }))
+                    if start.is_multiple_of(LINE) && len.is_multiple_of(LINE) =>
+                {
+                    slices.push((uses.graph.ty(node.inputs[0]).shape, *start, *len));
+                }
+                Source::Op(Op::View(View::Detach)) => {}
+                _ => return None,
             }
-            View::Detach => Some((channels, layout)),
-            _ => None,
+            behind = node.inputs[0];
         }
+        let origin = uses.origin(behind).value;
+        let mut channels = self.of(origin).channels()?;
+        let pixels = uses.graph.ty(origin).shape.elements() / channels.channels;
+        let mut layout = Layout::contiguous(Shape::from([pixels, channels.channels]));
+        for (from, start, len) in slices.into_iter().rev() {
+            if Channels::of(from) != Some(channels) {
+                return None;
+            }
+            (channels, layout) = (Channels { channels: len, ..channels }, layout.slice(1, start, len));
+        }
+        Some((channels, layout))
     }
 
     fn channels(&self, uses: &Uses<'_>, value: ValueId) -> Option<Channels> {
@@ -173,16 +176,16 @@ fn halves(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Halves> {
 }
 
 /// By value: the channels by which a kernel that gains from halves reads it, element by element.
-fn wants(uses: &Uses<'_>, items: &[Item], halves: impl Fn(usize) -> Option<Halves>) -> Vec<Option<Channels>> {
+fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Halves>) -> Vec<Option<Channels>> {
     let mut wants = vec![None; uses.graph.values()];
-    for item in items {
-        let Item::Kernel { node, .. } = item else { continue };
-        let Some(Halves { operands, wanted: true, .. }) = halves(*node) else { continue };
-        for &operand in operands {
-            let input = uses.graph.nodes()[*node].inputs[operand];
+    for (&node, halves) in kernels.iter().filter(|(_, halves)| halves.wanted) {
+        for &operand in halves.operands {
+            let input = uses.graph.nodes()[node].inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
             if in_order {
-                wants[value.index()] = Channels::of(uses.graph.ty(input).shape);
+                // The least of several, whatever the order in which they are found.
+                let channels = Channels::of(uses.graph.ty(input).shape);
+                wants[value.index()] = [wants[value.index()], channels].into_iter().flatten().min();
             }
         }
     }
@@ -193,8 +196,30 @@ fn wants(uses: &Uses<'_>, items: &[Item], halves: impl Fn(usize) -> Option<Halve
 mod tests {
     use crate::kernel::launch::{Caps, Format};
     use crate::ops::Conv2dOptions;
-    use crate::plan::{Plan, Preferences, Request, Target};
+    use crate::plan::{Place, Plan, Preferences, Request, Target};
     use crate::{Device, Result, Tape, Tensor, Var};
+
+    #[test]
+    fn what_a_leaf_becomes_is_not_rounded() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let image = tape.input(&Tensor::zeros(&device, [8, 16, 6, 6])?);
+        let weight = tape.input(&Tensor::zeros(&device, [16, 16, 3, 3])?);
+        // Read as halves before, updated, and read as halves again.
+        let updated = &image - convolved(&image, &weight) * 0.1;
+        let outputs = [convolved(&updated, &weight).id()?];
+        let assigns = [(0, updated.id()?)];
+        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        let plan = tape.with_graph(|graph| {
+            let request = Request { graph, outputs: &outputs, assigns: &assigns };
+            Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })
+        })?;
+        let is_leaf = |storage: usize| plan.storages[storage].place == Place::Leaf(0);
+        let update = plan.steps.iter().find(|step| step.outputs.iter().any(|&(storage, _)| is_leaf(storage)));
+        let update = update.expect("a step writes the leaf");
+        assert!(update.inputs.iter().any(|input| is_leaf(input.storage)), "{plan}");
+        Ok(())
+    }
 
     /// The plan of a large GPU with matrix units for the gradients of what is recorded on images `[8, 16, 6, 6]` and weights.
     fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {

@@ -68,8 +68,8 @@ pub(super) struct Lowering<'a> {
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
-    /// Contiguous values in the other format, made so far.
-    converted: HashMap<(StorageId, Format), StorageId>,
+    /// So many contiguous elements from the first on in the other format, made so far.
+    converted: HashMap<(StorageId, Format, usize), StorageId>,
     /// Constants written out so far, for kernels that read memory only.
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
@@ -154,7 +154,9 @@ impl Lowering<'_> {
 
     /// A contiguous value in another format, converted once.
     fn convert(&mut self, storage: StorageId, ty: TensorType, from: Format, to: Format) -> StorageId {
-        if let Some(&converted) = self.converted.get(&(storage, to)) {
+        // A part of a tensor may begin where that does.
+        let key = (storage, to, ty.shape.elements());
+        if let Some(&converted) = self.converted.get(&key) {
             return converted;
         }
         let converted = self.new_storage_in(to, ty, UNPLACED);
@@ -166,27 +168,16 @@ impl Lowering<'_> {
         }
         let operand = Operand { storage, argument };
         self.step(Work::Pointwise(work), vec![operand], vec![(converted, ty)]);
-        self.converted.insert((storage, to), converted);
+        self.converted.insert(key, converted);
         converted
     }
 
-    /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, as some channels of that, or as it
-    /// was converted before.
+    /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, or as some channels of that. What is
+    /// held in `f32` is read so by elementwise work, whether or not a kernel has it converted, and keeps its digits.
     fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
-        let (format, ty) = (Format::Half(channels), self.graph.ty(value));
-        let Origin { value: origin, in_order } = self.uses.origin(value);
-        if let Some((found, layout)) = self.formats.lines(self.uses, value) {
-            let argument = Argument { ty, layout, format };
-            return (found == channels).then(|| Operand { storage: self.storage[&origin], argument });
-        }
-        let full = match self.graph.maker(origin).source {
-            Source::Leaf(leaf) => self.leaves.get(&leaf),
-            _ => self.storage.get(&origin),
-        };
-        let storage = *self.converted.get(&(*full.filter(|_| in_order)?, format))?;
-        let pixels = ty.shape.elements() / channels.channels;
-        let layout = Layout::contiguous(Shape::from([pixels, channels.channels]));
-        Some(Operand { storage, argument: Argument { ty, layout, format } })
+        let (found, layout) = self.formats.lines(self.uses, value)?;
+        let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Half(channels) };
+        (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
     }
 
     /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided operands, any view
@@ -231,9 +222,12 @@ impl Lowering<'_> {
 
     /// What the views of a value make of the layout of what is behind them.
     fn view_of(&self, value: ValueId, behind: Layout) -> Option<Layout> {
-        let node = self.graph.maker(value);
-        let Source::Op(Op::View(view)) = &node.source else { return Some(behind) };
-        view.layout(&self.view_of(node.inputs[0], behind)?)
+        let (mut views, mut at) = (Vec::new(), value);
+        while let Source::Op(Op::View(view)) = &self.graph.maker(at).source {
+            views.push(view);
+            at = self.graph.maker(at).inputs[0];
+        }
+        views.into_iter().rev().try_fold(behind, |layout, view| view.layout(&layout))
     }
 
     /// A view of an operand: of a contiguous copy where layouts cannot express it.

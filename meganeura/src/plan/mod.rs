@@ -257,7 +257,9 @@ impl Plan {
         }
         let formats = match target {
             Target::Cpu => format::Formats::full(&uses, &schedule),
-            Target::Gpu { caps, preferences } => format::Formats::new(&uses, &schedule, &caps, preferences.halves),
+            Target::Gpu { caps, preferences } => {
+                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.halves)
+            }
         };
         let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
         count::expect_countable(&plan, target)?;
