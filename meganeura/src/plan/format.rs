@@ -1,10 +1,10 @@
 //! Pass for GPUs, after merging: decides which values lie in memory as halves, with channels innermost ([`Format::Half`]), and in which
 //! order each step counts its elements.
 //!
-//! Kernels say what they read and store so. Those that gain from it, the products of convolutions, always do. Other kernels follow
-//! what they read, and a group of elementwise operations follows its operands, or else its readers: its elements all lie in one
-//! order, since it knows no axes. What is wanted outside, leaves, numbers of the host, and whatever a kernel without such a form reads
-//! or makes is `f32` in the order of the API. Lowering converts where the two meet, each value once.
+//! Kernels say what they read and store so. Those that gain from it, convolutions on matrix units, always read halves. Other kernels
+//! follow what they read. A group of elementwise operations follows its operands, or else its readers: its elements all lie in one
+//! order, since it knows no axes. Leaves and what they become, numbers of the host, results that the caller alone wants, and whatever a
+//! kernel without such a form reads or makes are `f32` in the order of the API. Lowering converts for kernels, each value once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +57,7 @@ impl Formats {
                 }
             };
             let Some(channels) = order else { continue };
-            // Who reads a value in halves, of those that need it as well in another way.
+            // Whether another item may read a value as halves. What the caller alone wants is not rounded, nor what becomes of a leaf.
             let is_read = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
                 let may_read = |read: &&Read| {
                     let of_kernel = |halves: &Halves| halves.operands.contains(&read.operand);
