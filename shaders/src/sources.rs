@@ -27,12 +27,13 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
     "conv2d_grad_weight_lines"
-    "conv2d_grad_weight_window"
+    "conv2d_grad_weight_taps"
     "conv2d_halo"
     "conv2d_lines"
     "conv2d_pack"
     "conv2d_pack_halves"
     "conv2d_pack_lines"
+    "conv2d_taps"
     "conv2d_tree"
     "convert"
     "copy"
@@ -75,9 +76,12 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/conv2d_inputs"
     "shared/conv2d_packed"
     "shared/conv2d_packed_lines"
+    "shared/conv2d_tile"
     "shared/conv2d_window"
     "shared/epilogue"
     "shared/epilogue_lines"
+    "shared/fit"
+    "shared/fit_check"
     "shared/float"
     "shared/gemm"
     "shared/gemm_epilogue"
@@ -87,7 +91,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/gemm_packed"
     "shared/gemm_result"
     "shared/gemm_scalar"
-    "shared/gemm_window"
     "shared/grid"
     "shared/group_norm_lines"
     "shared/group_norm_lines_step"
@@ -141,12 +144,13 @@ const TRUSTED: &[&str] = &[
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
     "conv2d_grad_weight_lines",
-    "conv2d_grad_weight_window",
+    "conv2d_grad_weight_taps",
     "conv2d_halo",
     "conv2d_lines",
     "conv2d_pack",
     "conv2d_pack_halves",
     "conv2d_pack_lines",
+    "conv2d_taps",
     "conv2d_tree",
     "convert",
     "copy",

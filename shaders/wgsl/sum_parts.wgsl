@@ -1,10 +1,13 @@
-// y[i] = Σ_p parts[p,i], in the order of p: what a reduction that was cut into parts ends with.
+// y[i] = Σ_p parts[p,AT], in the order of p: what a reduction that was cut into parts ends with.
 //
-// Bindings: parts[PARTS,LEN] → y[LEN]. One invocation computes a sum, or with LINES eight beside each other; ⌈LEN/WG⌉ or
+// Bindings: parts[PARTS,PART] → y[LEN]. One invocation computes a sum, or with LINES eight beside each other; ⌈LEN/WG⌉ or
 // ⌈LEN/8/WG⌉ workgroups.
 //
-// Defines: WG, PARTS, LEN
-//          LINES if defined, sums are stored in lines; LEN is a multiple of 8
+// Defines: WG, PARTS, PART, LEN
+//          AT    where element i is in a part
+//          TAPS  elements that lie beside each other in the result and far from each other in a part; 1 if there are none such.
+//                Then ⌈LEN/(WG/TAPS·TAPS)⌉ workgroups
+//          LINES if defined, sums are stored in lines; LEN is a multiple of 8, and elements lie in a part as in the result
 
 #if LINES
 #include "shared/epilogue_lines"
@@ -15,12 +18,20 @@
 
 const WG: u32 = ${WG};
 const PARTS: u32 = ${PARTS};
+const PART: u32 = ${PART};
 const LEN: u32 = ${LEN};
+const TAPS: u32 = ${TAPS};
+/// Elements of a workgroup.
+const COUNT: u32 = WG / TAPS * TAPS;
 
 #if LINES
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
 #else
 @group(0) @binding(0) var<storage, read> parts: array<f32>;
+#endif
+
+#if TAPS != 1
+var<workgroup> sums: array<f32, WG>;
 #endif
 
 @compute @workgroup_size(WG)
@@ -37,19 +48,40 @@ fn main(
     let e = epilogue(line * 8u);
     var sum = Eight(parts[2u * line], parts[2u * line + 1u]);
     for (var p = 1u; p < PARTS; p++) {
-        let at = p * (LEN / 4u) + 2u * line;
+        let at = p * (PART / 4u) + 2u * line;
         sum = Eight(sum.first + parts[at], sum.second + parts[at + 1u]);
     }
     finish(e, sum);
 #else
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= LEN {
-        return;
+    // Neighbours read neighbours, and pass on what neighbours store.
+    let first = workgroup_index(workgroup, workgroups) * COUNT;
+    let i = first + lane % (COUNT / TAPS) * TAPS + lane / (COUNT / TAPS);
+    if lane < COUNT && i < LEN {
+        let at = ${AT};
+        var sum = parts[at];
+        // Eight are on their way at a time.
+        var p = 1u;
+        for (; p + 8u <= PARTS; p += 8u) {
+#for U in 8
+            let part_${U} = parts[(p + ${U}u) * PART + at];
+#endfor
+#for U in 8
+            sum += part_${U};
+#endfor
+        }
+        for (; p < PARTS; p++) {
+            sum += parts[p * PART + at];
+        }
+#if TAPS == 1
+        store(i, sum);
     }
-    var sum = parts[i];
-    for (var p = 1u; p < PARTS; p++) {
-        sum += parts[p * LEN + i];
+#else
+        sums[i - first] = sum;
     }
-    store(i, sum);
+    workgroupBarrier();
+    if lane < COUNT && first + lane < LEN {
+        store(first + lane, sums[lane]);
+    }
+#endif
 #endif
 }

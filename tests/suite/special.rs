@@ -25,6 +25,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("the_first_of_ties_gets_the_gradient", ties);
     both("rows_past_the_end_are_nan", rows_past_the_end);
     trials.push(gpu_trial("special::gpu::what_is_not_finite_stays_where_it_is_in_fast_products", fast_products));
+    trials.push(gpu_trial("special::gpu::what_comes_late_fits_fast_convolutions", late));
 }
 
 fn cross_entropy(x: &Var, labels: &Tensor, label_smoothing: f64) -> Var {
@@ -159,6 +160,49 @@ fn hold(found: &[f32], wanted: &[f32], what: &str) {
         !close
     });
     assert_eq!(off, None, "{what}: {:?}, not {:?}", off.map(|at| found[at]), off.map(|at| wanted[at]));
+}
+
+/// Kernels guess from what they read first which powers of two make numbers fit f16. Here that is zero, or up to 2²⁵ times smaller than
+/// what comes later: along channels, which a convolution sums over, and along rows, which the gradient of its weights does.
+fn late(device: &Device) -> Outcome {
+    let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
+    const X: [usize; 4] = [8, 32, 32, 32];
+    const W: [usize; 4] = [40, 32, 3, 3];
+    const Y: [usize; 4] = [8, 40, 32, 32];
+    let growing = |shape: [usize; 4], seed: usize| -> Vec<f32> {
+        let [_, channels, height, width] = shape;
+        let mut x = numbers(shape.iter().product(), seed);
+        for (at, x) in x.iter_mut().enumerate() {
+            let (image, channel, row) =
+                (at / (channels * height * width), at / (height * width) % channels, at / width % height);
+            let exponent = (row % 16) as i32 + if channel < 16 { -8 } else { 2 };
+            // What lies in memory as a half loses nothing.
+            *x = f32::from_bits(x.to_bits() & 0xffff_0000) * 2f32.powi(exponent);
+            if image < 2 && (row < 8 || channel < 16) {
+                *x = 0.0;
+            }
+        }
+        x
+    };
+    let (x, w, dy) = (growing(X, 1), numbers(W.iter().product(), 2), growing(Y, 3));
+    let options = Conv2dOptions { padding: [1; 2], ..Conv2dOptions::default() };
+    let run = |device: &Device| -> Result<[Vec<f32>; 3]> {
+        let tape = Tape::new(device);
+        let x = tape.input(&Tensor::from_slice(device, X, &x)?);
+        let w = tape.input(&Tensor::from_slice(device, W, &w)?);
+        let y = x.conv2d(&w, options);
+        let grads = tape.backward_with(&y, &tape.input(&Tensor::from_slice(device, Y, &dy)?))?;
+        let of = |operand| grads.of(operand).expect("it leads to the result").to_tensor()?.to_vec();
+        Ok([y.to_tensor()?.to_vec()?, of(&x)?, of(&w)?])
+    };
+    let reference = run(&Device::cpu())?;
+    each_variant(&fast, |device| {
+        for (found, wanted) in run(device)?.iter().zip(&reference) {
+            hold(found, wanted, "what comes late");
+        }
+        Ok(offered(device))
+    })?;
+    Ok(())
 }
 
 /// Scales of blocks are found without what is not finite, so that the rest of them keeps its digits.

@@ -33,8 +33,6 @@ enum Units {
     Lines,
     /// The same, of operands that are in f16 already.
     Packed,
-    /// The same, where a block across is one of as many columns of 16 channels, each some rows further on, at most so many.
-    Window { span: usize },
     /// The same, where columns are pixels, which are in workgroup memory with those around them; and as many steps of the rows as
     /// there are halves, each of so many taps.
     Halo { halo: Halo, halves: usize, run: usize },
@@ -138,10 +136,6 @@ impl Tiling {
                 let tile = |side: usize| (side * (self.depth / 4 + 2)).max(self.depth * (side / 4 + 2)) * 8;
                 tile(rows) + tile(columns) + others
             }
-            Units::Window { span } => {
-                let channels = 16 * self.workers[1];
-                (self.depth * (rows / 4 + 2) + (self.depth + span) * (channels / 4 + 2)) * 8 + others
-            }
             Units::Halo { halo, halves, run } => {
                 (halves * run * self.depth * (rows / 4 + 2) + halo.pixels * (self.depth / 4 + 2)) * 8 + others
             }
@@ -161,8 +155,8 @@ impl Tiling {
     fn fits(&self, caps: &Caps) -> bool {
         let [rows, columns] = self.extent();
         let invocations = self.invocations(caps);
-        // Blocks are loaded by all invocations alike; of the lines of windows and halos some may be too many.
-        let alike = if let Units::Window { .. } | Units::Halo { .. } = self.units { rows } else { rows + columns };
+        // Blocks are loaded by all invocations alike; of the lines of halos some may be too many.
+        let alike = if let Units::Halo { .. } = self.units { rows } else { rows + columns };
         let loads = alike * self.depth;
         // Those of one operand and of the other.
         let apart = self.units != Units::Lines || (rows * self.depth).is_multiple_of(self.load() * invocations);
@@ -259,7 +253,6 @@ impl Choice {
             Units::Matrix { .. } => ("matrix", self.subgroup),
             Units::Lines => ("lines", self.subgroup),
             Units::Packed => ("packed", self.subgroup),
-            Units::Window { .. } => ("window", self.subgroup),
             Units::Halo { .. } => ("halo", self.subgroup),
         };
         let invocations = down * over * each;
@@ -281,7 +274,7 @@ impl Choice {
                 _ => defines.extend(define![PLAIN: "none"]),
             }
         }
-        if let Units::Lines | Units::Window { .. } | Units::Halo { .. } = units {
+        if let Units::Lines | Units::Halo { .. } = units {
             defines.extend(define![FORMAT: if self.half { "half" } else { "full" }]);
         }
         // Lines of halves are counted up to a multiple of eight pixels.
@@ -292,10 +285,6 @@ impl Choice {
             Units::Lines => {
                 let [a_along, b_along] = along;
                 defines.extend(define![LOADS_A: of_a, LOADS_B: of_b, A_ALONG: a_along, B_ALONG: b_along]);
-            }
-            Units::Window { span } => {
-                let lines = counted(depth + span) * 16 * over / load;
-                defines.extend(define![LOADS_A: of_a, LOADS_B: lines.div_ceil(invocations)]);
             }
             Units::Halo { halo, run, .. } => {
                 let lines = counted(halo.inside) * depth / load;
@@ -401,13 +390,32 @@ fn reads_fours(layout: &Layout, axis: usize) -> bool {
 /// The launch that adds up the parts of a reduction, which are in a scratch buffer, into result 0.
 #[must_use]
 pub fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
-    let defines = define![WG: 256, PARTS: parts, LEN: elements];
-    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(256)).loops(parts);
+    sum_parts_at(parts, elements, scratch, &Parts { elements, taps: 1, at: "i".into() })
+}
+
+/// How the parts of a reduction lie.
+pub struct Parts {
+    /// Elements of a part.
+    pub elements: usize,
+    /// Elements that lie beside each other in the result and far from each other in a part, at most 256.
+    pub taps: usize,
+    /// A WGSL expression for the place of element `i` in a part.
+    pub at: String,
+}
+
+/// The same where parts lie in another order than the result.
+#[must_use]
+pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts) -> Launch {
+    let Parts { elements: part, taps, at } = order;
+    let defines = define![WG: 256, PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
+    let workgroups = elements.div_ceil(256 / taps * taps);
+    let launch = Launch::new("sum_parts", defines, (0, 1), workgroups).loops(parts + 1);
     Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
 }
 
 /// The same where result 0 is stored in lines, and parts lie in its order.
-fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
+#[must_use]
+pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
     let mut launch = sum_parts(parts, elements, scratch).by_lines();
     launch.defines.extend(define![LINES: 1]);
     launch.workgroups = (elements / LINE).div_ceil(256);

@@ -249,21 +249,6 @@ impl Product {
         order.into_iter().map(choice).collect()
     }
 
-    /// Ways to tile this on matrix units where its columns are the `taps` of windows that span so many rows more, best first, those
-    /// that fit: 64 rows and 32 channels, as deep as memory allows, cut into parts of 256 terms or more to make a workgroup for
-    /// each multiprocessor.
-    #[must_use]
-    pub fn window_choices(self, caps: &Caps, taps: usize, span: usize) -> Vec<Choice> {
-        let units = Units::Window { span };
-        let tilings =
-            [tiling!("window", units, [4, 2], [1, taps], 128), tiling!("window 64", units, [4, 2], [1, taps], 64)];
-        let choice = |tiling: Tiling| {
-            let parts = tiling.parts(self, busy(caps), 256);
-            Choice::new(tiling, parts, 1, caps)
-        };
-        tilings.into_iter().filter(|tiling| caps.matrix && tiling.fits(caps)).map(choice).collect()
-    }
-
     /// Ways to tile this on matrix units where its columns are pixels of tiles that read so much of images, best first, those that
     /// fit. Tiles are for two workgroups of a multiprocessor, those of narrow images in steps of three taps; or where there are too
     /// few of them for one, in deep steps. The reduction is cut into whole steps of all taps, where there are not tiles enough for

@@ -4,18 +4,19 @@
 //!   (`tree`): best for the weights where those are few, and for sums so long that a device does not let an invocation loop over them.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in
-//!   lines, and without stride taps are distances: in the images themselves for the gradient of the weights (`windows`), in what a
-//!   tile reads of them for the others (`halo`).
+//!   lines.
+//! * Tiles of pixels, on matrix units, with what all taps read of the images in workgroup memory once: `halo`, and for the
+//!   weights `halo_weight`.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
 //!   would lose too many digits.
 //!
-//! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by `lines`,
-//! `windows` and `halo` alone.
+//! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by these
+//! and by `lines` alone.
 
 use super::pass::Pass;
 use super::winograd::transform;
-use super::{Geometry, halo, winograd};
+use super::{Geometry, halo, taps, taps_weight, winograd};
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Channels, Kind, Launch, Variant, define};
 use crate::ops::tree::{Tree, pairs};
@@ -63,11 +64,20 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
 
 /// Those on matrix units that read eight channels of a pixel at a time, best first; in halves or in f32.
 fn by_lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
+    let of_lines = lines(pass, g, half, caps);
+    if !half || of_lines.is_empty() {
+        return of_lines;
+    }
     let mut variants = match pass {
-        Pass::GradWeight => windows(g, half, caps),
-        Pass::Forward | Pass::GradInput => halo::variants(pass, g, half, caps),
+        Pass::GradWeight => taps_weight::variants(g, caps),
+        Pass::Forward | Pass::GradInput => {
+            let mut variants = taps::variants(pass, g, caps);
+            let at = if halo::pays(pass, g) { 0 } else { variants.len() };
+            variants.splice(at..at, halo::variants(pass, g, caps));
+            variants
+        }
     };
-    variants.extend(lines(pass, g, half, caps));
+    variants.extend(of_lines);
     variants
 }
 
@@ -166,30 +176,6 @@ fn lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
         variant
     };
     product.line_choices(caps, form.is_none()).into_iter().map(variant).collect()
-}
-
-/// The gradient of the weights on matrix units, where it may take a tap for a distance: without stride, for few taps, whose sums are
-/// in registers all at once, and images that padding makes little larger.
-fn windows(g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
-    let (o, c, taps, options) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1], g.options());
-    let [height, width] = [(g.h + options.padding[0]).max(g.p), (g.w + options.padding[1]).max(g.q)];
-    let whole = o.is_multiple_of(8) && c.is_multiple_of(8) && options.stride == [1, 1];
-    if !whole || !(2..=9).contains(&taps) || height * width > 2 * g.p * g.q {
-        return Vec::new();
-    }
-    let span = (g.kernel[0] - 1) * options.dilation[0] * width + (g.kernel[1] - 1) * options.dilation[1];
-    let (n, k) = (c.div_ceil(16) * 16 * taps, g.n * height * width);
-    let product = Product { batch: g.groups, m: o, n, k, operands: Operands::Gathered, beside: false };
-    let variant = |choice: Choice| {
-        let choice = if half { choice.of_halves(false) } else { choice };
-        let operands = [Binding::Input(0), Binding::Input(1)];
-        // What there is of the result: the product's columns are counted in whole sixteens of channels.
-        let weights = Product { n: c * taps, ..product };
-        let launch =
-            |sums| choice.launch("conv2d_grad_weight_window", g.defines(), product, &operands, [true; 2], sums);
-        choice.variant(weights, launch)
-    };
-    product.window_choices(caps, taps, span).into_iter().map(variant).collect()
 }
 
 /// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a further scratch

@@ -8,6 +8,9 @@ mod halo;
 mod launch;
 mod native_winograd;
 mod pass;
+mod taps;
+mod taps_weight;
+mod tile;
 mod transpose;
 mod winograd;
 

@@ -1,0 +1,135 @@
+//! Convolutions on matrix units, of images in halves, and gradients of their inputs where there is no stride: a column of taps at a
+//! time, on inputs that lie in workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
+
+use super::Geometry;
+use super::halo::Weights;
+use super::pass::Pass;
+use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
+use crate::kernel::gemm::sum_parts_by_lines;
+use crate::kernel::launch::{Binding, Caps, LINE, Launch, Variant, define, tree};
+
+/// The outputs that a workgroup computes: fragments of 16×16 of each subgroup, pixels by channels.
+struct Tiling {
+    name: &'static str,
+    /// The name where the reduction is cut.
+    split: &'static str,
+    subgroups: [usize; 2],
+    fragments: [usize; 2],
+    /// Input channels of a step.
+    depth: usize,
+}
+
+macro_rules! tiling {
+    ($name:literal, $subgroups:expr, $fragments:expr, $depth:literal) => {
+        Tiling {
+            name: $name,
+            split: concat!($name, ", split"),
+            subgroups: $subgroups,
+            fragments: $fragments,
+            depth: $depth,
+        }
+    };
+}
+
+/// For many workgroups.
+const LARGE: Tiling = tiling!("taps 128×64", [2, 2], [4, 2], 16);
+/// For few workgroups, or the lowest images.
+const SMALL: Tiling = tiling!("taps 64", [2, 2], [2, 2], 16);
+/// For few channels.
+const NARROW: Tiling = tiling!("taps 256×32", [4, 1], [4, 2], 16);
+/// For a single tap, whose steps are short.
+const DEEP: Tiling = tiling!("taps 128 deep", [2, 2], [4, 4], 32);
+/// The same for fewer channels or workgroups.
+const DEEP_SMALL: Tiling = tiling!("taps 64 deep", [2, 2], [2, 2], 32);
+
+/// Fragments of weights in a step that an invocation has registers for.
+const FRAGMENTS: usize = 12;
+
+impl Tiling {
+    fn pixels(&self) -> usize {
+        16 * self.subgroups[0] * self.fragments[0]
+    }
+
+    fn channels(&self) -> usize {
+        16 * self.subgroups[1] * self.fragments[1]
+    }
+
+    /// Bytes of workgroup memory: the inputs of a tile, the weights of a step, and sums of those subgroups
+    /// that store at a time.
+    fn memory(&self, c: &Geometry, tile: &Tile, turns: usize) -> usize {
+        let blocks = tile.halo(c) * (self.depth / 4 + 2) + c.kernel[0] * self.depth * (self.channels() / 4 + 2);
+        8 * blocks + memory_of_sums(self.subgroups, turns)
+    }
+
+    /// Workgroups, unless the reduction is cut.
+    fn workgroups(&self, c: &Geometry) -> usize {
+        c.groups * (c.o / c.groups).div_ceil(self.channels()) * Tile::new(c, self.pixels(), 1).count(c)
+    }
+
+    fn variant(&self, c: &Geometry, weights: Weights<'_>, caps: &Caps) -> Option<Variant> {
+        let tile = Tile::new(c, self.pixels(), 1);
+        let invocations = invocations(self.subgroups, caps)?;
+        let memory = |turns| self.memory(c, &tile, turns);
+        let turns = [1, 2, 4].into_iter().find(|&turns| memory(turns) <= MEMORY).unwrap_or(4);
+        let [rows, columns] = self.fragments;
+        let fits = c.kernel[0] * columns <= FRAGMENTS && tile.rows.is_multiple_of(rows);
+        if !fits || !weights.pack_fits(self.channels(), caps) || memory(turns) > caps.workgroup_memory || !tile.suits(c)
+        {
+            return None;
+        }
+        let blocks = (c.c / c.groups).div_ceil(self.depth);
+        let workgroups = self.workgroups(c);
+        // A part has some terms, or it is not worth the sum of parts.
+        let least = 256usize.div_ceil(self.depth * c.kernel[0] * c.kernel[1]);
+        let parts = (WORKGROUPS / workgroups).clamp(1, (blocks / least).max(1));
+        let of_step = c.kernel[0] * self.depth * self.channels() / LINE;
+        let mut defines = c.defines();
+        defines.extend(tile.defines());
+        defines.extend(define![
+            SM: self.subgroups[0], SN: self.subgroups[1], FM: rows, FN: columns, SUBGROUP: caps.subgroup.1,
+            STEPS: self.depth / 16, HALO_P: Tile::rows_of(c, tile.rows), ROWS_READ: Tile::rows_of(c, rows), PARTS: parts, TURNS: turns,
+            LOADS_X: tile.loads_of_inputs(c, self.depth, invocations), LOADS_W: of_step.div_ceil(invocations),
+            EACH: 32usize.div_ceil(caps.subgroup.1), LINES: 1,
+        ]);
+        // Zeros; and twice the blocks, and once those whose magnitudes are looked at.
+        let zeros = (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations);
+        let loops = zeros + (4 + c.kernel[1]) * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
+        let product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops);
+        let [packed, powers] = [0, 1].map(|k| Binding::Scratch(usize::from(parts > 1) + k));
+        let mut bindings = vec![Binding::Input(0), packed, powers];
+        let elements = c.n * c.o * c.p * c.q;
+        let mut launches = vec![weights.pack(self.channels(), packed, powers)];
+        let mut scratch = Vec::new();
+        if parts == 1 {
+            let mut product = Launch { bindings, ..product };
+            product.defines.extend(define![SUMS: "whole"]);
+            launches.push(product.stores_through_epilogue().by_lines());
+        } else {
+            bindings.push(Binding::Scratch(0));
+            let mut product = Launch { bindings, ..product };
+            product.defines.extend(define![SUMS: "parts", SUMS_AT: 3]);
+            launches.extend([product, sum_parts_by_lines(parts, elements, 0)]);
+            scratch.push(parts * elements);
+        }
+        scratch.extend(weights.scratch(self.channels()));
+        Some(Variant { name: if parts == 1 { self.name } else { self.split }, launches, scratch })
+    }
+}
+
+/// Ways to compute a pass, best first; none where taps are too many, or tiles would be half empty. Channels are multiples of eight.
+pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+    let weights = Weights::new(pass, g);
+    // A convolution is the gradient of its gradient.
+    let transposed = g.transposed();
+    let Some(c) = (if pass == Pass::Forward { Some(g) } else { transposed.as_ref() }) else { return Vec::new() };
+    let busy = |tiling: &Tiling| tiling.workgroups(c) >= WORKGROUPS / 2;
+    let mut tilings = match (c.o / c.groups, c.kernel) {
+        (0..=32, _) => [NARROW, SMALL, LARGE, DEEP, DEEP_SMALL],
+        (_, [1, 1]) => [DEEP, DEEP_SMALL, SMALL, LARGE, NARROW],
+        _ => [LARGE, SMALL, NARROW, DEEP, DEEP_SMALL],
+    };
+    // The first that keeps a device busy; where none does, the smallest, whose reduction is cut.
+    let best = tilings.iter().position(busy).unwrap_or(1);
+    tilings[..=best].rotate_right(1);
+    tilings.iter().filter_map(|tiling| tiling.variant(c, weights, caps)).filter_map(Variant::bounded).collect()
+}

@@ -1,0 +1,92 @@
+//! Gradients of weights on matrix units, of images in halves: sums over tiles of pixels for all taps at once; see
+//! `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
+
+use super::Geometry;
+use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
+use crate::kernel::gemm::{Parts, sum_parts_at};
+use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
+
+/// The channels of the gradient that a workgroup computes: fragments of 16×16 of each subgroup, output by input channels.
+struct Tiling {
+    name: &'static str,
+    subgroups: [usize; 2],
+    fragments: [usize; 2],
+}
+
+/// For 3×3 taps, which fill the registers of an invocation.
+const WIDE: Tiling = Tiling { name: "taps 64×32", subgroups: [2, 2], fragments: [2, 1] };
+/// The same for few input channels.
+const NARROW: Tiling = Tiling { name: "taps 128×16", subgroups: [4, 1], fragments: [2, 1] };
+/// For a tap or two.
+const SQUARE: Tiling = Tiling { name: "taps 64", subgroups: [2, 2], fragments: [2, 2] };
+
+/// Fragments of sums that an invocation has registers for.
+const FRAGMENTS: usize = 18;
+
+impl Tiling {
+    fn channels(&self) -> [usize; 2] {
+        [0, 1].map(|axis| 16 * self.subgroups[axis] * self.fragments[axis])
+    }
+
+    /// The largest tile of pixels that leaves room for a second workgroup, or else the smallest.
+    fn tile(&self, g: &Geometry) -> Tile {
+        let tiles = [(64, 2), (64, 1), (32, 1), (16, 1)].map(|(pixels, across)| Tile::new(g, pixels, across));
+        let smallest = tiles[3];
+        tiles.into_iter().find(|tile| self.memory(g, tile) <= MEMORY).unwrap_or(smallest)
+    }
+
+    /// Bytes of workgroup memory: the inputs and cotangents of a tile, and what looks at sums.
+    fn memory(&self, g: &Geometry, tile: &Tile) -> usize {
+        let [o, c] = self.channels();
+        (tile.halo(g) * (c / 4 + 2) + tile.pixels() * (o / 4 + 2)) * 8 + memory_of_sums(self.subgroups, 2)
+    }
+
+    fn variant(&self, g: &Geometry, caps: &Caps) -> Option<Variant> {
+        let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+        let invocations = invocations(self.subgroups, caps)?;
+        let tile = self.tile(g);
+        let fits =
+            taps * self.fragments[0] * self.fragments[1] <= FRAGMENTS && self.memory(g, &tile) <= caps.workgroup_memory;
+        if !fits || !tile.suits(g) {
+            return None;
+        }
+        let [rows, columns] = self.channels();
+        let [padded_o, padded_c] = [o.next_multiple_of(rows), c.next_multiple_of(columns)];
+        let (tiles, of_channels) = (tile.count(g), g.groups * (padded_o / rows) * (padded_c / columns));
+        let parts = (WORKGROUPS / of_channels).clamp(1, tiles);
+        let mut defines = g.defines();
+        defines.extend(tile.defines());
+        defines.extend(define![
+            SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
+            SUBGROUP: caps.subgroup.1, ACROSS: tile.across(), HALO_P: Tile::rows_of(g, tile.rows), PARTS: parts,
+            LOADS_X: tile.loads_of_inputs(g, columns, invocations), LOADS_DY: tile.loads_of_outputs(rows, invocations),
+        ]);
+        // Zeros; the tiles, and the lines of each of them, whose magnitudes are looked at; and all of that twice.
+        let zeros = (tile.halo(g) * (columns / 4 + 2)).div_ceil(invocations);
+        let lines = tile.loads_of_inputs(g, columns, invocations) + tile.loads_of_outputs(rows, invocations);
+        let loops = zeros + 2 * (tiles.div_ceil(parts) + 1) * (lines + 4) + 32;
+        let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
+        let product = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels).loops(loops);
+        let part = Parts {
+            elements: taps * g.groups * padded_o * padded_c,
+            taps,
+            at: format!(
+                "(i % {taps}u * {groups}u + i / {group}u) * {plane}u + i / {row}u % {o}u * {padded_c}u + i / {taps}u % {c}u",
+                groups = g.groups,
+                group = o * c * taps,
+                plane = padded_o * padded_c,
+                row = c * taps,
+            ),
+        };
+        let sums = sum_parts_at(parts, g.o * g.patch(), 0, &part);
+        let launches = vec![Launch { bindings, ..product }, sums];
+        Some(Variant { name: self.name, launches, scratch: vec![parts * part.elements] })
+    }
+}
+
+/// Ways to compute the gradient, best first; none where taps are too many, or tiles would be half empty. Channels are multiples of
+/// eight.
+pub(super) fn variants(g: &Geometry, caps: &Caps) -> Vec<Variant> {
+    let tilings = if g.c / g.groups <= 16 { [SQUARE, NARROW, WIDE] } else { [SQUARE, WIDE, NARROW] };
+    tilings.iter().filter_map(|tiling| tiling.variant(g, caps)).filter_map(Variant::bounded).collect()
+}

@@ -1,0 +1,122 @@
+//! Tiles of output pixels and the inputs that they read; see `shaders/wgsl/shared/conv2d_tile.wgsl`.
+
+use super::Geometry;
+use crate::kernel::launch::{Caps, define};
+
+/// The output pixels that a workgroup takes at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    /// Images whose pixels take turns, so that a fragment is `16 / images` pixels beside each other.
+    images: usize,
+    /// As many of those again.
+    blocks: usize,
+    pub(super) rows: usize,
+    columns: usize,
+}
+
+/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other multiplies.
+pub(super) const MEMORY: usize = 24 << 10;
+/// Bytes of it that the sums of so many subgroups take, and what finds powers of two; see `shared/fit.wgsl`.
+pub(super) fn memory_of_sums(subgroups: [usize; 2], turns: usize) -> usize {
+    let subgroups = subgroups[0] * subgroups[1];
+    subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 8
+}
+
+/// Workgroups that keep a large GPU busy, two for each multiprocessor.
+pub(super) const WORKGROUPS: usize = 264;
+
+impl Tile {
+    /// A tile of so many pixels, at most so many fragments wide.
+    pub(super) fn new(g: &Geometry, pixels: usize, across: usize) -> Self {
+        let images = 16 / g.q.next_power_of_two().min(16);
+        let fragments = g.q.div_ceil(16);
+        let across = if fragments.is_multiple_of(across) { across } else { 1 };
+        let columns = 16 / images * across;
+        let rest = pixels / (16 * across);
+        let rows = rest.min(g.p.next_power_of_two());
+        Self { images, blocks: rest / rows, rows, columns }
+    }
+
+    pub(super) fn pixels(&self) -> usize {
+        self.images * self.blocks * self.rows * self.columns
+    }
+
+    /// Fragments of a row.
+    pub(super) fn across(&self) -> usize {
+        self.columns * self.images / 16
+    }
+
+    /// How many tiles there are along images, rows and columns.
+    fn counts(&self, g: &Geometry) -> [usize; 3] {
+        [g.n.div_ceil(self.images * self.blocks), g.p.div_ceil(self.rows), g.q.div_ceil(self.columns)]
+    }
+
+    pub(super) fn count(&self, g: &Geometry) -> usize {
+        self.counts(g).iter().product()
+    }
+
+    /// Whether the kernels can take it, and less than half of it lies beside the images.
+    pub(super) fn suits(&self, g: &Geometry) -> bool {
+        let filled = self.count(g) * self.pixels() <= 2 * (g.n * g.p * g.q).next_multiple_of(self.pixels());
+        filled && g.options().padding[1] < self.columns_read(g)
+    }
+
+    /// Rows that so many rows of outputs read.
+    pub(super) fn rows_of(g: &Geometry, rows: usize) -> usize {
+        (rows - 1) * stride(g, 0) + g.span()[0] + 1
+    }
+
+    fn columns_read(&self, g: &Geometry) -> usize {
+        (self.columns - 1) * stride(g, 1) + g.span()[1] + 1
+    }
+
+    /// Inputs that are loaded.
+    pub(super) fn inputs(&self, g: &Geometry) -> usize {
+        let whole = self.counts(g)[2] == 1 && (g.kernel[1] > 1 || g.options().stride[1] == 1);
+        let columns = self.columns_read(g);
+        let inside = if whole { g.w.min(columns - g.options().padding[1]) } else { columns };
+        self.images * self.blocks * Self::rows_of(g, self.rows) * inside
+    }
+
+    /// Inputs in workgroup memory.
+    pub(super) fn halo(&self, g: &Geometry) -> usize {
+        let plane = self.columns + g.span()[1] / stride(g, 1);
+        self.images * self.blocks * Self::rows_of(g, self.rows) * stride(g, 1) * plane
+    }
+
+    /// Lines of its inputs that each of so many invocations loads, of so many channels at a time.
+    pub(super) fn loads_of_inputs(&self, g: &Geometry, channels: usize, invocations: usize) -> usize {
+        loads(self.inputs(g), channels, invocations)
+    }
+
+    /// The same of its outputs.
+    pub(super) fn loads_of_outputs(&self, channels: usize, invocations: usize) -> usize {
+        loads(self.pixels(), channels, invocations)
+    }
+
+    /// Whether a fragment's pixels are of one image.
+    pub(super) fn is_beside(&self) -> bool {
+        self.images == 1
+    }
+
+    /// The shader's constants.
+    pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
+        define![TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.blocks, IMAGES: self.images]
+    }
+}
+
+/// The stride among the rows or columns that are loaded: a single tap leaves out those that it skips.
+fn stride(g: &Geometry, axis: usize) -> usize {
+    if g.kernel[axis] == 1 { 1 } else { g.options().stride[axis] }
+}
+
+/// Lines are counted in eights of pixels.
+fn loads(pixels: usize, channels: usize, invocations: usize) -> usize {
+    (pixels.next_multiple_of(8) * channels / 8).div_ceil(invocations)
+}
+
+/// Invocations of so many subgroups, if a workgroup can have them.
+pub(super) fn invocations(subgroups: [usize; 2], caps: &Caps) -> Option<usize> {
+    let invocations = subgroups[0] * subgroups[1] * caps.subgroup.1;
+    (caps.matrix && invocations.is_power_of_two() && invocations <= caps.workgroup_size).then_some(invocations)
+}

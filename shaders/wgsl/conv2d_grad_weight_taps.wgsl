@@ -1,0 +1,242 @@
+// `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the gradient, for
+// all taps at once: a sum over pixels, a tile of shared/conv2d_tile at a time. A fragment of inputs serves every row of taps that
+// reads it.
+//
+// Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's channels,
+// rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
+//
+// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8
+//          SM, SN    subgroups along output and input channels
+//          FM, FN    fragments of each
+//          SUBGROUP  invocations of a subgroup
+//          ACROSS    fragments of a row of outputs, TILE_Q·IMAGES/16
+//          LOADS_X, LOADS_DY  lines that an invocation loads of a tile, at most
+//          PARTS     into how many parts the tiles are divided, at most as many as there are
+
+// Subgroups look at their sums by turns. All invocations of one do so together, which naga cannot know.
+diagnostic(off, derivative_uniformity);
+enable f16;
+enable wgpu_cooperative_matrix;
+
+#include "shared/conv2d_tile"
+#include "shared/fit"
+
+const SM: u32 = ${SM};
+const SN: u32 = ${SN};
+const SUBGROUP: u32 = ${SUBGROUP};
+const WG: u32 = SUBGROUP * SM * SN;
+const TURNS: u32 = 2u;
+const BO: u32 = 16u * ${FM} * SM;
+const BC: u32 = 16u * ${FN} * SN;
+const TILES_O: u32 = (GROUP_O + BO - 1u) / BO;
+const TILES_C: u32 = (GROUP_C + BC - 1u) / BC;
+const PARTS: u32 = ${PARTS};
+const ROWS: u32 = TILES_O * BO;
+const COLUMNS: u32 = TILES_C * BC;
+
+const OUTPUTS: u32 = TILE_N * TILE_P * TILE_Q;
+
+// The distance of pixels in groups of four channels, 16 bytes more than they have, so that neighbours lie in different banks.
+const PITCH_X: u32 = BC / 4u + 2u;
+const PITCH_DY: u32 = BO / 4u + 2u;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> dy: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read_write> parts: array<f32>;
+
+var<workgroup> tile_x: array<vec4<f16>, HALO * PITCH_X>;
+var<workgroup> tile_dy: array<vec4<f16>, OUTPUTS * PITCH_DY>;
+
+/// Eight channels of a pixel, zeros where there is none. That is asked as late as can be, so that nobody waits for them.
+struct Line {
+    words: vec4<u32>,
+    there: bool,
+}
+
+fn words_of(line: Line) -> vec4<u32> {
+    return select(vec4<u32>(), line.words, line.there);
+}
+
+/// Line `at` of what tile t reads of x.
+fn load_x(t: u32, at: u32, group: u32, c0: u32) -> Line {
+    let line = line_at(at, INPUTS, BC / 8u);
+    let c = c0 + line.y * 8u;
+    let pixel = input_at(first_of(t), input_pixel(line.x).at);
+    let there = line.x < INPUTS && c < GROUP_C && is_input(pixel);
+    return Line(x[select(0u, (line_of_input(pixel) + group * GROUP_C + c) / 8u, there)], there);
+}
+
+/// Line `at` of a tile of dy.
+fn load_dy(t: u32, at: u32, group: u32, o0: u32) -> Line {
+    let line = line_at(at, OUTPUTS, BO / 8u);
+    let o = o0 + line.y * 8u;
+    let image = line.x / (IMAGES * TILE_Q * TILE_P) * IMAGES + line.x % IMAGES;
+    let pixel = first_of(t) + vec3(image, line.x / (IMAGES * TILE_Q) % TILE_P, line.x / IMAGES % TILE_Q);
+    let there = line.x < OUTPUTS && o < GROUP_O && pixel.x < N && pixel.y < P && pixel.z < Q;
+    return Line(dy[select(0u, (((pixel.x * P + pixel.y) * Q + pixel.z) * O + group * GROUP_O + o) / 8u, there)], there);
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
+    let lane = invocation % WG;
+    let index = workgroup.x + workgroup.y * workgroups.x;
+    if index >= ${G} * PARTS * TILES_O * TILES_C {
+        return;
+    }
+    let c0 = index % TILES_C * BC;
+    let o0 = index / TILES_C % TILES_O * BO;
+    let part = index / (TILES_C * TILES_O) % PARTS;
+    let group = index / (TILES_C * TILES_O * PARTS);
+    let begin = part * TILES / PARTS;
+    let end = (part + 1u) * TILES / PARTS;
+    let subgroup = lane / SUBGROUP;
+    let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
+    let fragment_c = subgroup % SN * ${FN};
+    let fragment_o = subgroup / SN * ${FM};
+    // The padding, which nobody writes again.
+    for (var at = lane; at < HALO * PITCH_X; at += WG) {
+        tile_x[at] = vec4<f16>();
+    }
+    // Where lines go.
+#for L in LOADS_X
+    let line_x_${L} = line_at(lane + ${L}u * WG, INPUTS, BC / 8u);
+    let is_x_${L} = line_x_${L}.x < INPUTS;
+    let to_x_${L} = input_pixel(line_x_${L}.x).place * PITCH_X + line_x_${L}.y * 2u;
+#endfor
+#for L in LOADS_DY
+    let line_dy_${L} = line_at(lane + ${L}u * WG, OUTPUTS, BO / 8u);
+    let is_dy_${L} = line_dy_${L}.x < OUTPUTS;
+    let to_dy_${L} = line_dy_${L}.x * PITCH_DY + line_dy_${L}.y * 2u;
+#endfor
+#for D in KH
+#for S in KW
+#for I in FM
+#for K in FN
+    var sum_${D}_${S}_${I}_${K}: coop_mat16x16<f32, C>;
+#endfor
+#endfor
+#endfor
+#endfor
+    var exponents: vec2<i32>;
+    for (var attempt = 0u; attempt < 2u; attempt += 1u) {
+        // First the tile that it begins with, then all of them.
+        var held = vec2<f32>();
+        for (var t = begin; t < select(end, begin + 1u, attempt == 0u); t += 1u) {
+            for (var at = lane; at < INPUTS * (BC / 8u); at += WG) {
+                held.x = max(held.x, finite_magnitude(words_of(load_x(t, at, group, c0))));
+            }
+            for (var at = lane; at < OUTPUTS * (BO / 8u); at += WG) {
+                held.y = max(held.y, finite_magnitude(words_of(load_dy(t, at, group, o0))));
+            }
+        }
+        exponents = exponents_for(largest_of_all(lane, held), select(0, ROOM, attempt == 0u));
+        let scale = powers(exponents);
+#for D in KH
+#for S in KW
+#for I in FM
+#for K in FN
+        sum_${D}_${S}_${I}_${K} = coop_mat16x16<f32, C>();
+#endfor
+#endfor
+#endfor
+#endfor
+#for L in LOADS_X
+        var x_${L} = load_x(begin, lane + ${L}u * WG, group, c0);
+#endfor
+#for L in LOADS_DY
+        var dy_${L} = load_dy(begin, lane + ${L}u * WG, group, o0);
+#endfor
+        for (var t = begin; t < end; t += 1u) {
+#for L in LOADS_X
+            if is_x_${L} {
+                let line = eight_of(words_of(x_${L}));
+                tile_x[to_x_${L}] = fit_into(line.first, scale.x);
+                tile_x[to_x_${L} + 1u] = fit_into(line.second, scale.x);
+            }
+#endfor
+#for L in LOADS_DY
+            if is_dy_${L} {
+                let line = eight_of(words_of(dy_${L}));
+                tile_dy[to_dy_${L}] = fit_into(line.first, scale.y);
+                tile_dy[to_dy_${L} + 1u] = fit_into(line.second, scale.y);
+            }
+#endfor
+            workgroupBarrier();
+            // After the last tile, the last once more: loads that depend on nothing can be moved to where they cost least.
+            let next = min(t + 1u, end - 1u);
+#for L in LOADS_X
+            x_${L} = load_x(next, lane + ${L}u * WG, group, c0);
+#endfor
+#for L in LOADS_DY
+            dy_${L} = load_dy(next, lane + ${L}u * WG, group, o0);
+#endfor
+#for B in TILE_N
+#for F in ACROSS
+#for R in TILE_P
+#for I in FM
+            // Named, because naga's SPIR-V writer does not take them inside of the calls.
+            let at_a_${B}_${F}_${R}_${I} = ((${B}u * TILE_P + ${R}u) * TILE_Q * IMAGES + ${F}u * 16u) * PITCH_DY + 4u * (fragment_o + ${I}u);
+            let a_${B}_${F}_${R}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_dy[at_a_${B}_${F}_${R}_${I}], PITCH_DY);
+#endfor
+#endfor
+#for J in HALO_P
+#for S in KW
+#for K in FN
+            let at_b_${B}_${F}_${J}_${S}_${K} = fragment_of_inputs(${B}u, ${J}u, ${S}u, ${F}u * 16u) * PITCH_X + 4u * (fragment_c + ${K}u);
+            let b_${B}_${F}_${J}_${S}_${K} = coopLoadT<coop_mat16x16<f16, B>>(&tile_x[at_b_${B}_${F}_${J}_${S}_${K}], PITCH_X);
+#endfor
+#endfor
+#for R in TILE_P
+#for D in KH
+            if ${J}u == ${R}u * STRIDE_P + ${D}u * DH {
+#for S in KW
+#for I in FM
+#for K in FN
+                sum_${D}_${S}_${I}_${K} = coopMultiplyAdd(a_${B}_${F}_${R}_${I}, b_${B}_${F}_${J}_${S}_${K}, sum_${D}_${S}_${I}_${K});
+#endfor
+#endfor
+#endfor
+            }
+#endfor
+#endfor
+#endfor
+#endfor
+#endfor
+            workgroupBarrier();
+        }
+        var total = coop_mat16x16<f32, C>();
+#for D in KH
+#for S in KW
+#for I in FM
+#for K in FN
+        total = total + sum_${D}_${S}_${I}_${K};
+#endfor
+#endfor
+#endfor
+#endfor
+#insert "shared/fit_check"
+        if fit || attempt == 1u {
+            break;
+        }
+    }
+    // The smaller power first: no product overflows that need not.
+    let inverse = powers(-exponents);
+    let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
+#for D in KH
+#for S in KW
+#for I in FM
+#for K in FN
+    let o_${D}_${S}_${I}_${K} = ((part * KH * KW + ${D}u * KW + ${S}u) * ${G} + group) * ROWS + o0 + (fragment_o + ${I}u) * 16u;
+    let to_${D}_${S}_${I}_${K} = o_${D}_${S}_${I}_${K} * COLUMNS + c0 + (fragment_c + ${K}u) * 16u;
+    let scaled_${D}_${S}_${I}_${K} = sum_${D}_${S}_${I}_${K} * back.x * back.y;
+    coopStoreT(scaled_${D}_${S}_${I}_${K}, &parts[to_${D}_${S}_${I}_${K}], COLUMNS);
+#endfor
+#endfor
+#endfor
+#endfor
+}

@@ -1,0 +1,277 @@
+// `conv2d` on matrix units, of images in halves; with the weights of the gradient of its input, that gradient where there is no
+// stride. A workgroup computes BO channels of a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one
+// column's KH taps of BK channels. A fragment of inputs serves every output row whose taps read it.
+//
+// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves` → y[N,P,Q,O] by its
+// epilogue, or parts[part,n,p,q,o] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+//
+// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8, TILE_Q is 16/IMAGES
+//          SM, SN    subgroups along pixels and output channels
+//          FM, FN    fragments of each; TILE_P is a multiple of FM, and BM = 16·FM·SM are the tile's outputs
+//          SUBGROUP  invocations of a subgroup
+//          STEPS     BK/16
+//          ROWS_READ rows that a subgroup reads, (FM − 1)·STRIDE_P + (KH − 1)·DH + 1
+//          LOADS_X, LOADS_W  lines that an invocation loads of a block of channels and of a step's weights, at most
+//          PARTS     into how many parts the blocks of channels are divided, at most as many as there are
+//          TURNS     in so many turns subgroups store their sums, which bounds the memory that this takes; it divides SM·SN
+//          EACH      lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
+//          SUMS, LINES  those of shared/gemm_epilogue; LINES is defined
+
+// Subgroups store their sums by turns. All invocations of one do so together, which naga cannot know.
+diagnostic(off, derivative_uniformity);
+enable f16;
+enable wgpu_cooperative_matrix;
+
+#include "shared/conv2d_tile"
+#include "shared/gemm_epilogue"
+#include "shared/fit"
+
+const SM: u32 = ${SM};
+const SN: u32 = ${SN};
+const FM: u32 = ${FM};
+const FN: u32 = ${FN};
+const SUBGROUP: u32 = ${SUBGROUP};
+const WG: u32 = SUBGROUP * SM * SN;
+const BO: u32 = 16u * FN * SN;
+const BK: u32 = 16u * ${STEPS};
+const TILES_O: u32 = (GROUP_O + BO - 1u) / BO;
+const BLOCKS: u32 = (GROUP_C + BK - 1u) / BK;
+const PARTS: u32 = ${PARTS};
+const TURNS: u32 = ${TURNS};
+const RESULT: u32 = N * O * P * Q;
+
+// Distances in groups of four, 16 bytes more than what lies beside each other, so that neighbours lie in different banks.
+const PITCH_X: u32 = BK / 4u + 2u;
+const PITCH_W: u32 = BO / 4u + 2u;
+
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> w_powers: array<f32>;
+
+var<workgroup> tile_x: array<vec4<f16>, HALO * PITCH_X>;
+var<workgroup> tile_w: array<vec4<f16>, KH * BK * PITCH_W>;
+
+/// Whether blocks are of BK channels throughout.
+const WHOLE_BLOCKS: bool = GROUP_C % BK == 0u;
+
+/// Zeros for channels that a block has beside those of the group.
+fn in_block(words: vec4<u32>, c: u32) -> vec4<u32> {
+    return select(vec4<u32>(), words, WHOLE_BLOCKS || c < GROUP_C);
+}
+
+/// What channels c.. of a group are multiplied by, for the output channels from o0 on.
+fn power_of(group: u32, o0: u32, c: u32) -> f32 {
+    return w_powers[((group * TILES_O + o0 / BO) * GROUP_C + min(c, GROUP_C - 8u)) / 8u];
+}
+
+/// Four numbers in f16, two in a word.
+fn four_of(words: vec2<u32>) -> vec4<f16> {
+    return vec4<f16>(vec4(unpack2x16float(words.x), unpack2x16float(words.y)));
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) invocation: u32,
+) {
+    // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
+    let lane = invocation % WG;
+    let index = workgroup.x + workgroup.y * workgroups.x;
+    if index >= ${G} * PARTS * TILES_O * TILES {
+        return;
+    }
+    let first = first_of(index % TILES);
+    let o0 = index / TILES % TILES_O * BO;
+    let part = index / (TILES * TILES_O) % PARTS;
+    let group = index / (TILES * TILES_O * PARTS);
+    let begin = part * BLOCKS / PARTS;
+    let end = (part + 1u) * BLOCKS / PARTS;
+    let subgroup = lane / SUBGROUP;
+    let fragment_o = subgroup % SN * FN;
+    // The subgroup's rows of outputs follow each other in one block of images.
+    let block_m = subgroup / SN * FM / TILE_P;
+    let row_m = subgroup / SN * FM % TILE_P;
+    let inputs = fragment_of_inputs(block_m, row_m * STRIDE_P, 0u, 0u);
+    // What there is no line for, which nobody writes again.
+    for (var at = lane; at < HALO * PITCH_X; at += WG) {
+        tile_x[at] = vec4<f16>();
+    }
+    for (var at = lane; at < KH * BK * PITCH_W; at += WG) {
+        tile_w[at] = vec4<f16>();
+    }
+    // For each line where it is, in the first block, and where it goes.
+    let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
+    var held = 0.0;
+#for L in LOADS_X
+    let line_x_${L} = line_at(lane + ${L}u * WG, INPUTS, BK / 8u);
+    let pixel_x_${L} = input_pixel(line_x_${L}.x);
+    let c_x_${L} = line_x_${L}.y * 8u;
+    let at_x_${L} = input_at(first, pixel_x_${L}.at);
+    let is_x_${L} = line_x_${L}.x < INPUTS && is_input(at_x_${L});
+    let from_x_${L} = select(0u, (line_of_input(at_x_${L}) + group * GROUP_C + c_x_${L}) / 8u, is_x_${L});
+    let to_x_${L} = pixel_x_${L}.place * PITCH_X + line_x_${L}.y * 2u;
+    var x_${L} = in_block(x[from_x_${L} + begin * (BK / 8u)], begin * BK + c_x_${L});
+    var power_${L} = power_of(group, o0, begin * BK + c_x_${L});
+    held = max(held, finite_magnitude(x_${L}) * power_${L});
+#endfor
+#for L in LOADS_W
+    // Eights of output channels, the row of the tap, and the input channel.
+    let line_w_${L} = lane + ${L}u * WG;
+    let o_w_${L} = o0 + line_w_${L} % (BO / 8u) * 8u;
+    let c_w_${L} = line_w_${L} / (BO / 8u) % BK;
+    let tap_w_${L} = group * KH * KW + line_w_${L} / (BO / 8u * BK) * KW;
+    let is_w_${L} = line_w_${L} < KH * BK * BO / 8u && o_w_${L} < GROUP_O;
+    let from_w_${L} = select(0u, ((tap_w_${L} * GROUP_C + c_w_${L}) * GROUP_O + o_w_${L}) / 8u, is_w_${L});
+    let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
+    var w_${L} = in_block(w[from_w_${L} + begin * BK * (GROUP_O / 8u)], begin * BK + c_w_${L});
+#endfor
+#for I in FM
+#for J in FN
+    var sum_${I}_${J}: coop_mat16x16<f32, C>;
+#endfor
+#endfor
+    // Weights fit as they are.
+    var exponents = exponents_for(largest_of_all(lane, vec2(held)), ROOM);
+    for (var attempt = 0u; attempt < 2u; attempt += 1u) {
+        let scale = powers(exponents).x;
+#for I in FM
+#for J in FN
+        sum_${I}_${J} = coop_mat16x16<f32, C>();
+#endfor
+#endfor
+#for L in LOADS_X
+        if is_x_${L} {
+            let line = eight_of(x_${L});
+            tile_x[to_x_${L}] = fit_into(line.first, scale * power_${L});
+            tile_x[to_x_${L} + 1u] = fit_into(line.second, scale * power_${L});
+        }
+#endfor
+#for L in LOADS_W
+        if is_w_${L} {
+            tile_w[to_w_${L}] = four_of(w_${L}.xy);
+            tile_w[to_w_${L} + 1u] = four_of(w_${L}.zw);
+        }
+#endfor
+        workgroupBarrier();
+        for (var block = begin; block < end; block += 1u) {
+            // After the last block, the last once more: loads that depend on nothing can be moved to where they cost least.
+            let next = min(block + 1u, end - 1u);
+#for S in KW
+            // The step that comes after this one.
+            let next_s_${S} = (${S}u + 1u) % KW;
+            let next_w_${S} = select(block, next, next_s_${S} == 0u);
+#for L in LOADS_W
+            w_${L} = in_block(w[from_w_${L} + (next_s_${S} * GROUP_C + next_w_${S} * BK) * (GROUP_O / 8u)], next_w_${S} * BK + c_w_${L});
+#endfor
+            if next_s_${S} == 0u {
+#for L in LOADS_X
+                x_${L} = in_block(x[from_x_${L} + next * (BK / 8u)], next * BK + c_x_${L});
+                power_${L} = power_of(group, o0, next * BK + c_x_${L});
+#endfor
+            }
+#for U in STEPS
+            // Named, because naga's SPIR-V writer does not take them inside of the calls.
+#for D in KH
+#for J in FN
+            let at_w_${S}_${U}_${D}_${J} = (${D}u * BK + ${U}u * 16u) * PITCH_W + 4u * (fragment_o + ${J}u);
+            let w_${S}_${U}_${D}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_w[at_w_${S}_${U}_${D}_${J}], PITCH_W);
+#endfor
+#endfor
+#for R in ROWS_READ
+            let at_x_${S}_${U}_${R} = (inputs + fragment_of_inputs(0u, ${R}u, ${S}u, 0u)) * PITCH_X + ${U}u * 4u;
+            let x_${S}_${U}_${R} = coopLoadT<coop_mat16x16<f16, A>>(&tile_x[at_x_${S}_${U}_${R}], PITCH_X);
+#for D in KH
+#for I in FM
+            if ${R}u == ${I}u * STRIDE_P + ${D}u * DH {
+#for J in FN
+                sum_${I}_${J} = coopMultiplyAdd(x_${S}_${U}_${R}, w_${S}_${U}_${D}_${J}, sum_${I}_${J});
+#endfor
+            }
+#endfor
+#endfor
+#endfor
+#endfor
+            workgroupBarrier();
+            if next_s_${S} == 0u {
+#for L in LOADS_X
+                if is_x_${L} {
+                    let line = eight_of(x_${L});
+                    tile_x[to_x_${L}] = fit_into(line.first, scale * power_${L});
+                    tile_x[to_x_${L} + 1u] = fit_into(line.second, scale * power_${L});
+                }
+#endfor
+            }
+#for L in LOADS_W
+            if is_w_${L} {
+                tile_w[to_w_${L}] = four_of(w_${L}.xy);
+                tile_w[to_w_${L} + 1u] = four_of(w_${L}.zw);
+            }
+#endfor
+            workgroupBarrier();
+#endfor
+        }
+        var total = coop_mat16x16<f32, C>();
+#for I in FM
+#for J in FN
+        total = total + sum_${I}_${J};
+#endfor
+#endfor
+#insert "shared/fit_check"
+        if fit || attempt == 1u {
+            break;
+        }
+        for (var block = begin; block < end; block += 1u) {
+#for L in LOADS_X
+            x_${L} = in_block(x[from_x_${L} + block * (BK / 8u)], block * BK + c_x_${L});
+            held = max(held, finite_magnitude(x_${L}) * power_of(group, o0, block * BK + c_x_${L}));
+#endfor
+        }
+        exponents = exponents_for(largest_of_all(lane, vec2(held)), 0);
+#for L in LOADS_X
+        x_${L} = in_block(x[from_x_${L} + begin * (BK / 8u)], begin * BK + c_x_${L});
+        power_${L} = power_of(group, o0, begin * BK + c_x_${L});
+#endfor
+#for L in LOADS_W
+        w_${L} = in_block(w[from_w_${L} + begin * BK * (GROUP_O / 8u)], begin * BK + c_w_${L});
+#endfor
+    }
+    let back = powers(-exponents).x;
+    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a row first.
+    // Sixteen invocations take the first eight channels, sixteen the others: eight that read pixels beside each other read from
+    // different banks.
+    let member = lane % SUBGROUP;
+    for (var turn = 0u; turn < TURNS; turn += 1u) {
+        if subgroup % TURNS == turn {
+#for I in FM
+#for J in FN
+#for E in EACH
+            let place_${I}_${J}_${E} = ${E}u * SUBGROUP + member;
+            let pixel_${I}_${J}_${E} = place_${I}_${J}_${E} % 16u;
+            let n_${I}_${J}_${E} = first.x + block_m * IMAGES + pixel_${I}_${J}_${E} % IMAGES;
+            let p_${I}_${J}_${E} = first.y + row_m + ${I}u;
+            let q_${I}_${J}_${E} = first.z + pixel_${I}_${J}_${E} / IMAGES;
+            let o_${I}_${J}_${E} = o0 + (fragment_o + ${J}u) * 16u + place_${I}_${J}_${E} / 16u * 8u;
+            let is_pixel_${I}_${J}_${E} = n_${I}_${J}_${E} < N && p_${I}_${J}_${E} < P && q_${I}_${J}_${E} < Q;
+            let there_${I}_${J}_${E} = place_${I}_${J}_${E} < 32u && is_pixel_${I}_${J}_${E} && o_${I}_${J}_${E} < GROUP_O;
+            let pixel_of_result_${I}_${J}_${E} = (n_${I}_${J}_${E} * P + p_${I}_${J}_${E}) * Q + q_${I}_${J}_${E};
+            let to_${I}_${J}_${E} = part * RESULT + pixel_of_result_${I}_${J}_${E} * O + group * GROUP_O + o_${I}_${J}_${E};
+            let epilogue_${I}_${J}_${E} = epilogue(select(0u, to_${I}_${J}_${E}, there_${I}_${J}_${E}));
+#endfor
+#endfor
+#for J in FN
+            subgroupBarrier();
+            coopStoreT(sum_${I}_${J}, &sums[begin_sums], PITCH_SUMS);
+            subgroupBarrier();
+#for E in EACH
+            if there_${I}_${J}_${E} {
+                let at = begin_sums + place_${I}_${J}_${E} % 16u * PITCH_SUMS + place_${I}_${J}_${E} / 16u * 2u;
+                finish(epilogue_${I}_${J}_${E}, Eight(sums[at] * back, sums[at + 1u] * back));
+            }
+#endfor
+#endfor
+#endfor
+        }
+        workgroupBarrier();
+    }
+}
