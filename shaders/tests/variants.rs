@@ -14,10 +14,8 @@ use naga::{
 const ALL: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
 
 /// What kernels on matrix units need.
-const MATRIX: Capabilities = Capabilities::SHADER_FLOAT16
-    .union(Capabilities::COOPERATIVE_MATRIX)
-    .union(Capabilities::SUBGROUP)
-    .union(Capabilities::SUBGROUP_BARRIER);
+const MATRIX: Capabilities =
+    Capabilities::SHADER_FLOAT16.union(Capabilities::COOPERATIVE_MATRIX).union(Capabilities::SUBGROUP);
 
 struct Variant {
     kernel: String,

@@ -1,6 +1,7 @@
 // `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the gradient, for
 // all taps at once: a sum over pixels, a tile of shared/conv2d_tile at a time. A fragment of inputs serves every row of taps that
-// reads it.
+// reads it. An input that is not finite spreads to all taps of its channel: a tile that reaches over the outputs multiplies it by
+// zeros.
 //
 // Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's channels,
 // rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
@@ -127,7 +128,7 @@ fn main(
         // First the tile that it begins with, then all of them.
         var held = vec2<f32>();
         for (var t = begin; t < select(end, begin + 1u, attempt == 0u); t += 1u) {
-            for (var at = lane; at < INPUTS * (BC / 8u); at += WG) {
+            for (var at = lane; at < (INPUTS + 7u) / 8u * BC; at += WG) {
                 held.x = max(held.x, finite_magnitude(words_of(load_x(t, at, group, c0))));
             }
             for (var at = lane; at < OUTPUTS * (BO / 8u); at += WG) {

@@ -1,11 +1,11 @@
 // `conv2d` without stride as a product on matrix units; see shared/gemm_halo. A tile is TILE_P×TILE_Q pixels of TILE_N·IMAGES
 // images, in fragments of sixteen: pixels beside each other of IMAGES images by turns, so that narrow images fill them, too.
 //
-// Bindings: x[N,C,H,W], w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves` → y[N,O,P,Q] by its epilogue, or
-// parts[part,n,o,p,q] (SUMS parts). With FORMAT half x[N,H,W,C]; with LINES y[N,P,Q,O] or parts[part,n,p,q,o].
+// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves` → y[N,P,Q,O] by its
+// epilogue, or parts[part,n,p,q,o] (SUMS parts).
 //
-// Defines: those of shared/gemm with UNITS halo, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8, C/G of BK, and PARTS
-//          divides C/G/BK; there is no more padding than the kernel reaches over
+// Defines: those of shared/gemm with UNITS halo, FORMAT half and LINES, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8,
+//          C/G of BK, and PARTS divides C/G/BK; there is no more padding than the kernel reaches over
 //          SUMS whole or parts
 //          TILE_P, TILE_Q, TILE_N, IMAGES, whose product is BN; IMAGES 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES
 
@@ -47,16 +47,10 @@ fn load_a(group: u32, o: u32, tap: u32, c: u32) -> vec4<u32> {
 }
 
 fn source(group: u32, tile: u32, pixel: u32, c: u32) -> Source {
-#if FORMAT == half
     // By turns, as in workgroup memory.
     let image = pixel / (IMAGES * INSIDE * HALO_P) * IMAGES + pixel % IMAGES;
     let q = FIRST + pixel / IMAGES % INSIDE;
     let p = pixel / (IMAGES * INSIDE) % HALO_P;
-#else
-    let image = pixel / (INSIDE * HALO_P);
-    let q = FIRST + pixel % INSIDE;
-    let p = pixel / INSIDE % HALO_P;
-#endif
     let n = tile / (TILES_P * TILES_Q) * TILE_N + image;
     // Negative numbers are large ones.
     let row = tile / TILES_Q % TILES_P * TILE_P + p - PH;
@@ -96,22 +90,13 @@ fn pixel_at(j: u32) -> vec3<u32> {
     return first + fragment_at(j / 16u % (BN / 16u)) + vec3(j % IMAGES, 0u, j % 16u / IMAGES);
 }
 
-// Rows of a fragment of one image follow each other, and with LINES its columns.
-#if LINES
+// Columns of a fragment of one image follow each other.
 const PITCH_RESULT: u32 = O;
 
 fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
     let at = pixel_at(j);
     return part * RESULT + ((at.x * P + at.y) * Q + at.z) * O + group * GROUP_O + i;
 }
-#else
-const PITCH_RESULT: u32 = P * Q;
-
-fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
-    let at = pixel_at(j);
-    return part * RESULT + ((at.x * O + group * GROUP_O + i) * P + at.y) * Q + at.z;
-}
-#endif
 
 fn has_result(j: u32) -> bool {
     let at = pixel_at(j);

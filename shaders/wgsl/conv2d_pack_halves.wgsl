@@ -1,4 +1,4 @@
-// The weights of a convolution as `conv2d_halo` reads them: for group g and tap t = i·KW + j, the rest k of the product's reduction
+// The weights of a convolution as `conv2d_halo` and `conv2d_taps` read them: for group g and tap t = i·KW + j, the rest k of the product's reduction
 // and its rows m: input and output channels, or for the gradient of the input the other way round, and its taps turned, which
 // makes it a convolution. In f16: eight k of ROWS rows, all their taps, are scaled by one power of two.
 //

@@ -51,17 +51,27 @@ const PITCH_W: u32 = BO / 4u + 2u;
 var<workgroup> tile_x: array<vec4<f16>, HALO * PITCH_X>;
 var<workgroup> tile_w: array<vec4<f16>, KH * BK * PITCH_W>;
 
-/// Whether blocks are of BK channels throughout.
-const WHOLE_BLOCKS: bool = GROUP_C % BK == 0u;
+/// Whether there is channel c in the group. The last block may reach over it.
+fn in_group(c: u32) -> bool {
+    return GROUP_C % BK == 0u || c < GROUP_C;
+}
 
-/// Zeros for channels that a block has beside those of the group.
-fn in_block(words: vec4<u32>, c: u32) -> vec4<u32> {
-    return select(vec4<u32>(), words, WHOLE_BLOCKS || c < GROUP_C);
+fn load_x(at: u32, c: u32) -> vec4<u32> {
+    return select(vec4<u32>(), x[select(0u, at, in_group(c))], in_group(c));
+}
+
+fn load_w(at: u32, c: u32) -> vec4<u32> {
+    return select(vec4<u32>(), w[select(0u, at, in_group(c))], in_group(c));
 }
 
 /// What channels c.. of a group are multiplied by, for the output channels from o0 on.
 fn power_of(group: u32, o0: u32, c: u32) -> f32 {
     return w_powers[((group * TILES_O + o0 / BO) * GROUP_C + min(c, GROUP_C - 8u)) / 8u];
+}
+
+/// Their product, which is finite: zeros stay zeros.
+fn factor(scale: f32, power: f32) -> f32 {
+    return min(scale * power, 1e38);
 }
 
 /// Four numbers in f16, two in a word.
@@ -111,9 +121,9 @@ fn main(
     let is_x_${L} = line_x_${L}.x < INPUTS && is_input(at_x_${L});
     let from_x_${L} = select(0u, (line_of_input(at_x_${L}) + group * GROUP_C + c_x_${L}) / 8u, is_x_${L});
     let to_x_${L} = pixel_x_${L}.place * PITCH_X + line_x_${L}.y * 2u;
-    var x_${L} = in_block(x[from_x_${L} + begin * (BK / 8u)], begin * BK + c_x_${L});
+    var x_${L} = load_x(from_x_${L} + begin * (BK / 8u), begin * BK + c_x_${L});
     var power_${L} = power_of(group, o0, begin * BK + c_x_${L});
-    held = max(held, finite_magnitude(x_${L}) * power_${L});
+    held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
 #for L in LOADS_W
     // Eights of output channels, the row of the tap, and the input channel.
@@ -124,7 +134,7 @@ fn main(
     let is_w_${L} = line_w_${L} < KH * BK * BO / 8u && o_w_${L} < GROUP_O;
     let from_w_${L} = select(0u, ((tap_w_${L} * GROUP_C + c_w_${L}) * GROUP_O + o_w_${L}) / 8u, is_w_${L});
     let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
-    var w_${L} = in_block(w[from_w_${L} + begin * BK * (GROUP_O / 8u)], begin * BK + c_w_${L});
+    var w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
 #endfor
 #for I in FM
 #for J in FN
@@ -143,8 +153,8 @@ fn main(
 #for L in LOADS_X
         if is_x_${L} {
             let line = eight_of(x_${L});
-            tile_x[to_x_${L}] = fit_into(line.first, scale * power_${L});
-            tile_x[to_x_${L} + 1u] = fit_into(line.second, scale * power_${L});
+            tile_x[to_x_${L}] = fit_into(line.first, factor(scale, power_${L}));
+            tile_x[to_x_${L} + 1u] = fit_into(line.second, factor(scale, power_${L}));
         }
 #endfor
 #for L in LOADS_W
@@ -162,11 +172,11 @@ fn main(
             let next_s_${S} = (${S}u + 1u) % KW;
             let next_w_${S} = select(block, next, next_s_${S} == 0u);
 #for L in LOADS_W
-            w_${L} = in_block(w[from_w_${L} + (next_s_${S} * GROUP_C + next_w_${S} * BK) * (GROUP_O / 8u)], next_w_${S} * BK + c_w_${L});
+            w_${L} = load_w(from_w_${L} + (next_s_${S} * GROUP_C + next_w_${S} * BK) * (GROUP_O / 8u), next_w_${S} * BK + c_w_${L});
 #endfor
             if next_s_${S} == 0u {
 #for L in LOADS_X
-                x_${L} = in_block(x[from_x_${L} + next * (BK / 8u)], next * BK + c_x_${L});
+                x_${L} = load_x(from_x_${L} + next * (BK / 8u), next * BK + c_x_${L});
                 power_${L} = power_of(group, o0, next * BK + c_x_${L});
 #endfor
             }
@@ -197,8 +207,8 @@ fn main(
 #for L in LOADS_X
                 if is_x_${L} {
                     let line = eight_of(x_${L});
-                    tile_x[to_x_${L}] = fit_into(line.first, scale * power_${L});
-                    tile_x[to_x_${L} + 1u] = fit_into(line.second, scale * power_${L});
+                    tile_x[to_x_${L}] = fit_into(line.first, factor(scale, power_${L}));
+                    tile_x[to_x_${L} + 1u] = fit_into(line.second, factor(scale, power_${L}));
                 }
 #endfor
             }
@@ -223,17 +233,18 @@ fn main(
         }
         for (var block = begin; block < end; block += 1u) {
 #for L in LOADS_X
-            x_${L} = in_block(x[from_x_${L} + block * (BK / 8u)], block * BK + c_x_${L});
-            held = max(held, finite_magnitude(x_${L}) * power_of(group, o0, block * BK + c_x_${L}));
+            x_${L} = load_x(from_x_${L} + block * (BK / 8u), block * BK + c_x_${L});
+            power_${L} = power_of(group, o0, block * BK + c_x_${L});
+            held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
         }
         exponents = exponents_for(largest_of_all(lane, vec2(held)), 0);
 #for L in LOADS_X
-        x_${L} = in_block(x[from_x_${L} + begin * (BK / 8u)], begin * BK + c_x_${L});
+        x_${L} = load_x(from_x_${L} + begin * (BK / 8u), begin * BK + c_x_${L});
         power_${L} = power_of(group, o0, begin * BK + c_x_${L});
 #endfor
 #for L in LOADS_W
-        w_${L} = in_block(w[from_w_${L} + begin * BK * (GROUP_O / 8u)], begin * BK + c_w_${L});
+        w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
 #endfor
     }
     let back = powers(-exponents).x;
@@ -242,7 +253,7 @@ fn main(
     // different banks.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {
-        if subgroup % TURNS == turn {
+        let is_turn = subgroup % TURNS == turn;
 #for I in FM
 #for J in FN
 #for E in EACH
@@ -260,18 +271,18 @@ fn main(
 #endfor
 #endfor
 #for J in FN
-            subgroupBarrier();
-            coopStoreT(sum_${I}_${J}, &sums[begin_sums], PITCH_SUMS);
-            subgroupBarrier();
+            workgroupBarrier();
+            if is_turn {
+                coopStoreT(sum_${I}_${J}, &sums[begin_sums], PITCH_SUMS);
+            }
+            workgroupBarrier();
 #for E in EACH
-            if there_${I}_${J}_${E} {
+            if is_turn && there_${I}_${J}_${E} {
                 let at = begin_sums + place_${I}_${J}_${E} % 16u * PITCH_SUMS + place_${I}_${J}_${E} / 16u * 2u;
                 finish(epilogue_${I}_${J}_${E}, Eight(sums[at] * back, sums[at + 1u] * back));
             }
 #endfor
 #endfor
 #endfor
-        }
-        workgroupBarrier();
     }
 }

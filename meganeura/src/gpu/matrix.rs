@@ -9,10 +9,8 @@ use crate::host::HostBuffer;
 use crate::{DType, Error, Result, Shape, TensorType};
 
 /// What kernels on matrix units use.
-const FEATURES: wgpu::Features = wgpu::Features::SHADER_F16
-    .union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
-    .union(wgpu::Features::SUBGROUP)
-    .union(wgpu::Features::SUBGROUP_BARRIER);
+const FEATURES: wgpu::Features =
+    wgpu::Features::SHADER_F16.union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX).union(wgpu::Features::SUBGROUP);
 
 /// The features to open an adapter with, so that kernels may use its matrix units: all or none.
 pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
@@ -31,7 +29,7 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
     [
         (features.contains(wgpu::Features::SHADER_F16), "16-bit floats in shaders"),
         (features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX), "cooperative matrices"),
-        (features.contains(wgpu::Features::SUBGROUP | wgpu::Features::SUBGROUP_BARRIER), "barriers of subgroups"),
+        (features.contains(wgpu::Features::SUBGROUP), "operations of subgroups"),
         (
             adapter.cooperative_matrix_properties().iter().any(multiplies),
             "products of 16×16 matrices of f16 that are summed in f32",

@@ -1,6 +1,6 @@
 // Powers of two that make operands fit f16. A workgroup guesses them from the blocks that it begins with, leaving room for larger
 // elements. One that is too large becomes infinite, and so do the sums that it is part of: shared/fit_check looks for those at the
-// end, and the workgroup starts over with powers found from all blocks. So nothing is read beforehand, and nothing compared on the way.
+// end, and the workgroup starts over with powers found from all blocks. So nothing is compared on the way.
 //
 // WG and SUBGROUP, constants of the kernel, are the invocations of a workgroup and of a subgroup. Subgroups look at and store their sums
 // in TURNS turns, which bounds the memory that this takes.
@@ -45,9 +45,7 @@ fn finite_magnitude(words: vec4<u32>) -> f32 {
     return largest(max(finite_magnitudes(x.first), finite_magnitudes(x.second)));
 }
 
-/// Four elements in f16. Packed and unpacked again, because drivers convert two numbers at once only so.
+/// Four elements in f16.
 fn fit_into(x: vec4<f32>, scale: f32) -> vec4<f16> {
-    let scaled = x * scale;
-    let words = vec2(pack2x16float(scaled.xy), pack2x16float(scaled.zw));
-    return vec4<f16>(vec4(unpack2x16float(words.x), unpack2x16float(words.y)));
+    return vec4<f16>(x * scale);
 }

@@ -2,7 +2,9 @@
         for (var turn = 0u; turn < TURNS; turn += 1u) {
             if subgroup % TURNS == turn {
                 coopStoreT(total, &sums[begin_sums], PITCH_SUMS);
-                subgroupBarrier();
+            }
+            workgroupBarrier();
+            if subgroup % TURNS == turn {
                 for (var at = lane % SUBGROUP; at < 64u; at += SUBGROUP) {
                     let four = bitcast<vec4<u32>>(sums[begin_sums + at / 4u * PITCH_SUMS + at % 4u]);
                     if any((four & vec4(0x7f800000u)) == vec4(0x7f800000u)) {

@@ -5,8 +5,8 @@
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in
 //!   lines.
-//! * Tiles of pixels, on matrix units, with what all taps read of the images in workgroup memory once: `halo`, and for the
-//!   weights `halo_weight`.
+//! * Tiles of pixels, on matrix units, with what all taps read of the images in workgroup memory once: `halo` and `taps`, and for the
+//!   weights `taps_weight`.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
 //!   would lose too many digits.

@@ -1,6 +1,8 @@
 //! Convolutions on matrix units, of images in halves, and gradients of their inputs where there is no stride: a column of taps at a
 //! time, on inputs that lie in workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
 
+use std::cmp::Reverse;
+
 use super::Geometry;
 use super::halo::Weights;
 use super::pass::Pass;
@@ -92,7 +94,8 @@ impl Tiling {
             EACH: 32usize.div_ceil(caps.subgroup.1), LINES: 1,
         ]);
         // Zeros; and twice the blocks, and once those whose magnitudes are looked at.
-        let zeros = (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations);
+        let of_weights = c.kernel[0] * self.depth * (self.channels() / 4 + 2);
+        let zeros = (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations) + of_weights.div_ceil(invocations);
         let loops = zeros + (4 + c.kernel[1]) * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
         let product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops);
         let [packed, powers] = [0, 1].map(|k| Binding::Scratch(usize::from(parts > 1) + k));
@@ -122,14 +125,18 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     // A convolution is the gradient of its gradient.
     let transposed = g.transposed();
     let Some(c) = (if pass == Pass::Forward { Some(g) } else { transposed.as_ref() }) else { return Vec::new() };
-    let busy = |tiling: &Tiling| tiling.workgroups(c) >= WORKGROUPS / 2;
-    let mut tilings = match (c.o / c.groups, c.kernel) {
+    let tilings = match (c.o / c.groups, c.kernel) {
         (0..=32, _) => [NARROW, SMALL, LARGE, DEEP, DEEP_SMALL],
         (_, [1, 1]) => [DEEP, DEEP_SMALL, SMALL, LARGE, NARROW],
         _ => [LARGE, SMALL, NARROW, DEEP, DEEP_SMALL],
     };
-    // The first that keeps a device busy; where none does, the smallest, whose reduction is cut.
-    let best = tilings.iter().position(busy).unwrap_or(1);
-    tilings[..=best].rotate_right(1);
-    tilings.iter().filter_map(|tiling| tiling.variant(c, weights, caps)).filter_map(Variant::bounded).collect()
+    let offered = |tiling: &Tiling| Some((tiling.workgroups(c), tiling.variant(c, weights, caps)?.bounded()?));
+    let mut offered: Vec<_> = tilings.iter().filter_map(offered).collect();
+    // The first that keeps a device busy; where none does, that with the most workgroups, whose reduction is cut.
+    let busy = offered.iter().position(|&(workgroups, _)| workgroups >= WORKGROUPS / 2);
+    let most = || (0..offered.len()).min_by_key(|&at| Reverse(offered[at].0));
+    if let Some(best) = busy.or_else(most) {
+        offered[..=best].rotate_right(1);
+    }
+    offered.into_iter().map(|(_, variant)| variant).collect()
 }
