@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::pipelines::Pipelines;
-use super::store::{self, Keeping};
+use super::vulkan::Vulkan;
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
 use crate::{Error, ErrorKind, Result};
+
+/// The environment variable that, if it is `wgpu`, leaves Vulkan's launches to wgpu as well.
+const ENCODER: &str = "MEGANEURA_ENCODER";
 
 /// Every adapter that can compute, the best kind first.
 fn adapters() -> Vec<wgpu::Adapter> {
@@ -128,7 +131,7 @@ impl Gpu {
             pollster::block_on(adapter.request_device(&descriptor))
         };
         // What is optional must not keep a device from being used at all.
-        let features = timer::features(adapter) | matrix::features(adapter) | store::features(adapter);
+        let features = timer::features(adapter) | matrix::features(adapter);
         let opened = open(features).or_else(|_| open(wgpu::Features::empty()));
         let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
@@ -138,9 +141,11 @@ impl Gpu {
         device.on_uncaptured_error(Arc::new(move |error| lock(&report).note(error)));
         let report = Arc::clone(&faults);
         device.set_device_lost_callback(move |_, message| lock(&report).lost = Some(message));
+        let below = std::env::var_os(ENCODER).is_none_or(|encoder| encoder != "wgpu");
         Ok(Self(Arc::new(Inner {
             name,
-            pipelines: Pipelines::new(Keeping::open(&device, &info)),
+            vulkan: below.then(|| Vulkan::below(adapter, &device, &limits)).flatten(),
+            pipelines: Pipelines::default(),
             device,
             queue,
             caps: caps(&info, &limits),
@@ -152,6 +157,7 @@ impl Gpu {
             arena: Mutex::default(),
             faults,
             in_flight: Mutex::default(),
+            staging: Mutex::default(),
         })))
     }
 }

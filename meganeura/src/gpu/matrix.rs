@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::pipelines::Source;
+use super::recording::Dispatch;
 use super::{Buffer, Gpu};
 use crate::error::bail;
 use crate::host::HostBuffer;
+use crate::plan::Profiling;
 use crate::{DType, Error, Result, Shape, TensorType};
 
 /// What kernels on matrix units use.
@@ -82,24 +84,13 @@ impl Gpu {
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
         let source = Source::expand("matrix_probe", &[("FORM", form), ("SUBGROUP", &subgroup)], false)?;
-        let pipeline = self.0.pipeline(&source)?;
+        let pipeline = Arc::new(self.0.pipeline(&source)?);
         let ty = line(DType::F32, elements);
         // What the kernel leaves out shows.
         let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;
-        let entries: Vec<_> = (0..)
-            .zip([a, b, &y])
-            .map(|(binding, buffer)| wgpu::BindGroupEntry { binding, resource: buffer.raw().as_entire_binding() })
-            .collect();
-        let layout = pipeline.get_bind_group_layout(0);
-        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
-        let bind_group = self.0.device.create_bind_group(&descriptor);
-        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        pass.set_pipeline(&pipeline);
-        pass.set_bind_group(0, &bind_group, &[]);
-        pass.dispatch_workgroups(1, 1, 1);
-        drop(pass);
-        self.0.submit(encoder.finish());
+        let buffers = [a, b, &y].map(|buffer| (&**buffer, buffer.raw().size())).to_vec();
+        let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
+        self.play(&self.0.record(&[dispatch], Profiling::Off)?)?;
         match self.download(&y, ty)? {
             HostBuffer::F32(y) => Ok(y),
             _ => unreachable!("asked for floats"),

@@ -1,14 +1,20 @@
-//! The GPU executor, through wgpu: Vulkan, Metal and DirectX 12. The only place that knows wgpu.
+//! The GPU executor, through wgpu: Vulkan, Metal and DirectX 12. The only place that knows wgpu, and, below it, Vulkan.
 //!
 //! Knows plans and their launches, not what an operation means.
 
 mod adapter;
+mod encoding;
 mod matrix;
 mod memory;
 mod pipelines;
 mod program;
-mod store;
+mod recording;
 mod timer;
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+mod vulkan;
+#[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
+#[path = "no_vulkan.rs"]
+mod vulkan;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +26,7 @@ use std::task::Poll;
 pub(crate) use memory::Buffer;
 pub(crate) use pipelines::Compiled;
 pub(crate) use program::Executable;
-pub(crate) use timer::Times;
+pub(crate) use recording::Times;
 
 use crate::error::bail;
 use crate::host::{HostBuffer, try_filled};
@@ -28,7 +34,12 @@ use crate::kernel::launch::Caps;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 use memory::Memory;
 use pipelines::Pipelines;
-use program::BindGroups;
+use program::Recordings;
+use recording::Recording;
+use vulkan::Vulkan;
+
+/// Reads of no more bytes than this go through buffers that are kept, and so many of them.
+const STAGING_KEPT: (u64, usize) = (1 << 12, 16);
 
 /// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
 const RUNS_IN_FLIGHT: usize = 8;
@@ -48,13 +59,18 @@ struct Inner {
     /// Why matrix units are not used, once they were asked for.
     matrix: OnceLock<Option<String>>,
     memory: Arc<Memory>,
+    /// What launches are recorded with, where wgpu runs on it.
+    vulkan: Option<Vulkan>,
     pipelines: Pipelines,
-    /// The bind groups of every executable there is.
-    executables: Mutex<Vec<Weak<Mutex<BindGroups>>>>,
+    /// The recordings of every executable there is.
+    executables: Mutex<Vec<Weak<Mutex<Recordings>>>>,
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
     arena: Mutex<program::Arena>,
     faults: Arc<Mutex<Faults>>,
-    in_flight: Mutex<VecDeque<wgpu::SubmissionIndex>>,
+    /// Submissions that may not be done, and what they execute.
+    in_flight: Mutex<VecDeque<(wgpu::SubmissionIndex, Option<Arc<Recording>>)>>,
+    /// Buffers to read small tensors through: a loss in each step.
+    staging: Mutex<Vec<wgpu::Buffer>>,
 }
 
 /// What the driver reported outside of any call.
@@ -103,6 +119,13 @@ impl Inner {
         error.map_or(Ok(()), Err)
     }
 
+    /// Why the device does not take commands, once it is asked.
+    fn refusal(&self, otherwise: Error) -> Error {
+        // Polling tells that the device is lost, once it is done with what it had.
+        drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
+        self.check().err().unwrap_or(otherwise)
+    }
+
     fn poll(&self, until: wgpu::PollType) -> Result<()> {
         let polled = self.poll_device(until);
         self.check()?;
@@ -123,19 +146,58 @@ impl Inner {
 
     /// Submits commands, and waits for earlier ones where too many would be in flight. What goes wrong from here on is
     /// returned by the next call that checks: the commands are on their way.
-    fn submit(&self, commands: wgpu::CommandBuffer) {
-        let index = self.queue.submit([commands]);
+    fn submit(&self, commands: wgpu::CommandBuffer, executed: Option<Arc<Recording>>) {
         let oldest = {
             let mut in_flight = lock(&self.in_flight);
-            in_flight.push_back(index);
+            in_flight.push_back((self.queue.submit([commands]), executed));
             if in_flight.len() > RUNS_IN_FLIGHT { in_flight.pop_front() } else { None }
         };
-        if let Some(oldest) = oldest {
+        if let Some((oldest, _executed)) = oldest {
             let wait = wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None };
             if let Err(error) = self.poll(wait) {
                 lock(&self.faults).error.get_or_insert(error);
             }
         }
+    }
+}
+
+impl Inner {
+    /// A buffer that the host can read, of so many bytes at least.
+    fn staging(&self, bytes: u64) -> wgpu::Buffer {
+        let kept = if bytes <= STAGING_KEPT.0 { lock(&self.staging).pop() } else { None };
+        kept.unwrap_or_else(|| {
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("read"),
+                size: bytes.max(STAGING_KEPT.0),
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })
+    }
+
+    /// Keeps a buffer for the next small read.
+    fn keep_staging(&self, buffer: &wgpu::Buffer) {
+        let mut kept = lock(&self.staging);
+        if buffer.size() == STAGING_KEPT.0 && kept.len() < STAGING_KEPT.1 {
+            kept.push(buffer.clone());
+        }
+    }
+
+    /// wgpu clears a buffer before it first uses one that it knows nothing to be in. What a launch below wgpu has written by then
+    /// would be gone.
+    fn clear(&self, buffer: &Buffer) {
+        if self.vulkan.is_some() {
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            encoder.clear_buffer(buffer.raw(), 0, None);
+            self.queue.submit([encoder.finish()]);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What recordings are made of must not go while they run. There is nobody left to tell of a fault.
+        drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
     }
 }
 
@@ -151,7 +213,7 @@ impl Gpu {
     }
 
     pub(crate) fn compiled(&self) -> Compiled {
-        self.0.pipelines.compiled()
+        self.0.compiled()
     }
 
     /// For tests: from here on the adapter has this many bytes; 0 is no limit.
@@ -179,7 +241,11 @@ impl Gpu {
     }
 
     pub(crate) fn wait(&self) -> Result<()> {
-        self.0.poll(wgpu::PollType::wait_indefinitely())
+        let submitted = std::mem::take(&mut *lock(&self.0.in_flight));
+        let waited = self.0.poll(wgpu::PollType::wait_indefinitely());
+        // What they executed is not in use any more.
+        drop(submitted);
+        waited
     }
 
     /// The most bytes that one buffer may hold.
@@ -205,19 +271,21 @@ impl Gpu {
         if let Some(buffer) = memory.reuse(size) {
             return Ok(buffer);
         }
-        memory.create(device, size).or_else(|_| {
-            // What lies unused may make room; bind groups would keep it alive.
-            self.forget_bind_groups();
+        let buffer = memory.create(device, size).or_else(|_| {
+            // What lies unused may make room; recordings would keep it alive.
+            self.forget_recordings();
             memory.release_unused();
             self.wait()?;
             memory.create(device, size).map_err(|error| error.context(format!("needs {bytes} bytes")))
-        })
+        })?;
+        self.0.clear(&buffer);
+        Ok(buffer)
     }
 
-    /// Drops the bind groups that executables keep; the next run of each makes them anew.
-    fn forget_bind_groups(&self) {
-        for bind_groups in lock(&self.0.executables).iter().filter_map(Weak::upgrade) {
-            lock(&bind_groups).iter_mut().for_each(Vec::clear);
+    /// Drops the recordings that executables keep; the next run of each makes one anew.
+    fn forget_recordings(&self) {
+        for recordings in lock(&self.0.executables).iter().filter_map(Weak::upgrade) {
+            lock(&recordings).clear();
         }
     }
 
@@ -235,7 +303,7 @@ impl Gpu {
         let to = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a copy of a tensor {ty}")))?;
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, ty.bytes() as u64);
-        self.0.submit(encoder.finish());
+        self.0.submit(encoder.finish(), None);
         Ok(to)
     }
 
@@ -249,7 +317,7 @@ impl Gpu {
         loop {
             self.wait()?;
             if let Some(mapped) = lock(&reading.mapped).take() {
-                return reading.finish(mapped, ty);
+                return reading.finish(&self.0, mapped, ty);
             }
             // Another thread's wait ended first and is about to make this reading's callback.
             std::thread::yield_now();
@@ -273,48 +341,40 @@ impl Gpu {
             }
         });
         let mapped = mapped.await?;
-        reading.finish(mapped, ty)
+        reading.finish(&self.0, mapped, ty)
     }
 
     fn start_reading(&self, from: &Buffer, ty: TensorType) -> Result<Reading> {
         self.0.check()?;
         let bytes = ty.bytes() as u64;
-        let staging = self.0.device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("read"),
-            size: bytes,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
+        let staging = self.0.staging(bytes);
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
-        self.0.submit(encoder.finish());
-        Ok(Reading::start(staging))
+        self.0.submit(encoder.finish(), None);
+        Ok(Reading::start(staging, bytes))
     }
 }
 
 /// A read on its way.
 struct Reading {
     staging: wgpu::Buffer,
+    bytes: u64,
     mapped: Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>>,
 }
 
 impl Reading {
-    /// Of a buffer that submitted commands write.
-    fn start(staging: wgpu::Buffer) -> Self {
+    /// Of the first bytes of a buffer that submitted commands write.
+    fn start(staging: wgpu::Buffer, bytes: u64) -> Self {
         let mapped = Arc::new(Mutex::new(None));
         let report = Arc::clone(&mapped);
-        staging.map_async(wgpu::MapMode::Read, .., move |result| *lock(&report) = Some(result));
-        Self { staging, mapped }
+        staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| *lock(&report) = Some(result));
+        Self { staging, bytes, mapped }
     }
 
-    fn bytes(&self) -> u64 {
-        self.staging.size()
-    }
-
-    fn finish(&self, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
+    fn finish(&self, gpu: &Inner, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
         let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
         mapped.map_err(|error| failed(error.to_string()))?;
-        let bytes = self.staging.get_mapped_range(..).map_err(|error| failed(error.to_string()))?;
+        let bytes = self.staging.get_mapped_range(..self.bytes).map_err(|error| failed(error.to_string()))?;
         let host = match ty.dtype {
             DType::F32 => HostBuffer::F32(words(&bytes)?),
             DType::U32 => HostBuffer::U32(words(&bytes)?),
@@ -322,6 +382,7 @@ impl Reading {
         };
         drop(bytes);
         self.staging.unmap();
+        gpu.keep_staging(&self.staging);
         Ok(host)
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::store::{Keeping, Store};
+use super::recording::Pipeline;
+use super::vulkan::Vulkan;
 use super::{Inner, fault, lock};
 use crate::kernel::launch::Launch;
 use crate::{Error, ErrorKind, PipelineCache, Result};
@@ -16,11 +17,11 @@ const PIPELINES_KEPT: usize = 1024;
 /// What a pipeline is made from.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Source {
-    wgsl: String,
+    pub(super) wgsl: String,
     /// Whether every access is held to its bounds and every loop to an end.
-    checked: bool,
+    pub(super) checked: bool,
     /// Whether workgroup memory begins as zeros: kernels of this project write it first.
-    zeroed: bool,
+    pub(super) zeroed: bool,
 }
 
 impl Source {
@@ -48,9 +49,9 @@ fn has_loop(wgsl: &str) -> bool {
 }
 
 /// The pipelines of an adapter.
+#[derive(Default)]
 pub(super) struct Pipelines {
-    known: Mutex<HashMap<Source, Arc<wgpu::ComputePipeline>>>,
-    kept: Keeping,
+    known: Mutex<HashMap<Source, Arc<Pipeline>>>,
     counts: Mutex<(u64, Duration)>,
 }
 
@@ -65,21 +66,6 @@ pub(crate) struct Compiled {
 }
 
 impl Pipelines {
-    pub(super) fn new(kept: Keeping) -> Self {
-        Self { known: Mutex::default(), kept, counts: Mutex::default() }
-    }
-
-    pub(super) fn compiled(&self) -> Compiled {
-        let (pipelines, time) = *lock(&self.counts);
-        let cache = match &self.kept {
-            Keeping::Off => PipelineCache::Off,
-            Keeping::Refused(why) => PipelineCache::Refused(why),
-            Keeping::On(store) if store.is_warm() => PipelineCache::Warm,
-            Keeping::On(_) => PipelineCache::Cold,
-        };
-        Compiled { pipelines, time, cache, failures: self.kept.store().map_or(0, Store::failures) }
-    }
-
     /// Forgets what nobody uses where there is too much.
     fn evict<T>(known: &mut HashMap<Source, Arc<T>>, kept: usize) {
         if known.len() > kept {
@@ -89,8 +75,14 @@ impl Pipelines {
 }
 
 impl Inner {
+    pub(super) fn compiled(&self) -> Compiled {
+        let (pipelines, time) = *lock(&self.pipelines.counts);
+        let (cache, failures) = self.vulkan.as_ref().map_or((PipelineCache::Off, 0), Vulkan::cache);
+        Compiled { pipelines, time, cache, failures }
+    }
+
     /// The pipeline of each source. What is not known yet is compiled, side by side; nobody else waits for it.
-    pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<Arc<wgpu::ComputePipeline>>> {
+    pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<Arc<Pipeline>>> {
         let mut found: BTreeMap<&Source, Arc<_>> = {
             let known = lock(&self.pipelines.known);
             sources.iter().filter_map(|source| Some((source, Arc::clone(known.get(source)?)))).collect()
@@ -102,7 +94,7 @@ impl Inner {
         Ok(sources.iter().map(|source| Arc::clone(&found[source])).collect())
     }
 
-    fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<wgpu::ComputePipeline>>> {
+    fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<Pipeline>>> {
         let start = Instant::now();
         let next = AtomicUsize::new(0);
         let (made, refused) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
@@ -129,8 +121,8 @@ impl Inner {
             let mut counts = lock(&self.pipelines.counts);
             *counts = (counts.0 + made.len() as u64, counts.1 + start.elapsed());
         }
-        if let Some(store) = self.pipelines.kept.store() {
-            store.save();
+        if let Some(vulkan) = &self.vulkan {
+            vulkan.save();
         }
         match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
@@ -138,7 +130,14 @@ impl Inner {
         }
     }
 
-    pub(super) fn pipeline(&self, source: &Source) -> Result<wgpu::ComputePipeline> {
+    pub(super) fn pipeline(&self, source: &Source) -> Result<Pipeline> {
+        match &self.vulkan {
+            Some(vulkan) => vulkan.pipeline(source).map(Pipeline::Vulkan),
+            None => self.wgpu_pipeline(source).map(Pipeline::Wgpu),
+        }
+    }
+
+    fn wgpu_pipeline(&self, source: &Source) -> Result<wgpu::ComputePipeline> {
         // Scopes belong to the thread: another thread's faults are not this kernel's.
         let filters = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
@@ -161,7 +160,7 @@ impl Inner {
                 zero_initialize_workgroup_memory: source.zeroed,
                 ..wgpu::PipelineCompilationOptions::default()
             },
-            cache: self.pipelines.kept.store().map(Store::cache),
+            cache: None,
         });
         // The innermost first, and all of them.
         let faults = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop()));

@@ -1,11 +1,11 @@
-//! Plans as pipelines, and running them: a compute pass, and for long plans several, so that the GPU need not wait for the last.
+//! Plans as pipelines, and running them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::memory::Buffer;
 use super::pipelines::Source;
-use super::timer::{Timer, Times};
+use super::recording::{Dispatch, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::Result;
 use crate::error::bail;
@@ -13,20 +13,20 @@ use crate::kernel::launch::{Binding, Launch};
 use crate::plan::{Bindings, HostWord, Place, Plan, Profiling, Step, StorageId};
 use crate::tensor::Storage;
 
-/// Bind groups kept for each launch: a step alternates between few sets of buffers.
-const BIND_GROUPS_KEPT: usize = 4;
+/// Recordings kept of each plan: a step alternates between few sets of buffers.
+const RECORDINGS_KEPT: usize = 4;
 
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
     launches: Vec<Compiled>,
-    bind_groups: Arc<Mutex<BindGroups>>,
+    recordings: Arc<Mutex<Recordings>>,
 }
 
-/// For each launch of a plan, the last sets of buffers that were bound: they stay alive with their groups.
-pub(super) type BindGroups = Vec<Vec<(Vec<u64>, wgpu::BindGroup)>>;
+/// The last recordings of a plan, by the buffers that they are of, which stay alive with them.
+pub(super) type Recordings = Vec<(Vec<u64>, Arc<Recording>)>;
 
 struct Compiled {
-    pipeline: Arc<wgpu::ComputePipeline>,
+    pipeline: Arc<Pipeline>,
     /// The storage of each binding, and the bytes of it that are bound.
     storages: Vec<(StorageId, u64)>,
     grid: (u32, u32),
@@ -37,22 +37,6 @@ struct Compiled {
 pub(super) struct Arena {
     slots: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
-}
-
-/// Launches of the first command buffer of a plan, and the most of one that others follow.
-const PORTION: (usize, usize) = (32, 256);
-
-/// The numbers of launches in a plan's command buffers. Writing a launch down takes the host a good part of the time that it takes
-/// the GPU, so the first are few, and those after them, written meanwhile, twice as many each time.
-fn portions(launches: usize) -> Vec<usize> {
-    let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
-    while left > 2 * next {
-        portions.push(next);
-        left -= next;
-        next = (2 * next).min(PORTION.1);
-    }
-    portions.push(left);
-    portions
 }
 
 /// A grid of at least `workgroups`, folded where one dimension does not reach.
@@ -125,11 +109,11 @@ impl Gpu {
             Ok(Compiled { pipeline, storages, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
-        let bind_groups = Arc::new(Mutex::new(vec![Vec::new(); launches.len()]));
+        let recordings = Arc::default();
         let mut executables = lock(&self.0.executables);
         executables.retain(|other| other.strong_count() > 0);
-        executables.push(Arc::downgrade(&bind_groups));
-        Ok(Executable { launches, bind_groups })
+        executables.push(Arc::downgrade(&recordings));
+        Ok(Executable { launches, recordings })
     }
 
     /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of submissions.
@@ -170,50 +154,33 @@ impl Gpu {
                 Place::Slot(rank) => arena.slots.get(rank).cloned(),
             })
             .collect();
-        let launches = executable.launches.len();
-        let timer = match profiling {
-            _ if launches == 0 => None,
-            Profiling::Off => None,
-            Profiling::Runs => Some(Timer::new(&self.0.device, 1)),
-            Profiling::Launches => Some(Timer::new(&self.0.device, launches)),
-        };
         let memory = Memory { buffers, host: host.as_deref() };
-        // Times are taken of an uninterrupted run.
-        let portions = if timer.is_some() { vec![launches] } else { portions(launches) };
-        let new_encoder = || self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut groups = lock(&executable.bind_groups);
-        let mut encoder = new_encoder();
-        let mut end = 0;
-        for &portion in &portions {
-            if end > 0 {
-                self.0.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
-            }
-            let begin = end;
-            end += portion;
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-            let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
-            stamp(&mut pass, 0);
-            let mut last: Option<&Arc<wgpu::ComputePipeline>> = None;
-            for at in begin..end {
-                let launch = &executable.launches[at];
-                if last.is_none_or(|last| !Arc::ptr_eq(last, &launch.pipeline)) {
-                    pass.set_pipeline(&launch.pipeline);
-                    last = Some(&launch.pipeline);
-                }
-                pass.set_bind_group(0, launch.bind_group(&self.0.device, &mut groups[at], &memory), &[]);
-                pass.dispatch_workgroups(launch.grid.0, launch.grid.1, 1);
-                match profiling {
-                    Profiling::Launches => stamp(&mut pass, at + 1),
-                    Profiling::Runs if at + 1 == launches => stamp(&mut pass, 1),
-                    _ => {}
-                }
-            }
+        let recording = self.recording(executable, &memory, profiling)?;
+        let (times, submissions) = self.play(&recording)?;
+        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, submissions))
+    }
+
+    /// The plan's launches, recorded with this memory.
+    fn recording(&self, executable: &Executable, memory: &Memory<'_>, profiling: Profiling) -> Result<Arc<Recording>> {
+        let record = || {
+            let dispatches: Vec<_> = executable.launches.iter().map(|launch| launch.dispatch(memory)).collect();
+            self.0.record(&dispatches, profiling)
+        };
+        if profiling != Profiling::Off {
+            return record();
         }
-        drop(groups);
-        let stamps = timer.map(|timer| timer.finish(&self.0.device, &mut encoder));
-        self.0.submit(encoder.finish());
-        let times = stamps.map(|stamps| Times::new(self, stamps));
-        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, portions.len() as u64))
+        let ids: Vec<u64> =
+            memory.buffers.iter().flatten().map(|buffer| buffer.id()).chain(memory.host.map(Buffer::id)).collect();
+        let mut kept = lock(&executable.recordings);
+        if let Some((_, recording)) = kept.iter().find(|(known, _)| *known == ids) {
+            return Ok(Arc::clone(recording));
+        }
+        let recording = record()?;
+        if kept.len() == RECORDINGS_KEPT {
+            kept.remove(0);
+        }
+        kept.push((ids, Arc::clone(&recording)));
+        Ok(recording)
     }
 
     fn write_host(&self, arena: &mut Arena, words: &[HostWord]) -> Result<Option<Arc<Buffer>>> {
@@ -249,12 +216,7 @@ struct Memory<'a> {
 }
 
 impl Compiled {
-    fn bind_group<'a>(
-        &self,
-        device: &wgpu::Device,
-        kept: &'a mut Vec<(Vec<u64>, wgpu::BindGroup)>,
-        memory: &Memory<'_>,
-    ) -> &'a wgpu::BindGroup {
+    fn dispatch<'a>(&'a self, memory: &'a Memory<'_>) -> Dispatch<'a> {
         let bound = self.storages.iter().map(|&(storage, bytes)| match storage {
             StorageId::MAX => {
                 let host = memory.host.expect("kernels read host words only where there are some");
@@ -262,45 +224,13 @@ impl Compiled {
             }
             storage => (memory.buffers[storage].as_deref().expect("every bound storage has memory"), bytes),
         });
-        let bound: Vec<(&Buffer, u64)> = bound.collect();
-        let ids = || bound.iter().map(|(buffer, _)| buffer.id());
-        if let Some(at) = kept.iter().position(|(known, _)| known.iter().copied().eq(ids())) {
-            return &kept[at].1;
-        }
-        let entries: Vec<_> = (0..)
-            .zip(&bound)
-            .map(|(binding, (buffer, bytes))| wgpu::BindGroupEntry {
-                binding,
-                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: buffer.raw(),
-                    offset: 0,
-                    size: std::num::NonZeroU64::new(*bytes),
-                }),
-            })
-            .collect();
-        let layout = self.pipeline.get_bind_group_layout(0);
-        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries };
-        let group = device.create_bind_group(&descriptor);
-        if kept.len() == BIND_GROUPS_KEPT {
-            kept.remove(0);
-        }
-        kept.push((ids().collect(), group));
-        &kept.last().expect("just put there").1
+        Dispatch { pipeline: &self.pipeline, buffers: bound.collect(), grid: self.grid }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{fold, portions};
-
-    #[test]
-    fn portions_grow() {
-        assert_eq!(portions(0), [0]);
-        assert_eq!(portions(64), [64]);
-        assert_eq!(portions(65), [32, 33]);
-        assert_eq!(portions(876), [32, 64, 128, 256, 396]);
-        assert!((0..2000).all(|launches| portions(launches).iter().sum::<usize>() == launches));
-    }
+    use super::fold;
 
     #[test]
     fn grids_fold() {

@@ -1,11 +1,10 @@
 //! Timing the launches of a run: a stamp before the first and after each, which the GPU itself writes.
 
-use std::time::Duration;
-
-use super::{Gpu, Inner, Reading};
+use super::Inner;
+use super::recording::stamps;
+use crate::Result;
 use crate::error::bail;
-use crate::host::HostBuffer;
-use crate::{DType, Result, Shape, TensorType};
+use crate::plan::Profiling;
 
 /// What an adapter needs in order to stamp between launches.
 const FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES);
@@ -23,8 +22,9 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    pub(super) fn new(device: &wgpu::Device, launches: usize) -> Self {
-        let stamps = u32::try_from(launches + 1).expect("plans are small");
+    /// For a run of so many launches, if it is to be timed.
+    pub(super) fn new(device: &wgpu::Device, profiling: Profiling, launches: usize) -> Option<Self> {
+        let stamps = stamps(profiling, launches)?;
         let most = wgpu::QUERY_SET_MAX_QUERIES;
         let sets = (0..stamps.div_ceil(most)).map(|set| {
             device.create_query_set(&wgpu::QuerySetDescriptor {
@@ -33,7 +33,7 @@ impl Timer {
                 count: (stamps - set * most).min(most),
             })
         });
-        Self { sets: sets.collect(), stamps }
+        Some(Self { sets: sets.collect(), stamps })
     }
 
     /// Writes stamp number `at` when everything before it in the pass is done.
@@ -60,31 +60,6 @@ impl Timer {
         }
         encoder.copy_buffer_to_buffer(&resolved, 0, &staging, 0, staging.size());
         staging
-    }
-}
-
-/// The stamps of a run on their way to the host.
-pub(crate) struct Times {
-    reading: Reading,
-    gpu: Gpu,
-}
-
-impl Times {
-    /// Of commands that were submitted.
-    pub(super) fn new(gpu: &Gpu, staging: wgpu::Buffer) -> Self {
-        Self { reading: Reading::start(staging), gpu: gpu.clone() }
-    }
-
-    /// How long each launch took, from the end of the one before it. Waits for the run.
-    pub(crate) fn read(&self) -> Result<Vec<Duration>> {
-        let words = self.reading.bytes() as usize / 4;
-        let ty = TensorType::new(DType::U32, Shape::from([words]));
-        let HostBuffer::U32(words) = self.gpu.finish(&self.reading, ty)? else { unreachable!("asked for words") };
-        let period = f64::from(self.gpu.0.queue.get_timestamp_period());
-        let stamps: Vec<u64> =
-            words.chunks_exact(2).map(|word| u64::from(word[0]) | u64::from(word[1]) << 32).collect();
-        let time = |pair: &[u64]| Duration::from_secs_f64(pair[1].saturating_sub(pair[0]) as f64 * period * 1e-9);
-        Ok(stamps.windows(2).map(time).collect())
     }
 }
 

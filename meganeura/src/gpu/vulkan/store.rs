@@ -1,4 +1,4 @@
-//! What drivers compiled, kept on disk from one process to the next, where the API lets it be had (Vulkan).
+//! What the driver compiled, kept on disk from one process to the next.
 //!
 //! A file for each adapter, in the user's folder for caches or the one that `MEGANEURA_CACHE` names; `off` keeps nothing. A file
 //! that does not fit is ignored, and one that cannot be written is counted: neither is worth an error.
@@ -7,21 +7,21 @@
 //! out is the system's permissions: see [`owned`]. The checksum is against damage, a full disk or a torn write. It proves nothing
 //! about who wrote the file, and neither would a key that lies beside it.
 
-mod owned;
-
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::{env, ffi::OsString};
 
-use super::lock;
+use ash::vk;
+
+use super::{Shared, lock, owned};
 
 /// The environment variable that names the folder.
 const OVERRIDE: &str = "MEGANEURA_CACHE";
 
 /// What a file begins with, before the checksum of what follows.
-const MAGIC: [u8; 8] = *b"mgnpipe2";
+const MAGIC: [u8; 8] = *b"mgnpipe3";
 
 /// Larger files are neither read nor written: they hold the shapes of past experiments.
 const MOST_BYTES: usize = 64 << 20;
@@ -40,7 +40,8 @@ pub(super) enum Keeping {
 
 /// The driver's cache, and where it is kept.
 pub(super) struct Store {
-    cache: wgpu::PipelineCache,
+    shared: Arc<Shared>,
+    cache: vk::PipelineCache,
     path: PathBuf,
     warm: bool,
     state: Mutex<State>,
@@ -53,37 +54,28 @@ struct State {
     failures: u64,
 }
 
-/// The features to open an adapter with, so that its pipelines can be kept.
-pub(super) fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
-    adapter.features() & wgpu::Features::PIPELINE_CACHE
-}
-
 impl Keeping {
     /// Opens the file of this adapter, which need not be there yet.
-    pub(super) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Self {
-        if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
-            return Self::Off;
-        }
-        let Some((folder, key)) = folder().zip(wgpu::util::pipeline_cache_key(info)) else { return Self::Off };
-        let path = folder.join(format!("{key}.bin"));
+    pub(super) fn open(shared: &Arc<Shared>, properties: &vk::PhysicalDeviceProperties) -> Self {
+        let Some(folder) = folder() else { return Self::Off };
+        let path = folder.join(format!("vulkan_{:04x}_{:04x}.bin", properties.vendor_id, properties.device_id));
         let kept = match owned::folder(&folder).and_then(|()| read(&path)) {
             Ok(kept) => kept,
             Err(why) => return Self::Refused(why),
         };
-        let create = |data: Option<&[u8]>| {
-            let scope = device.push_error_scope(wgpu::ErrorFilter::Validation);
-            let descriptor = wgpu::PipelineCacheDescriptor { label: None, data, fallback: false };
-            // SAFETY: the bytes are those that `get_data` gave a process of this user for an adapter of this key: the file was
-            // this user's alone to write, and is whole. wgpu and the driver compare device and version.
-            let cache = unsafe { device.create_pipeline_cache(&descriptor) };
-            pollster::block_on(scope.pop()).is_none().then_some(cache)
+        let create = |data: &[u8]| {
+            let description = vk::PipelineCacheCreateInfo::default().initial_data(data);
+            // SAFETY: the bytes are those that the driver gave a process of this user for this device: the file was this user's
+            // alone to write, is whole, and begins with the device and the driver that it is of.
+            unsafe { shared.raw.create_pipeline_cache(&description, None) }.ok()
         };
-        let data = kept.as_deref().and_then(unpack);
+        let data = kept.as_deref().and_then(unpack).filter(|data| is_of(data, properties));
         let checksum = data.map(checksum);
-        let warm = data.and_then(|data| create(Some(data)));
+        let warm = data.and_then(create);
         let is_warm = warm.is_some();
-        let Some(cache) = warm.or_else(|| create(None)) else { return Self::Off };
-        Self::On(Store { cache, path, warm: is_warm, state: Mutex::new(State { checksum, failures: 0 }) })
+        let Some(cache) = warm.or_else(|| create(&[])) else { return Self::Off };
+        let state = Mutex::new(State { checksum, failures: 0 });
+        Self::On(Store { shared: Arc::clone(shared), cache, path, warm: is_warm, state })
     }
 
     pub(super) fn store(&self) -> Option<&Store> {
@@ -92,8 +84,8 @@ impl Keeping {
 }
 
 impl Store {
-    pub(super) fn cache(&self) -> &wgpu::PipelineCache {
-        &self.cache
+    pub(super) fn cache(&self) -> vk::PipelineCache {
+        self.cache
     }
 
     /// Whether an earlier process left something.
@@ -108,7 +100,9 @@ impl Store {
 
     /// Writes the file if there is anything new.
     pub(super) fn save(&self) {
-        let Some(data) = self.cache.get_data().filter(|data| data.len() <= MOST_BYTES) else { return };
+        // SAFETY: the cache lives as long as `self`.
+        let data = unsafe { self.shared.raw.get_pipeline_cache_data(self.cache) };
+        let Some(data) = data.ok().filter(|data| data.len() <= MOST_BYTES) else { return };
         let mut state = lock(&self.state);
         let checksum = Some(checksum(&data));
         if state.checksum == checksum {
@@ -119,6 +113,21 @@ impl Store {
             Err(_) => state.failures += 1,
         }
     }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: nothing is compiled any more.
+        unsafe { self.shared.raw.destroy_pipeline_cache(self.cache, None) };
+    }
+}
+
+/// Whether a driver's bytes begin as those of this device and this driver do. Drivers look at that as well; this tells
+/// what they take from what they leave.
+fn is_of(data: &[u8], properties: &vk::PhysicalDeviceProperties) -> bool {
+    let version = vk::PipelineCacheHeaderVersion::ONE.as_raw() as u32;
+    let words = [32, version, properties.vendor_id, properties.device_id].map(u32::to_le_bytes);
+    data.strip_prefix(words.as_flattened()).is_some_and(|data| data.starts_with(&properties.pipeline_cache_uuid))
 }
 
 /// The folder that files go to, if any.

@@ -1,0 +1,113 @@
+//! Launches that wgpu encodes anew in each run: a compute pass, and for many launches several, so that the GPU need not wait for the
+//! last.
+
+use std::sync::Arc;
+
+use super::Inner;
+use super::recording::{Dispatch, Pipeline};
+use super::timer::Timer;
+use crate::plan::Profiling;
+
+/// Launches of the first command buffer of a run, and the most of one that others follow.
+const PORTION: (usize, usize) = (32, 256);
+
+/// The numbers of launches in a run's command buffers. Writing a launch down takes the host a good part of the time that it takes
+/// the GPU, so the first are few, and those after them, written meanwhile, twice as many each time.
+fn portions(launches: usize) -> Vec<usize> {
+    let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
+    while left > 2 * next {
+        portions.push(next);
+        left -= next;
+        next = (2 * next).min(PORTION.1);
+    }
+    portions.push(left);
+    portions
+}
+
+/// Launches with the bind groups of their buffers, which stay alive with them.
+pub(super) struct Recording {
+    launches: Vec<(Arc<Pipeline>, wgpu::BindGroup, (u32, u32))>,
+    profiling: Profiling,
+}
+
+fn pipeline(pipeline: &Pipeline) -> &wgpu::ComputePipeline {
+    match pipeline {
+        Pipeline::Wgpu(pipeline) => pipeline,
+        Pipeline::Vulkan(_) => unreachable!("a device has pipelines of one kind"),
+    }
+}
+
+fn bind_group(device: &wgpu::Device, dispatch: &Dispatch<'_>) -> wgpu::BindGroup {
+    let entries: Vec<_> = (0..)
+        .zip(&dispatch.buffers)
+        .map(|(binding, (buffer, bytes))| wgpu::BindGroupEntry {
+            binding,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: buffer.raw(),
+                offset: 0,
+                size: std::num::NonZeroU64::new(*bytes),
+            }),
+        })
+        .collect();
+    let layout = pipeline(dispatch.pipeline).get_bind_group_layout(0);
+    device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &entries })
+}
+
+impl Recording {
+    pub(super) fn new(device: &wgpu::Device, dispatches: &[Dispatch<'_>], profiling: Profiling) -> Self {
+        let launch =
+            |dispatch: &Dispatch<'_>| (Arc::clone(dispatch.pipeline), bind_group(device, dispatch), dispatch.grid);
+        Self { launches: dispatches.iter().map(launch).collect(), profiling }
+    }
+
+    /// Encodes and submits the launches; where the stamps go, and the number of submissions.
+    pub(super) fn encode(&self, gpu: &Inner) -> (Option<wgpu::Buffer>, u64) {
+        let timer = Timer::new(&gpu.device, self.profiling, self.launches.len());
+        // Times are taken of an uninterrupted run.
+        let portions = if timer.is_some() { vec![self.launches.len()] } else { portions(self.launches.len()) };
+        let new_encoder = || gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = new_encoder();
+        let mut end = 0;
+        for &portion in &portions {
+            if end > 0 {
+                gpu.queue.submit([std::mem::replace(&mut encoder, new_encoder()).finish()]);
+            }
+            let begin = end;
+            end += portion;
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            let stamp = |pass: &mut _, at| timer.as_ref().map_or((), |timer| timer.stamp(pass, at));
+            stamp(&mut pass, 0);
+            let mut last: Option<&Arc<Pipeline>> = None;
+            for (at, (kernel, group, grid)) in (begin..).zip(&self.launches[begin..end]) {
+                if last.is_none_or(|last| !Arc::ptr_eq(last, kernel)) {
+                    pass.set_pipeline(pipeline(kernel));
+                    last = Some(kernel);
+                }
+                pass.set_bind_group(0, group, &[]);
+                pass.dispatch_workgroups(grid.0, grid.1, 1);
+                match self.profiling {
+                    Profiling::Launches => stamp(&mut pass, at + 1),
+                    Profiling::Runs if at + 1 == self.launches.len() => stamp(&mut pass, 1),
+                    _ => {}
+                }
+            }
+        }
+        let staging = timer.map(|timer| timer.finish(&gpu.device, &mut encoder));
+        gpu.submit(encoder.finish(), None);
+        (staging, portions.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::portions;
+
+    #[test]
+    fn portions_grow() {
+        assert_eq!(portions(0), [0]);
+        assert_eq!(portions(64), [64]);
+        assert_eq!(portions(65), [32, 33]);
+        assert_eq!(portions(876), [32, 64, 128, 256, 396]);
+        assert!((0..2000).all(|launches| portions(launches).iter().sum::<usize>() == launches));
+    }
+}

@@ -1,0 +1,48 @@
+//! In place of [`vulkan`](super::vulkan) on systems on which wgpu does not speak it: there is never any.
+
+use super::pipelines::Source;
+use super::recording::Dispatch;
+use crate::plan::Profiling;
+use crate::{PipelineCache, Result};
+
+pub(super) enum Vulkan {}
+
+pub(super) enum Pipeline {}
+
+pub(super) enum Recording {}
+
+impl Vulkan {
+    pub(super) fn below(_: &wgpu::Adapter, _: &wgpu::Device, _: &wgpu::Limits) -> Option<Self> {
+        None
+    }
+
+    pub(super) fn cache(&self) -> (PipelineCache, u64) {
+        match *self {}
+    }
+
+    pub(super) fn save(&self) {
+        match *self {}
+    }
+
+    pub(super) fn pipeline(&self, _: &Source) -> Result<Pipeline> {
+        match *self {}
+    }
+
+    pub(super) fn record(&self, _: &[Dispatch<'_>], _: Profiling) -> Result<Recording> {
+        match *self {}
+    }
+}
+
+impl Recording {
+    pub(super) fn execute(&self, _: &mut wgpu::CommandEncoder) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn has_stamps(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn stamps(&self) -> Result<Vec<u64>> {
+        match *self {}
+    }
+}

@@ -1,0 +1,107 @@
+//! Launches, recorded with the buffers that they touch, and run as often as those stay the same.
+//!
+//! On Vulkan a recording is a command buffer (`vulkan`); elsewhere bind groups, which wgpu is given anew in each run (`encoding`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::memory::Buffer;
+use super::{Gpu, Inner, Reading, encoding, vulkan};
+use crate::host::HostBuffer;
+use crate::plan::Profiling;
+use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+
+/// A compiled kernel.
+pub(super) enum Pipeline {
+    Vulkan(vulkan::Pipeline),
+    Wgpu(wgpu::ComputePipeline),
+}
+
+/// A launch: a kernel, the buffers that it binds with the bytes of each, and the workgroups along x and y.
+pub(super) struct Dispatch<'a> {
+    pub(super) pipeline: &'a Arc<Pipeline>,
+    pub(super) buffers: Vec<(&'a Buffer, u64)>,
+    pub(super) grid: (u32, u32),
+}
+
+pub(super) enum Recording {
+    Vulkan(vulkan::Recording),
+    Wgpu(encoding::Recording),
+}
+
+/// The stamps of a run: one before its first launch, and one after the last or after each.
+pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
+    let stamps = match profiling {
+        _ if launches == 0 => return None,
+        Profiling::Off => return None,
+        Profiling::Runs => 2,
+        Profiling::Launches => launches + 1,
+    };
+    Some(u32::try_from(stamps).expect("plans are small"))
+}
+
+/// How long the launches of a run took, which may not be over.
+pub(crate) struct Times {
+    stamps: Stamps,
+    gpu: Gpu,
+}
+
+enum Stamps {
+    Vulkan(Arc<Recording>),
+    Wgpu(Reading),
+}
+
+impl Times {
+    /// How long each launch took, from the end of the one before it. Waits for the run.
+    pub(crate) fn read(&self) -> Result<Vec<Duration>> {
+        let stamps = match &self.stamps {
+            Stamps::Vulkan(recording) => {
+                self.gpu.wait()?;
+                let Recording::Vulkan(recording) = &**recording else { unreachable!("made of such a recording") };
+                recording.stamps()?
+            }
+            Stamps::Wgpu(reading) => {
+                let words = reading.bytes as usize / 4;
+                let ty = TensorType::new(DType::U32, Shape::from([words]));
+                let HostBuffer::U32(words) = self.gpu.finish(reading, ty)? else { unreachable!("asked for words") };
+                words.chunks_exact(2).map(|word| u64::from(word[0]) | u64::from(word[1]) << 32).collect()
+            }
+        };
+        let period = f64::from(self.gpu.0.queue.get_timestamp_period());
+        let time = |pair: &[u64]| Duration::from_secs_f64(pair[1].saturating_sub(pair[0]) as f64 * period * 1e-9);
+        Ok(stamps.windows(2).map(time).collect())
+    }
+}
+
+impl Inner {
+    /// Records launches. With `profiling`, a recording is for one run.
+    pub(super) fn record(&self, dispatches: &[Dispatch<'_>], profiling: Profiling) -> Result<Arc<Recording>> {
+        let recorded = match &self.vulkan {
+            Some(vulkan) => vulkan.record(dispatches, profiling).map(Recording::Vulkan),
+            None => Ok(Recording::Wgpu(encoding::Recording::new(&self.device, dispatches, profiling))),
+        };
+        recorded.map(Arc::new).map_err(|error| self.refusal(error))
+    }
+}
+
+impl Gpu {
+    /// Runs what was recorded; how long it takes, where that is wanted, and the number of submissions.
+    pub(super) fn play(&self, recording: &Arc<Recording>) -> Result<(Option<Times>, u64)> {
+        let inner = &*self.0;
+        let (stamps, submissions) = match &**recording {
+            Recording::Vulkan(launches) => {
+                let mut encoder = inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                if !launches.execute(&mut encoder) {
+                    return Err(inner.refusal(Error::new(ErrorKind::Device, "the device takes no commands")));
+                }
+                inner.submit(encoder.finish(), Some(Arc::clone(recording)));
+                (launches.has_stamps().then(|| Stamps::Vulkan(Arc::clone(recording))), 1)
+            }
+            Recording::Wgpu(launches) => {
+                let (staging, submissions) = launches.encode(inner);
+                (staging.map(|staging| Stamps::Wgpu(Reading::start(staging.clone(), staging.size()))), submissions)
+            }
+        };
+        Ok((stamps.map(|stamps| Times { stamps, gpu: self.clone() }), submissions))
+    }
+}

@@ -1,0 +1,160 @@
+//! Vulkan itself, below wgpu: a plan's launches as a command buffer that is recorded once.
+//!
+//! wgpu opens the device, owns its memory and its queue, and is told of no launch: it would put a barrier between any two, and check
+//! and encode each of them in every run. Command buffers of this module are executed from wgpu's encoders, so that everything is
+//! submitted in one order. The only place that knows `ash`.
+
+mod owned;
+mod pipeline;
+mod recording;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ash::vk;
+use naga::back::spv;
+use naga::valid;
+use wgpu::hal::api;
+
+pub(super) use pipeline::Pipeline;
+pub(super) use recording::Recording;
+
+use store::Keeping;
+
+use super::lock;
+use crate::{Error, ErrorKind, PipelineCache, Result};
+
+/// A device that wgpu opened, and what kernels are compiled with.
+pub(super) struct Vulkan {
+    shared: Arc<Shared>,
+    family: u32,
+    spirv: spv::Options<'static>,
+    capabilities: valid::Capabilities,
+    limits: wgpu::Limits,
+    /// Whether subgroups of a kernel may be of any size that the device has.
+    varying_subgroups: bool,
+    kept: Keeping,
+}
+
+/// What pipelines and recordings need for as long as they live.
+struct Shared {
+    raw: ash::Device,
+    /// The layouts of kernels that bind so many buffers.
+    layouts: Mutex<BTreeMap<usize, Layouts>>,
+    /// Keeps `raw` open.
+    _device: wgpu::Device,
+}
+
+#[derive(Clone, Copy)]
+struct Layouts {
+    set: vk::DescriptorSetLayout,
+    pipeline: vk::PipelineLayout,
+}
+
+impl Vulkan {
+    /// The Vulkan below a device, if that is what wgpu runs on.
+    pub(super) fn below(adapter: &wgpu::Adapter, device: &wgpu::Device, limits: &wgpu::Limits) -> Option<Self> {
+        // SAFETY: handles are looked at, and used while `device` is kept; nothing of wgpu's is destroyed here.
+        let (below, above) = unsafe { (device.as_hal::<api::Vulkan>()?, adapter.as_hal::<api::Vulkan>()?) };
+        let raw = below.raw_device().clone();
+        let (instance, physical) = (below.shared_instance().raw_instance(), below.raw_physical_device());
+        // SAFETY: the handle is the device's own.
+        let properties = unsafe { instance.get_physical_device_properties(physical) };
+        let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
+        if below.enabled_device_extensions().contains(&ash::ext::robustness2::NAME) {
+            let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut robustness);
+            // SAFETY: as above; the device knows the extension.
+            unsafe { instance.get_physical_device_features2(physical, &mut features) };
+        }
+        let robust = robustness.robust_buffer_access2 == vk::TRUE;
+        let features = device.features();
+        let version = above.physical_device_capabilities().properties().api_version;
+        let family = below.queue_family_index();
+        let shared = Arc::new(Shared { raw, layouts: Mutex::default(), _device: device.clone() });
+        Some(Self {
+            kept: Keeping::open(&shared, &properties),
+            shared,
+            family,
+            spirv: pipeline::options(features, version, robust),
+            capabilities: pipeline::capabilities(features),
+            limits: limits.clone(),
+            varying_subgroups: features.contains(wgpu::Features::SUBGROUP),
+        })
+    }
+
+    /// What there was on disk of what the driver compiled, and how often it could not be written.
+    pub(super) fn cache(&self) -> (PipelineCache, u64) {
+        match &self.kept {
+            Keeping::Off => (PipelineCache::Off, 0),
+            Keeping::Refused(why) => (PipelineCache::Refused(why), 0),
+            Keeping::On(store) if store.is_warm() => (PipelineCache::Warm, store.failures()),
+            Keeping::On(store) => (PipelineCache::Cold, store.failures()),
+        }
+    }
+
+    /// Writes what the driver has compiled to disk.
+    pub(super) fn save(&self) {
+        if let Keeping::On(store) = &self.kept {
+            store.save();
+        }
+    }
+}
+
+impl Shared {
+    /// The layouts of kernels that bind so many buffers, in this order.
+    fn layouts(&self, buffers: usize) -> Result<Layouts> {
+        let mut known = lock(&self.layouts);
+        if let Some(&layouts) = known.get(&buffers) {
+            return Ok(layouts);
+        }
+        let binding = |binding| {
+            vk::DescriptorSetLayoutBinding::default()
+                .binding(binding)
+                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                .descriptor_count(1)
+                .stage_flags(vk::ShaderStageFlags::COMPUTE)
+        };
+        let bindings: Vec<_> = (0..buffers as u32).map(binding).collect();
+        let description = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+        // SAFETY: the device is open; what is made is destroyed with `self`.
+        let layouts = unsafe {
+            let set = self.raw.create_descriptor_set_layout(&description, None).map_err(fault)?;
+            let description = vk::PipelineLayoutCreateInfo::default().set_layouts(std::slice::from_ref(&set));
+            match self.raw.create_pipeline_layout(&description, None) {
+                Ok(pipeline) => Layouts { set, pipeline },
+                Err(error) => {
+                    self.raw.destroy_descriptor_set_layout(set, None);
+                    return Err(fault(error));
+                }
+            }
+        };
+        known.insert(buffers, layouts);
+        Ok(layouts)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for layouts in lock(&self.layouts).values() {
+            // SAFETY: whatever was made with them kept `self`, so nothing is left of it.
+            unsafe {
+                self.raw.destroy_pipeline_layout(layouts.pipeline, None);
+                self.raw.destroy_descriptor_set_layout(layouts.set, None);
+            }
+        }
+    }
+}
+
+/// What a call of the driver failed with.
+fn fault(error: vk::Result) -> Error {
+    match error {
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_POOL_MEMORY => {
+            Error::new(ErrorKind::OutOfMemory, "the device has no memory left")
+        }
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
+            Error::new(ErrorKind::OutOfMemory, "the driver has no memory of the host left")
+        }
+        other => Error::new(ErrorKind::Device, format!("the driver refused a command: {other}")),
+    }
+}

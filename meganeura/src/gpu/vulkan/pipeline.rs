@@ -1,0 +1,204 @@
+//! Pipelines: WGSL to SPIR-V, and what wgpu would check of a kernel on the way.
+
+use std::sync::Arc;
+
+use ash::vk;
+use naga::back::spv;
+use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
+use naga::{AddressSpace, StorageAccess, valid};
+
+use super::store::Store;
+use super::{Layouts, Shared, Vulkan, fault};
+use crate::error::bail;
+use crate::gpu::pipelines::Source;
+use crate::{Error, ErrorKind, Result};
+
+/// A compiled kernel.
+pub(in crate::gpu) struct Pipeline {
+    shared: Arc<Shared>,
+    pub(super) raw: vk::Pipeline,
+    pub(super) layouts: Layouts,
+    pub(super) bindings: Vec<Binding>,
+}
+
+/// A buffer that a kernel binds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Binding {
+    pub(super) writes: bool,
+    /// The fewest bytes that the kernel's types have room in.
+    pub(super) bytes: u64,
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        // SAFETY: every recording keeps its pipelines, and is kept until it has run.
+        unsafe { self.shared.raw.destroy_pipeline(self.raw, None) };
+    }
+}
+
+/// How SPIR-V is written for a device that was opened with these features, as wgpu writes it.
+pub(super) fn options(features: wgpu::Features, version: u32, robust: bool) -> spv::Options<'static> {
+    use spv::Capability as C;
+
+    let mut capabilities = vec![C::Shader, C::Matrix];
+    if features.contains(wgpu::Features::SUBGROUP) {
+        capabilities.extend([C::GroupNonUniform, C::GroupNonUniformVote, C::GroupNonUniformArithmetic]);
+        capabilities.extend([C::GroupNonUniformBallot, C::GroupNonUniformShuffle]);
+        capabilities.extend([C::GroupNonUniformShuffleRelative, C::GroupNonUniformQuad]);
+    }
+    if features.contains(wgpu::Features::SHADER_F16) {
+        capabilities.push(C::Float16);
+    }
+    if features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
+        capabilities.extend([C::CooperativeMatrixKHR, C::VulkanMemoryModel]);
+    }
+    spv::Options {
+        lang_version: match (vk::api_version_major(version), vk::api_version_minor(version)) {
+            (1, 0) => (1, 0),
+            (1, 1) => (1, 3),
+            (1, 2) => (1, 5),
+            _ => (1, 6),
+        },
+        flags: spv::WriterFlags::empty(),
+        capabilities: Some(capabilities.into_iter().collect()),
+        bounds_check_policies: BoundsCheckPolicies {
+            index: BoundsCheckPolicy::Restrict,
+            // Else the driver does.
+            buffer: if robust { BoundsCheckPolicy::Unchecked } else { BoundsCheckPolicy::Restrict },
+            ..BoundsCheckPolicies::default()
+        },
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::Polyfill,
+        ..spv::Options::default()
+    }
+}
+
+/// What kernels may use on a device that was opened with these features.
+pub(super) fn capabilities(features: wgpu::Features) -> valid::Capabilities {
+    use valid::Capabilities as C;
+
+    let table = [
+        (wgpu::Features::SHADER_F16, C::SHADER_FLOAT16),
+        (wgpu::Features::SUBGROUP, C::SUBGROUP | C::SUBGROUP_BARRIER),
+        (wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, C::COOPERATIVE_MATRIX),
+    ];
+    let allowed = table.iter().filter(|(feature, _)| features.contains(*feature));
+    allowed.fold(C::SHADER_FLOAT16_IN_FLOAT32, |all, &(_, capability)| all | capability)
+}
+
+fn refused(error: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Device, format!("the device refused a command: {error}"))
+}
+
+impl Vulkan {
+    pub(in crate::gpu) fn pipeline(&self, source: &Source) -> Result<Pipeline> {
+        let module = naga::front::wgsl::parse_str(&source.wgsl)
+            .map_err(|error| refused(format!("the kernel does not parse: {}", error.emit_to_string(&source.wgsl))))?;
+        let mut validator = valid::Validator::new(valid::ValidationFlags::all(), self.capabilities);
+        validator.subgroup_stages(valid::ShaderStages::COMPUTE).subgroup_operations(valid::SubgroupOperationSet::all());
+        let info = validator
+            .validate(&module)
+            .map_err(|error| refused(format!("the kernel is not valid: {}", error.emit_to_string(&source.wgsl))))?;
+        let bindings = self.bindings(&module)?;
+        self.expect_runs(&module)?;
+        let mut options = self.spirv.clone();
+        if !source.checked {
+            options.bounds_check_policies = BoundsCheckPolicies {
+                index: BoundsCheckPolicy::Unchecked,
+                buffer: BoundsCheckPolicy::Unchecked,
+                ..BoundsCheckPolicies::default()
+            };
+            options.force_loop_bounding = false;
+        }
+        if !source.zeroed {
+            options.zero_initialize_workgroup_memory = spv::ZeroInitializeWorkgroupMemoryMode::None;
+        }
+        let words = spv::write_vec(&module, &info, &options, None).map_err(refused)?;
+        let layouts = self.shared.layouts(bindings.len())?;
+        let raw = self.compile(&words, layouts)?;
+        Ok(Pipeline { shared: Arc::clone(&self.shared), raw, layouts, bindings })
+    }
+
+    fn compile(&self, words: &[u32], layouts: Layouts) -> Result<vk::Pipeline> {
+        let device = &self.shared.raw;
+        let mut flags = vk::PipelineShaderStageCreateFlags::empty();
+        if self.varying_subgroups {
+            flags |= vk::PipelineShaderStageCreateFlags::ALLOW_VARYING_SUBGROUP_SIZE;
+        }
+        let cache = self.kept.store().map_or(vk::PipelineCache::null(), Store::cache);
+        // SAFETY: naga validated the module, and wrote it for what the device was opened with. The module is needed for
+        // the one call; who gets the pipeline destroys it.
+        unsafe {
+            let description = vk::ShaderModuleCreateInfo::default().code(words);
+            let module = device.create_shader_module(&description, None).map_err(fault)?;
+            let stage = vk::PipelineShaderStageCreateInfo::default()
+                .flags(flags)
+                .stage(vk::ShaderStageFlags::COMPUTE)
+                .module(module)
+                .name(c"main");
+            let description = vk::ComputePipelineCreateInfo::default().layout(layouts.pipeline).stage(stage);
+            let made = device.create_compute_pipelines(cache, &[description], None);
+            device.destroy_shader_module(module, None);
+            made.map(|made| made[0]).map_err(|(_, error)| fault(error))
+        }
+    }
+
+    /// The buffers of a kernel, by number. It binds nothing else.
+    fn bindings(&self, module: &naga::Module) -> Result<Vec<Binding>> {
+        let bound = |space| !matches!(space, AddressSpace::Private | AddressSpace::WorkGroup | AddressSpace::Function);
+        let mut bindings = Vec::new();
+        for (_, variable) in module.global_variables.iter().filter(|(_, variable)| bound(variable.space)) {
+            let name = variable.name.as_deref().unwrap_or("a variable");
+            match (variable.space, &variable.binding) {
+                (AddressSpace::Storage { access }, Some(at)) if at.group == 0 => {
+                    let bytes = u64::from(module.types[variable.ty].inner.size(module.to_ctx()));
+                    bindings.push((at.binding, Binding { writes: access.contains(StorageAccess::STORE), bytes }));
+                }
+                _ => bail!(Device, "a kernel binds storage buffers of group 0 and nothing else; `{name}` is none"),
+            }
+        }
+        bindings.sort_by_key(|(number, _)| *number);
+        if let Some((expected, _)) = (0..).zip(&bindings).find(|(expected, (number, _))| expected != number) {
+            bail!(Device, "a kernel binds buffers 0 to {}, and there is no {expected}", bindings.len() - 1);
+        }
+        let most = self.limits.max_storage_buffers_per_shader_stage;
+        if bindings.len() > most as usize {
+            bail!(Device, "a kernel binds {} buffers, and the device lets it bind {most}", bindings.len());
+        }
+        Ok(bindings.into_iter().map(|(_, binding)| binding).collect())
+    }
+
+    /// Refuses kernels that are larger than the device runs.
+    fn expect_runs(&self, module: &naga::Module) -> Result<()> {
+        let limits = &self.limits;
+        let is_main = |entry: &&naga::EntryPoint| entry.name == "main" && entry.stage == naga::ShaderStage::Compute;
+        let Some(main) = module.entry_points.iter().find(is_main) else {
+            bail!(Device, "a kernel has a compute shader `main`, and this one has none");
+        };
+        let most = [
+            limits.max_compute_workgroup_size_x,
+            limits.max_compute_workgroup_size_y,
+            limits.max_compute_workgroup_size_z,
+        ];
+        let size = main.workgroup_size;
+        let invocations = size.iter().map(|&extent| u64::from(extent)).product::<u64>();
+        let fits = size.iter().zip(most).all(|(&extent, most)| (1..=most).contains(&extent));
+        if !fits || invocations > u64::from(limits.max_compute_invocations_per_workgroup) {
+            bail!(
+                Device,
+                "a kernel has workgroups of {size:?} invocations, and the device runs at most {most:?}, {} in all",
+                limits.max_compute_invocations_per_workgroup
+            );
+        }
+        let shared = module.global_variables.iter().filter(|(_, variable)| variable.space == AddressSpace::WorkGroup);
+        let sizes = shared.map(|(_, variable)| u64::from(module.types[variable.ty].inner.size(module.to_ctx())));
+        let bytes: u64 = sizes.map(|bytes| bytes.next_multiple_of(16)).sum();
+        if bytes > u64::from(limits.max_compute_workgroup_storage_size) {
+            bail!(
+                Device,
+                "a kernel needs {bytes} bytes of workgroup memory, and the device has {}",
+                limits.max_compute_workgroup_storage_size
+            );
+        }
+        Ok(())
+    }
+}
