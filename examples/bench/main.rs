@@ -10,24 +10,30 @@
 //! The second and the last line time the same in PyTorch. Data are random, and made once, on the device; with `--workers` they are
 //! images that threads decode and augment from files. Every step reads the loss, which waits for the device, so that nothing is left
 //! running when the clock stops.
+//!
+//! `--losses FILE` writes the loss of every step. One random batch is soon memorised, so a curve needs `--batches`, which trains on
+//! coloured shapes; the example `curves` draws two such files in one chart.
 
 mod kernel;
 mod models;
 mod pictures;
 mod serve;
+mod shapes;
 mod workload;
 
 use std::fmt;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meganeura::{Device, PipelineCache, Precision, Profiling};
+use meganeura::{Device, Error, ErrorKind, PipelineCache, Precision, Profiling};
+use meganeura_examples::losses;
 use serde_json::Value;
 
 use kernel::{Kernel, Pass};
-use workload::Name;
+use workload::{Data, Name};
 
 /// Times a training step, or one operation.
 #[derive(Parser, Debug)]
@@ -60,6 +66,13 @@ struct Options {
     /// 0, the thread that trains reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
+    /// Train on this number of batches of coloured shapes, in turn, instead of on one random batch. They are made before the first
+    /// step and stay in the device's memory
+    #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
+    batches: Option<u32>,
+    /// Write the loss of every step, warm-up included, as lines of `step,loss`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "serve"])]
+    losses: Option<PathBuf>,
     /// Steps, or runs of the kernel, that are timed
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
@@ -68,6 +81,9 @@ struct Options {
     warmup: u32,
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     precision: Accuracy,
+    /// Record the step once instead of on a tape each time
+    #[arg(long, conflicts_with_all = ["kernel", "serve"])]
+    compile: bool,
     /// Print the kernels of one more step after those, with the time that each took on the device, to standard error
     #[arg(long, conflicts_with = "kernel")]
     profile: bool,
@@ -129,7 +145,16 @@ fn run(options: &Options) -> Result<Report, Failure> {
     if options.serve {
         return serve(options, &device, batch, channels);
     }
-    let mut workload = options.workload.make(&device, batch, channels, options.workers)?;
+    if let Some(path) = &options.losses {
+        // A path that cannot be written is an error now, and not after the last step.
+        write_losses(path, &[])?;
+    }
+    let data = match (options.workers, options.batches) {
+        (Some(workers), _) => Data::Files { workers },
+        (None, Some(batches)) => Data::Shapes { batches: batches as usize },
+        (None, None) => Data::Noise,
+    };
+    let mut workload = options.workload.make(&device, batch, channels, data, options.compile)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -138,12 +163,17 @@ fn run(options: &Options) -> Result<Report, Failure> {
 
     let before = device.stats();
     let (loss_first, first_step) = step()?;
+    let mut losses = vec![loss_first];
     for _ in 0..options.warmup {
-        step()?;
+        losses.push(step()?.0);
     }
     let warm = device.stats();
     let timed = (0..options.steps).map(|_| step()).collect::<meganeura::Result<Vec<_>>>()?;
     let after = device.stats();
+    losses.extend(timed.iter().map(|(loss, _)| *loss));
+    if let Some(path) = &options.losses {
+        write_losses(path, &losses)?;
+    }
     if options.profile {
         device.set_profiling(Profiling::Launches)?;
         step()?;
@@ -160,7 +190,9 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("precision", options.precision.to_string().into()),
         ("workload", options.workload.to_string().into()),
         ("batch", batch.into()),
+        ("compile", options.compile.into()),
         ("workers", options.workers.into()),
+        ("batches", options.batches.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),
         ("ms_per_step_min", rounded(times[0], 4).into()),
         ("first_step_ms", rounded(milliseconds(first_step), 3).into()),
@@ -191,6 +223,11 @@ fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> R
         ("ms_compiled_median", rounded(compiled, 4).into()),
         ("ratio", rounded(recorded / compiled, 3).into()),
     ])
+}
+
+fn write_losses(path: &Path, of_steps: &[f32]) -> meganeura::Result<()> {
+    let failed = |error| Error::new(ErrorKind::Io, format!("{} could not be written: {error}", path.display()));
+    fs::write(path, losses::csv(of_steps)).map_err(failed)
 }
 
 /// Whether compiled kernels were on disk before.

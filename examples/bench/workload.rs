@@ -1,14 +1,19 @@
 //! A workload: a model with data to learn and an optimizer.
 
 use std::fmt;
+use std::iter::Cycle;
+use std::vec;
 
 use clap::ValueEnum;
 use meganeura::data::Batch;
 use meganeura::init::Initializer;
+use meganeura::optim::TrainStep;
 use meganeura::prelude::*;
+use meganeura::{Outputs, Tensors};
 
 use crate::models::{self, Mlp, ResNet18Gn, Tiny, UNet};
 use crate::pictures::Pictures;
+use crate::shapes::{self, Noisy};
 
 /// The reference workloads.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,23 +66,35 @@ impl Name {
         device: &Device,
         batch: usize,
         channels: usize,
-        workers: Option<usize>,
+        data: Data,
+        compile: bool,
     ) -> meganeura::Result<Box<dyn Workload>> {
         let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
         match self {
-            Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), workers),
-            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), None),
+            Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile),
+            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile),
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
                 let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
-                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), workers)
+                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile)
             }
             Self::Unet => {
                 let net = UNet::init(device, SEED, models::unet(channels))?;
-                Denoise::boxed(net, adamw(), Shape::from([batch, 3, 32, 32]))
+                Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile)
             }
         }
     }
+}
+
+/// The examples of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// One batch of random numbers, the same in each step.
+    Noise,
+    /// A number of batches of shapes, in turn.
+    Shapes { batches: usize },
+    /// Images, read from files by a number of threads.
+    Files { workers: usize },
 }
 
 const SEED: u64 = 42;
@@ -93,29 +110,79 @@ pub trait Workload {
     fn parameter_count(&self) -> usize;
 }
 
+/// A model, and how its steps are taken.
+enum Steps<M, I> {
+    /// With a tape for each.
+    Taped(M, fn(&M, &I) -> Var),
+    /// As one that was recorded once.
+    Compiled(TrainStep<'static, Box<M>, I, Var>),
+}
+
+impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
+    fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool) -> Self {
+        if compile { Self::Compiled(TrainStep::new(Box::new(net), loss)) } else { Self::Taped(net, loss) }
+    }
+
+    /// A step, given the batch, and what it is on a tape.
+    fn take(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        batch: <I::Tensors as Tensors>::Refs<'_>,
+        on: impl FnOnce(&Tape) -> I,
+        device: &Device,
+    ) -> meganeura::Result<f32> {
+        match self {
+            Self::Compiled(step) => step.call(optimizer, batch)?.item(),
+            Self::Taped(net, loss) => {
+                let tape = Tape::new(device);
+                let loss = loss(net, &on(&tape));
+                let grads = tape.backward(&loss)?;
+                optimizer.step(net, &grads)?;
+                loss.item()
+            }
+        }
+    }
+
+    fn parameter_count(&self) -> usize {
+        match self {
+            Self::Compiled(step) => step.module().parameter_count(),
+            Self::Taped(net, _) => net.parameter_count(),
+        }
+    }
+}
+
 /// Learns to tell inputs apart.
 struct Classify<M, O> {
     device: Device,
-    net: M,
+    steps: Steps<M, (Var, Var)>,
     optimizer: O,
     data: Inputs,
 }
 
 /// What is learned from.
 enum Inputs {
-    /// Random numbers, the same in each step.
-    Random(Batch),
+    /// On the device from the start, in turn.
+    Made(Cycle<vec::IntoIter<Batch>>),
     Pictures(Pictures),
 }
 
 impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
-    fn boxed(net: M, optimizer: O, input: Shape, workers: Option<usize>) -> meganeura::Result<Box<dyn Workload>> {
+    fn boxed(
+        net: M,
+        optimizer: O,
+        input: Shape,
+        data: Data,
+        compile: bool,
+    ) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
-        let data = match workers {
-            Some(workers) => Inputs::Pictures(Pictures::new(&device, input, CLASSES as u32, workers)?),
-            None => Inputs::Random(random(&device, input)?),
+        let made = |batches: Vec<_>| Inputs::Made(batches.into_iter().cycle());
+        let data = match data {
+            Data::Noise => made(vec![random(&device, input)?]),
+            Data::Shapes { batches } => made(shapes::batches(&device, input, batches, Seed::new(SEED).field("data"))?),
+            Data::Files { workers } => Inputs::Pictures(Pictures::new(&device, input, CLASSES as u32, workers)?),
         };
-        Ok(Box::new(Self { device, net, optimizer, data }))
+        let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile);
+        Ok(Box::new(Self { device, steps, optimizer, data }))
     }
 }
 
@@ -126,57 +193,64 @@ fn random(device: &Device, input: Shape) -> meganeura::Result<Batch> {
     Ok(Batch { inputs, targets: Tensor::indices(device, [input[0]], &labels)? })
 }
 
-impl<M: Layer, O: Optimizer> Workload for Classify<M, O> {
+impl<M: Layer + 'static, O: Optimizer> Workload for Classify<M, O> {
     fn step(&mut self) -> meganeura::Result<f32> {
         let Batch { inputs, targets } = match &mut self.data {
-            Inputs::Random(batch) => batch.clone(),
+            Inputs::Made(batches) => batches.next().expect("they come again"),
             Inputs::Pictures(pictures) => pictures.next()?,
         };
-        let tape = Tape::new(&self.device);
-        let loss = self.net.forward(&tape.input(&inputs)).cross_entropy(&targets);
-        let grads = tape.backward(&loss)?;
-        self.optimizer.step(&mut self.net, &grads)?;
-        loss.item()
+        let on = |tape: &Tape| (tape.input(&inputs), tape.input(&targets));
+        self.steps.take(&mut self.optimizer, (&inputs, &targets), on, &self.device)
     }
 
     fn parameter_count(&self) -> usize {
-        self.net.parameter_count()
+        self.steps.parameter_count()
     }
 }
 
 /// Learns to predict noise.
 struct Denoise<O> {
     device: Device,
-    net: UNet,
+    steps: Steps<UNet, (Var, Var, Var)>,
     optimizer: O,
-    x: Tensor,
-    t: Tensor,
-    noise: Tensor,
+    data: Cycle<vec::IntoIter<Noisy>>,
 }
 
 impl<O: Optimizer + 'static> Denoise<O> {
-    fn boxed(net: UNet, optimizer: O, input: Shape) -> meganeura::Result<Box<dyn Workload>> {
+    fn boxed(net: UNet, optimizer: O, input: Shape, data: Data, compile: bool) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
-        let data = Seed::new(SEED).field("data");
-        let normal = |data| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(&device, input, data);
-        let (x, noise) = (normal(data.field("x"))?, normal(data.field("noise"))?);
-        let times: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % TIMES) as f32).collect();
-        let t = Tensor::from_slice(&device, [input[0]], &times)?;
-        Ok(Box::new(Self { device, net, optimizer, x, t, noise }))
+        let seed = Seed::new(SEED).field("data");
+        let data = match data {
+            Data::Shapes { batches } => {
+                let noisy = |(at, batch): (usize, Batch)| Noisy::new(&batch.inputs, TIMES, seed.index(at));
+                let batches = shapes::batches(&device, input, batches, seed)?;
+                batches.into_iter().enumerate().map(noisy).collect::<meganeura::Result<_>>()?
+            }
+            Data::Noise | Data::Files { .. } => vec![random_noise(&device, input)?],
+        };
+        let steps = Steps::new(net, |net, (x, t, noise)| net.forward(x, t).mse(noise), compile);
+        Ok(Box::new(Self { device, steps, optimizer, data: data.into_iter().cycle() }))
     }
+}
+
+/// Noise that has nothing to do with its input.
+fn random_noise(device: &Device, input: Shape) -> meganeura::Result<Noisy> {
+    let data = Seed::new(SEED).field("data");
+    let normal = |data| Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, input, data);
+    let (x, noise) = (normal(data.field("x"))?, normal(data.field("noise"))?);
+    let times: Vec<_> = (0..input[0]).map(|example| (data.index(example).get() % TIMES) as f32).collect();
+    Ok(Noisy { x, t: Tensor::from_slice(device, [input[0]], &times)?, noise })
 }
 
 impl<O: Optimizer> Workload for Denoise<O> {
     fn step(&mut self) -> meganeura::Result<f32> {
-        let tape = Tape::new(&self.device);
-        let predicted = self.net.forward(&tape.input(&self.x), &tape.input(&self.t));
-        let loss = predicted.mse(&tape.input(&self.noise));
-        let grads = tape.backward(&loss)?;
-        self.optimizer.step(&mut self.net, &grads)?;
-        loss.item()
+        let Self { device, steps, optimizer, data } = self;
+        let Noisy { x, t, noise } = &data.next().expect("they come again");
+        let on = |tape: &Tape| (tape.input(x), tape.input(t), tape.input(noise));
+        steps.take(optimizer, (x, t, noise), on, device)
     }
 
     fn parameter_count(&self) -> usize {
-        self.net.parameter_count()
+        self.steps.parameter_count()
     }
 }

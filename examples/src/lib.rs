@@ -4,6 +4,7 @@ pub mod confusion;
 pub mod curve;
 pub mod digits;
 pub mod images;
+pub mod losses;
 pub mod models;
 pub mod pictures;
 pub mod shapes;

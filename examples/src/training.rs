@@ -10,6 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use meganeura::run::{Interrupt, Run, RunOptions};
 use meganeura::{Device, Precision, Result, Tensor};
 
+use crate::losses::mean_of_last;
+
 /// Options that all these programs have; `#[command(flatten)]` puts them beside a program's own.
 #[derive(Args, Debug)]
 #[group(id = "training")]
@@ -133,9 +135,7 @@ pub fn losses(run: &mut Run) -> Result<Vec<f32>> {
 ///
 /// If the file of metrics cannot be read.
 pub fn recent_loss(run: &mut Run, count: usize) -> Result<f32> {
-    let losses = losses(run)?;
-    let recent = &losses[losses.len().saturating_sub(count)..];
-    Ok(recent.iter().sum::<f32>() / recent.len().max(1) as f32)
+    Ok(mean_of_last(&losses(run)?, count))
 }
 
 /// That an option is at least so large.

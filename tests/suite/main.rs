@@ -16,6 +16,7 @@ mod compiled;
 mod custom;
 mod data;
 mod devices;
+mod encoders;
 mod frozen;
 mod golden;
 mod gradients;
@@ -47,6 +48,7 @@ mod steps;
 mod table;
 mod tape;
 mod threads;
+mod train_step;
 mod training;
 mod variants;
 mod vision;
@@ -57,7 +59,7 @@ use libtest_mimic::Failed;
 type Outcome = Result<(), Failed>;
 
 fn main() {
-    if devices::print_if_asked() || runs::train_if_asked() {
+    if devices::print_if_asked() || encoders::train_if_asked() || runs::train_if_asked() {
         return;
     }
     if std::env::var_os("MEGANEURA_CACHE").is_none() {
@@ -89,10 +91,12 @@ fn main() {
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);
     steps::collect(&mut trials);
+    train_step::collect(&mut trials);
     training::collect(&mut trials);
     bad_input::collect(&mut trials);
     lines::collect(&mut trials);
     devices::collect(&mut trials);
+    encoders::collect(&mut trials);
     lost::collect(&mut trials);
     variants::collect(&mut trials);
     vision::collect(&mut trials);

@@ -1,7 +1,7 @@
 //! Cross-entropy of classifications.
 
 use super::Reduction;
-use crate::{Shape, Tensor, Var};
+use crate::{Shape, Tape, Tensor, Var};
 
 const NAME: &str = "cross_entropy";
 
@@ -19,11 +19,31 @@ pub struct CrossEntropyOptions {
     pub reduction: Reduction,
 }
 
+/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a [`TrainStep`](crate::optim::TrainStep).
+pub trait Labels {
+    /// The labels on this tape.
+    #[doc(hidden)]
+    fn on(&self, tape: &Tape) -> Var;
+}
+
+impl Labels for Tensor {
+    #[track_caller]
+    fn on(&self, tape: &Tape) -> Var {
+        tape.input(self)
+    }
+}
+
+impl Labels for Var {
+    fn on(&self, _: &Tape) -> Var {
+        self.clone()
+    }
+}
+
 impl Var {
     /// Cross-entropy of a classification: `−mean ln softmax(x)[n, label[n]]`
     ///
-    /// Shapes: scores `[N, C, …]`, not yet normalised; labels `[N, …]`, each below `C` → a scalar. A label beyond is an error;
-    /// one that only the device knows makes the loss NaN.
+    /// Shapes: scores `[N, C, …]`, not yet normalised; labels `[N, …]`, each below `C`, a tensor or a value on the tape → a scalar. A label
+    /// beyond is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -36,7 +56,7 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn cross_entropy(&self, labels: &Tensor) -> Self {
+    pub fn cross_entropy(&self, labels: &(impl Labels + ?Sized)) -> Self {
         self.cross_entropy_with(labels, &CrossEntropyOptions::default())
     }
 
@@ -64,11 +84,12 @@ impl Var {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn cross_entropy_with(&self, labels: &Tensor, options: &CrossEntropyOptions) -> Self {
+    pub fn cross_entropy_with(&self, labels: &(impl Labels + ?Sized), options: &CrossEntropyOptions) -> Self {
         let CrossEntropyOptions { label_smoothing: smoothing, class_weights, ignored, reduction } = options;
         if !(0.0..=1.0).contains(smoothing) {
             return self.senseless(NAME, format!("the label smoothing is {smoothing}, not between 0 and 1"));
         }
+        let labels = &labels.on(self.tape());
         let Some(weights) = class_weights else {
             let losses = self.cross_entropy_rows(labels, *smoothing, *ignored);
             return match (reduction, ignored) {
@@ -106,7 +127,7 @@ impl Var {
 
     /// `−Σ_c w[c]·ln softmax(x)[n, c]`; 0 where the label is ignored.
     #[track_caller]
-    fn weighted_surprise(&self, weights: &Self, labels: &Tensor, ignored: Option<u32>) -> Self {
+    fn weighted_surprise(&self, weights: &Self, labels: &Self, ignored: Option<u32>) -> Self {
         // One extent of the scores, and 1 elsewhere.
         let along = |keeps: fn(usize) -> bool| -> Shape {
             let extent = |(axis, &extent): (usize, &usize)| if keeps(axis) { extent } else { 1 };
@@ -124,7 +145,7 @@ impl Var {
 
     /// 1 for each label that is not ignored, else 0.
     #[track_caller]
-    fn present(&self, labels: &Tensor, ignored: Option<u32>) -> Self {
+    fn present(&self, labels: &Self, ignored: Option<u32>) -> Self {
         let classes = self.shape().dims()[1];
         let ones = self.constant(1.0).expand([classes]);
         self.tape().label_weights(&ones, labels, ignored)
@@ -136,7 +157,7 @@ mod tests {
     use super::*;
     use crate::check::gradcheck;
     use crate::loss::tests::{assert_finite, assert_values, device, input, tape, tensor};
-    use crate::{Device, ErrorKind, Tape};
+    use crate::{Device, ErrorKind};
 
     fn labels(labels: &[u32]) -> Tensor {
         Tensor::indices(&device(), [labels.len()], labels).unwrap()

@@ -14,7 +14,7 @@ mod cross_entropy;
 mod regression;
 
 pub use binary::BceOptions;
-pub use cross_entropy::CrossEntropyOptions;
+pub use cross_entropy::{CrossEntropyOptions, Labels};
 
 use crate::{Error, ErrorKind, Var};
 

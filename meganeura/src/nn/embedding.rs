@@ -49,7 +49,7 @@ impl Embedding {
 impl Layer for Embedding {
     fn forward(&self, x: &Var) -> Var {
         let count = self.weight.shape()[0];
-        let message = match (x.ty().dtype, x.largest_index()) {
+        let message = match (x.ty().dtype, x.largest_index(None)) {
             (DType::U32, Some(largest)) if largest as usize >= count => {
                 (ErrorKind::Argument, format!("number {largest} is past the end, there are {count} vectors"))
             }

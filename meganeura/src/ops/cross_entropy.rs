@@ -11,7 +11,7 @@ use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
-use crate::{DType, Error, ErrorKind, Result, Shape, Tensor, TensorType};
+use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
 /// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`; 0 for an ignored label.
 ///
@@ -212,15 +212,18 @@ impl Kernel for CrossEntropyGrad {
 impl Var {
     /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`; 0 where the label is `ignored`.
     #[track_caller]
-    pub(crate) fn cross_entropy_rows(&self, labels: &Tensor, smoothing: f64, ignored: Option<u32>) -> Self {
+    pub(crate) fn cross_entropy_rows(&self, labels: &Self, smoothing: f64, ignored: Option<u32>) -> Self {
         let classes = self.shape().dims().get(1).copied().unwrap_or(0);
         if let Some(label) = labels.largest_index(ignored).filter(|&label| label as usize >= classes) {
             let message = format!("label {label} is out of range, the logits have {classes} classes");
             let error = Error::new(ErrorKind::Argument, message).in_op("cross_entropy").operand(self.ty(), self.path());
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }
-        let labels = self.tape().input(labels);
-        let [loss, _, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, &labels]);
+        if ignored.is_none() {
+            // Those of an input that is not there yet are looked at when it is.
+            labels.note_rows(classes);
+        }
+        let [loss, _, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, labels]);
         loss
     }
 }
@@ -234,7 +237,7 @@ mod tests {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let x = tape.input(&Tensor::from_slice(&device, [1, 3], &[0.0, 1.0, f32::NEG_INFINITY])?);
-        let labels = Tensor::indices(&device, [1], &[0])?;
+        let labels = tape.input(&Tensor::indices(&device, [1], &[0])?);
         let loss = x.cross_entropy_rows(&labels, 0.0, None);
         assert!((loss.to_vec()?[0] - 1.313_261_7).abs() < 1e-6);
         let grads = tape.backward(&loss.sum())?;
@@ -251,7 +254,7 @@ mod tests {
             let tape = Tape::new(&device);
             // The same row, with its label far below the others and among them.
             let x = tape.input(&Tensor::from_slice(&device, [2, 3], &[0.0, large, large, 0.0, large, large])?);
-            let losses = x.cross_entropy_rows(&Tensor::indices(&device, [2], &[0, 1])?, 0.0, None);
+            let losses = x.cross_entropy_rows(&tape.input(&Tensor::indices(&device, [2], &[0, 1])?), 0.0, None);
             let grads = tape.backward(&losses.sum())?;
             let dx = grads.of(&x).expect("the loss depends on x").to_vec()?;
             let ln2 = std::f32::consts::LN_2;

@@ -256,7 +256,7 @@ impl Var {
     #[track_caller]
     pub fn gather_with(&self, index: &Self, padding: Option<u32>) -> Self {
         let rows = self.shape().dims().first().copied().unwrap_or(0);
-        if let Some(largest) = index.largest_index().filter(|&largest| largest as usize >= rows) {
+        if let Some(largest) = index.largest_index(None).filter(|&largest| largest as usize >= rows) {
             let message = format!("index {largest} is past the end, the table has {rows} rows");
             let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));

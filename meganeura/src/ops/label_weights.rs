@@ -5,7 +5,7 @@ use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::{Tape, Var};
-use crate::{DType, Result, Tensor, TensorType};
+use crate::{DType, Result, TensorType};
 
 /// The weight of each label's class, 0 for an ignored label; NaN for a label beyond the classes.
 ///
@@ -44,9 +44,9 @@ impl Primitive for LabelWeights {
             let case = Case::recorded("label_weights", &[&[1]], move |x| {
                 let device = x[0].tape().device();
                 let data: Vec<_> = (0..classes).map(|c| f64::from(c + 1)).collect();
-                let weights = Tensor::from_f64(&device, [data.len()], &data).expect("fits");
-                let labels = Tensor::indices(&device, Shape::new(shape), &labels).expect("fits");
-                x[0].tape().label_weights(&x[0].tape().input(&weights), &labels, ignored)
+                let weights = crate::Tensor::from_f64(&device, [data.len()], &data).expect("fits");
+                let labels = crate::Tensor::indices(&device, Shape::new(shape), &labels).expect("fits");
+                x[0].tape().label_weights(&x[0].tape().input(&weights), &x[0].tape().input(&labels), ignored)
             });
             let naive = move |_: &[Array]| vec![Array { shape: Shape::new(shape), data: expected.clone() }];
             case.naive(naive).tolerance(0.0)
@@ -93,7 +93,7 @@ impl Kernel for LabelWeights {
 impl Tape {
     /// The weight of each label's class; see [`LabelWeights`].
     #[track_caller]
-    pub(crate) fn label_weights(&self, weights: &Var, labels: &Tensor, ignored: Option<u32>) -> Var {
-        weights.record(LabelWeights { ignored }, &[weights, &self.input(labels)])
+    pub(crate) fn label_weights(&self, weights: &Var, labels: &Var, ignored: Option<u32>) -> Var {
+        weights.record(LabelWeights { ignored }, &[weights, labels])
     }
 }

@@ -37,24 +37,34 @@ impl FiniteCheck {
         self.all.select(new, old)
     }
 
-    /// Reads the verdict of the run that was. Waits for the device.
-    pub(super) fn verify(self) -> Result<()> {
-        if self.all.item()? == 1.0 {
-            return Ok(());
-        }
-        let mut names = Vec::new();
-        for (name, finite) in self.each {
-            if finite.item()? != 1.0 {
-                names.push(name);
-            }
-        }
-        bail!(
-            NotFinite,
-            "NaN or infinity in the loss or a gradient, namely {}; nothing was updated (clipping by the norm of all \
-             gradients spreads it from one to all)",
-            listed(&names)
-        );
+    /// What a run has to compute for [`verify`]: the verdict, then that on each value.
+    pub(super) fn vars(&self) -> impl Iterator<Item = &Var> {
+        std::iter::once(&self.all).chain(self.each.iter().map(|(_, finite)| finite))
     }
+
+    /// What the values are called.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.each.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// Whether a step was taken, by the numbers of [`FiniteCheck::vars`]; the error says which values held it back. Waits for the device.
+pub(super) fn verify(names: &[String], read: impl Fn(usize) -> Result<f32>) -> Result<()> {
+    if read(0)? == 1.0 {
+        return Ok(());
+    }
+    let mut wrong = Vec::new();
+    for (name, k) in names.iter().zip(1..) {
+        if read(k)? != 1.0 {
+            wrong.push(name);
+        }
+    }
+    bail!(
+        NotFinite,
+        "NaN or infinity in the loss or a gradient, namely {}; nothing was updated (clipping by the norm of all \
+         gradients spreads it from one to all)",
+        listed(&wrong)
+    );
 }
 
 /// 1 if all elements are finite, else 0. By comparison with the largest number, false for NaN: drivers may fold the likes

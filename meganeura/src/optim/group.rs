@@ -134,43 +134,51 @@ impl Settings {
 pub(super) struct Classes {
     /// By leaf.
     classes: Vec<usize>,
-    /// By class.
-    settings: Vec<Settings>,
+    /// By class, for each group, whether it has the parameters of the class.
+    members: Vec<Vec<bool>>,
+}
+
+/// The settings of a class that these of the groups have. Numbers that make no sense are an error.
+pub(super) fn settings_within(groups: &[Group], members: &[bool], default: Settings) -> Result<Settings> {
+    let within = groups.iter().zip(members).filter_map(|(group, is_member)| is_member.then_some(group));
+    let mut settings = default;
+    for group in within {
+        group.check()?;
+        match group.lr {
+            None => {}
+            Some(Rate::Own(lr)) => settings.lr = lr,
+            Some(Rate::Scaled(scale)) => settings.lr = scale * default.lr,
+        }
+        settings.weight_decay = group.weight_decay.unwrap_or(settings.weight_decay);
+    }
+    Ok(settings)
 }
 
 impl Classes {
-    pub(super) fn new(groups: &[Group], leaves: &[Leaf<'_>], default: Settings) -> Result<Self> {
-        let mut members = vec![vec![false; groups.len()]; leaves.len()];
+    pub(super) fn new(groups: &[Group], leaves: &[Leaf<'_>]) -> Result<Self> {
+        let mut memberships = vec![vec![false; groups.len()]; leaves.len()];
         for (k, group) in groups.iter().enumerate() {
             let meant = group.selection.among(leaves).map_err(|error| error.context("a group of the optimizer"))?;
             group.check()?;
             for leaf in meant {
-                members[leaf][k] = true;
+                memberships[leaf][k] = true;
             }
         }
-        let (mut settings, mut known) = (Vec::new(), HashMap::new());
-        let mut class_of = |member: Vec<bool>| {
-            *known.entry(member).or_insert_with_key(|member| {
-                let within = groups.iter().zip(member).filter_map(|(group, is_member)| is_member.then_some(group));
-                settings.push(within.fold(default, |Settings { lr, weight_decay }, group| Settings {
-                    lr: match group.lr {
-                        None => lr,
-                        Some(Rate::Own(lr)) => lr,
-                        Some(Rate::Scaled(scale)) => scale * default.lr,
-                    },
-                    weight_decay: group.weight_decay.unwrap_or(weight_decay),
-                }));
-                settings.len() - 1
+        let (mut members, mut known) = (Vec::new(), HashMap::new());
+        let mut class_of = |membership: Vec<bool>| {
+            *known.entry(membership).or_insert_with_key(|membership| {
+                members.push(membership.clone());
+                members.len() - 1
             })
         };
-        let classes = members.into_iter().map(&mut class_of).collect();
-        Ok(Self { classes, settings })
+        let classes = memberships.into_iter().map(&mut class_of).collect();
+        Ok(Self { classes, members })
     }
 
-    /// The class of a leaf, and its settings.
-    pub(super) fn of(&self, leaf: usize) -> (usize, Settings) {
+    /// The class of a leaf, and the groups that have it.
+    pub(super) fn of(&self, leaf: usize) -> (usize, &[bool]) {
         let class = self.classes[leaf];
-        (class, self.settings[class])
+        (class, &self.members[class])
     }
 }
 

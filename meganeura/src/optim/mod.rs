@@ -24,12 +24,14 @@ mod finite;
 mod group;
 mod lion;
 mod muon;
+mod record;
 mod rms_prop;
 mod rule;
 pub mod schedule;
 mod sgd;
 mod state;
 mod step;
+mod train_step;
 mod trained;
 
 pub use accumulate::Accumulate;
@@ -45,6 +47,7 @@ pub use sgd::Sgd;
 pub use state::OptimizerState;
 pub(crate) use state::{fits, is_of_another};
 pub use step::Stepper;
+pub use train_step::TrainStep;
 
 use std::panic::Location;
 

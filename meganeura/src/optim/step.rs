@@ -1,17 +1,16 @@
-//! What a step is, whatever the rule: find the trained parameters, their gradients and their state; apply the rule; run.
+//! What a step is, whatever the rule: record it, run it, count it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 
 use super::accumulate::Sums;
-use super::finite::{FiniteCheck, NotFinite};
-use super::group::{Classes, Group, Settings};
-use super::rule::{Given, Rule, expect_not_negative};
-use super::state::{GRADIENT_SUM, Kept};
-use super::trained::{Trained, expect_gradients};
-use crate::error::bail;
-use crate::module::{Module, ModuleExt};
+use super::finite::{NotFinite, verify};
+use super::group::{Group, Settings};
+use super::record::{Recorded, record};
+use super::rule::Rule;
+use super::state::Kept;
+use crate::module::Module;
 use crate::{Error, ErrorKind, Grads, Result, Var};
 
 /// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of each
@@ -70,63 +69,28 @@ pub(super) fn step(
     loss: Option<&Var>,
     line: &'static Location<'static>,
 ) -> Result<()> {
-    let settings = rule.stepper().settings;
-    expect_not_negative(rule.name(), "learning rate", settings.lr)?;
-    expect_not_negative(rule.name(), "weight decay", settings.weight_decay)?;
-    rule.check()?;
-    let leaves = module.leaves();
-    let classes = Classes::new(&rule.stepper().groups, &leaves, settings)?;
-    let trained = expect_gradients(&leaves, grads)?;
-    for Trained { cell, leaf, .. } in &trained {
-        let names = rule.state(&leaves[*leaf]);
-        if names.contains(&GRADIENT_SUM) {
-            bail!(
-                Argument,
-                "{}: `{GRADIENT_SUM}` is what micro-batches come to, and no name for a rule's state",
-                rule.name()
-            );
-        }
-        rule.stepper_mut().states.entry(cell.id()).or_default().prepare(cell, names.len())?;
+    let Recorded { updates, stepped, check, numbers } = record(rule, module, grads, loss)?;
+    // Held, they would be handed out.
+    drop(numbers);
+    let stepped: HashSet<u64> = stepped.iter().map(|cell| cell.id()).collect();
+    grads.tape().update_besides(updates, &stepped)?;
+    let verdict = check.map_or(Ok(()), |check| {
+        let vars: Vec<_> = check.vars().collect();
+        verify(&check.names(), |k| vars[k].item())
+    });
+    finish(rule.stepper_mut(), stepped, verdict, line)
+}
+
+/// Counts a step that ran, unless it was held back.
+pub(super) fn finish(
+    stepper: &mut Stepper,
+    stepped: impl IntoIterator<Item = u64>,
+    verdict: Result<()>,
+    line: &'static Location<'static>,
+) -> Result<()> {
+    if let Err(error) = verdict {
+        return stepper.refuse(error.at(line));
     }
-    let tape = grads.tape();
-    let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
-    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, loss));
-    // Parameters of one class that were updated equally often have their numbers in common.
-    let mut numbers: HashMap<(usize, u64), Vec<Var>> = HashMap::new();
-    let mut stepped = HashSet::with_capacity(trained.len());
-    let mut updates = Vec::new();
-    // Takes the gradients: those that nobody holds are not kept by the run.
-    for Trained { cell, path, dw, leaf } in trained {
-        let Kept { cells, steps } = &rule.stepper().states[&cell.id()];
-        let (class, settings) = classes.of(leaf);
-        let number = |number: f64| tape.scalar(number);
-        let record = || rule.numbers(settings, steps + 1).into_iter().map(number).collect();
-        let numbers = numbers.entry((class, *steps)).or_insert_with(record);
-        let state = cells.iter().map(|cell| tape.cell(cell)).collect();
-        let given = Given { leaf: &leaves[leaf], w: tape.cell(&cell), dw, settings, state, numbers };
-        let (new_w, new_state) = rule.update(&given);
-        let Given { w, state, .. } = given;
-        if new_state.len() != state.len() {
-            bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
-        }
-        let cells = cells.iter().chain([&cell]).cloned();
-        for ((cell, new), old) in cells.zip(new_state.into_iter().chain([new_w])).zip(state.iter().chain([&w])) {
-            new.id().map_err(|error| error.context(&path))?;
-            if new.ty() != old.ty() || !tape.same(new.tape()) {
-                bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
-            }
-            updates.push((cell, check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old))));
-        }
-        stepped.insert(cell.id());
-    }
-    if let Some(check) = &check {
-        tape.gate_buffers(|new, old| check.gate(new, old));
-    }
-    tape.update_besides(updates, &stepped)?;
-    if let Some(Err(error)) = check.map(FiniteCheck::verify) {
-        return rule.stepper_mut().refuse(error.at(line));
-    }
-    let stepper = rule.stepper_mut();
     stepper.last_skip = None;
     for id in stepped {
         stepper.states.entry(id).or_default().steps += 1;
@@ -139,7 +103,7 @@ mod tests {
     use meganeura_derive::Module;
 
     use super::*;
-    use crate::module::{At, Slot};
+    use crate::module::{At, ModuleExt, Slot};
     use crate::optim::{AdamW, Optimizer, Sgd};
     use crate::{Buffer, Device, Param, Tape, Tensor};
 

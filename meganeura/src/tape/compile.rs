@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
 use super::part::PartLeaf;
-use super::run::locate;
+use super::run::{Lent, locate};
 use super::signature::{Inputs, Outputs, Tensors};
 use super::{Leaf, Recording, Tape, Var};
 use crate::device::Program;
@@ -15,6 +15,7 @@ use crate::error::{bail, here};
 use crate::graph::{Graph, Source, ValueId};
 use crate::param::{Cell, State};
 use crate::plan::{Bindings, HostWord, Memory};
+use crate::tensor::Storage;
 use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 /// A function that was recorded and planned once: for serving a model. [`Device::compile`] makes it.
@@ -28,7 +29,7 @@ pub struct Compiled<I = Tensor, O = Tensor> {
 }
 
 /// What is left of the tape.
-struct Function {
+pub(super) struct Function {
     device: Device,
     program: Arc<Program>,
     /// What names an operation for which there is no memory.
@@ -37,6 +38,8 @@ struct Function {
     leaves: Vec<Bound>,
     /// The numbers of the leaves that are cells, in the order in which cells are locked.
     cells: Vec<usize>,
+    /// For each leaf, whether a call gives its cell a new value.
+    updated: Vec<bool>,
     host: Vec<HostWord>,
     inputs: Vec<Input>,
     outputs: Vec<(TensorType, Output)>,
@@ -116,8 +119,8 @@ impl Device {
         let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
         let wanted = outputs.iter().map(|y| if y.tape().same(&tape) { y.id() } else { Err(elsewhere(y)) });
         let wanted = here(|| wanted.collect::<Result<Vec<_>>>())?;
-        let function = Arc::new(here(|| tape.recording.borrow().compile(&types, &wanted))?);
-        Ok(Compiled { function, signature: PhantomData })
+        let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, &[]))?;
+        Ok(Compiled { function: Arc::new(function), signature: PhantomData })
     }
 }
 
@@ -129,7 +132,7 @@ fn elsewhere(y: &Var) -> Error {
 impl Tape {
     /// An input that has no tensor yet.
     #[track_caller]
-    fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
+    pub(super) fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
         let device = self.device();
         here(|| expect_declared(input, ty, &device))?;
         let mut recording = self.recording.borrow_mut();
@@ -157,9 +160,17 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
 }
 
 impl Recording {
-    fn compile(&self, types: &[TensorType], wanted: &[ValueId]) -> Result<Function> {
+    /// A function of inputs of these types that computes what is wanted, and gives cells new values. With it, the number that each of
+    /// its words has in the recording.
+    pub(super) fn compile(
+        &self,
+        types: &[TensorType],
+        wanted: &[ValueId],
+        assigns: &[(Arc<Cell>, ValueId)],
+    ) -> Result<(Function, Vec<usize>)> {
         // Nothing is known: parameters that were read meanwhile are those of each call all the same.
-        let mut part = self.part(wanted, &[], &HashMap::new());
+        let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
+        let mut part = self.part(wanted, &assigned, &HashMap::new());
         let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(&part));
         let mut computed = Vec::new();
         let outputs = part.excerpt.outputs.iter().map(|&value| {
@@ -193,17 +204,21 @@ impl Recording {
         cells.sort_by_key(|&leaf| leaves[leaf].cell().map(Cell::id));
         let path = |leaf: usize| leaves[leaf].cell().and_then(Cell::path);
         let program = self.device.plan(&part.excerpt).map_err(|error| locate(error, &graph, &origins, path))?;
-        Ok(Function {
+        let mut updated = vec![false; leaves.len()];
+        part.excerpt.assigns.iter().for_each(|&(leaf, _)| updated[leaf] = true);
+        let function = Function {
             program,
             device: self.device.clone(),
             graph,
             origins,
             leaves,
             cells,
+            updated,
             host: part.host,
             inputs,
             outputs,
-        })
+        };
+        Ok((function, part.words))
     }
 }
 
@@ -217,42 +232,72 @@ impl Bound {
 }
 
 impl Function {
-    fn call(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    /// The numbers that were recorded.
+    pub(super) fn host(&self) -> &[HostWord] {
+        &self.host
+    }
+
+    pub(super) fn call(&self, inputs: &[&Tensor], host: &[HostWord]) -> Result<Vec<Tensor>> {
         for (k, (input, tensor)) in self.inputs.iter().zip(inputs).enumerate() {
             input.expect(k, tensor, &self.device)?;
         }
-        let tensors = self.leaf_tensors(inputs)?;
-        let mut leaves: Vec<_> = tensors.iter().map(|tensor| tensor.storage().clone()).collect();
+        // Before any cell is locked.
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
-        let mut bindings = Bindings { leaves: &mut leaves, host: &self.host, paths: &paths };
-        let results = self.device.run(&self.program, &mut bindings).map_err(|error| self.locate(error))?;
+        let (tensors, mut lent) = self.bind(inputs)?;
+        let mut bindings = Bindings { leaves: &mut lent.leaves, host, paths: &paths };
+        let results = self.device.run(&self.program, &mut bindings);
+        lent.give_back(results.is_ok());
+        let results = results.map_err(|error| self.locate(error))?;
         let result = |&(ty, output): &(TensorType, Output)| match output {
-            Output::Leaf(leaf) => tensors[leaf].clone(),
+            Output::Leaf(leaf) => tensors[leaf].clone().expect("kept for the result"),
             Output::Computed(k) => Tensor::from_storage(&self.device, ty, results[k].clone()),
         };
         Ok(self.outputs.iter().map(result).collect())
     }
 
-    /// The tensor of each leaf; those of the cells as they are at one time.
-    fn leaf_tensors(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let mut states: Vec<Option<MutexGuard<'_, State>>> = self.leaves.iter().map(|_| None).collect();
+    /// The tensor of each leaf, those of the cells as they are at one time. Cells that the call updates lend theirs.
+    fn bind(&self, inputs: &[&Tensor]) -> Result<(Vec<Option<Tensor>>, Lent<'_>)> {
+        let mut lent = Lent { leaves: vec![Storage::empty(); self.leaves.len()], cells: Vec::new() };
+        let mut tensors: Vec<Option<Tensor>> = self.leaves.iter().map(|_| None).collect();
+        // Held until all are known.
+        let mut states: Vec<MutexGuard<'_, State>> = Vec::new();
         for &leaf in &self.cells {
-            states[leaf] = self.leaves[leaf].cell().map(Cell::lock);
+            let cell = self.leaves[leaf].cell().expect("the leaves of cells");
+            self.expect_here(leaf, &cell.value())?;
+            let is_result = || self.outputs.iter().any(|(_, output)| matches!(output, Output::Leaf(k) if *k == leaf));
+            if !self.updated[leaf] {
+                let state = cell.lock();
+                tensors[leaf] = Some(state.tensor.clone());
+                states.push(state);
+                continue;
+            }
+            if is_result() {
+                // As it was before.
+                tensors[leaf] = Some(cell.value());
+            }
+            lent.lend(&self.device, leaf, cell, None)?;
         }
-        let tensor = |(leaf, state): (&Bound, &Option<MutexGuard<'_, State>>)| match (leaf, state) {
-            (Bound::Input(k), _) => inputs[*k].clone(),
-            (Bound::Captured(tensor), _) => tensor.clone(),
-            (Bound::Cell(_), state) => state.as_ref().expect("every cell was locked").tensor.clone(),
-        };
-        let tensors: Vec<_> = self.leaves.iter().zip(&states).map(tensor).collect();
         drop(states);
-        let moved = |leaf: &&usize| !self.device.takes(&tensors[**leaf]);
-        if let Some(&leaf) = self.cells.iter().find(moved) {
-            let path = self.path(leaf).map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
-            let (device, here) = (tensors[leaf].device(), &self.device);
-            bail!(Device, "{path} was moved to {device} after the function was compiled for {here}");
+        for (leaf, bound) in self.leaves.iter().enumerate() {
+            match bound {
+                Bound::Input(k) => tensors[leaf] = Some(inputs[*k].clone()),
+                Bound::Captured(tensor) => tensors[leaf] = Some(tensor.clone()),
+                Bound::Cell(_) => {}
+            }
+            if let Some(tensor) = tensors[leaf].as_ref().filter(|_| !self.updated[leaf]) {
+                lent.leaves[leaf] = tensor.storage().clone();
+            }
         }
-        Ok(tensors)
+        Ok((tensors, lent))
+    }
+
+    fn expect_here(&self, leaf: usize, tensor: &Tensor) -> Result<()> {
+        if self.device.takes(tensor) {
+            return Ok(());
+        }
+        let path = self.path(leaf).map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
+        let (device, here) = (tensor.device(), &self.device);
+        bail!(Device, "{path} was moved to {device} after the function was compiled for {here}")
     }
 
     fn path(&self, leaf: usize) -> Option<Arc<str>> {
@@ -299,7 +344,7 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
     #[track_caller]
     pub fn call(&self, inputs: I::Refs<'_>) -> Result<O> {
         here(|| {
-            let results = self.function.call(&I::list(inputs))?;
+            let results = self.function.call(&I::list(inputs), &self.function.host)?;
             Ok(O::collect(&mut results.into_iter()))
         })
     }

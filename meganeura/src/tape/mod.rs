@@ -11,6 +11,7 @@ mod forget;
 mod part;
 mod run;
 mod signature;
+mod step;
 mod var;
 
 use std::cell::RefCell;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
 pub use signature::{Inputs, Outputs, Tensors};
+pub(crate) use step::CompiledStep;
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
@@ -360,10 +362,10 @@ impl Tape {
     }
 
     /// The largest element of an input of indices, or of what views are of one, if that is known.
-    pub(crate) fn largest_index(&self, value: ValueId) -> Option<u32> {
+    pub(crate) fn largest_index(&self, value: ValueId, ignored: Option<u32>) -> Option<u32> {
         let recording = self.recording.borrow();
         match &recording.leaves[recording.viewed_leaf(value)?] {
-            Leaf::Input(tensor) => tensor.largest_index(None),
+            Leaf::Input(tensor) => tensor.largest_index(ignored),
             Leaf::Declared { .. } | Leaf::Cell { .. } => None,
         }
     }

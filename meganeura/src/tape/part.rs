@@ -15,6 +15,8 @@ pub(super) struct Part<'a> {
     pub(super) excerpt: Excerpt<'a>,
     pub(super) leaves: Vec<PartLeaf>,
     pub(super) host: Vec<HostWord>,
+    /// The number that each of these words has in the recording.
+    pub(super) words: Vec<usize>,
 }
 
 /// Where the tensor of a part's leaf comes from.
@@ -46,7 +48,8 @@ impl Recording {
         let mut is_known = vec![false; self.graph.values()];
         known.keys().for_each(|value| is_known[value.index()] = true);
         let wanted = self.wanted(roots(), &is_known);
-        let mut part = Part { excerpt: Excerpt::new(&self.graph), leaves: Vec::new(), host: Vec::new() };
+        let mut part =
+            Part { excerpt: Excerpt::new(&self.graph), leaves: Vec::new(), host: Vec::new(), words: Vec::new() };
         // By leaf of the recording.
         let mut numbers: Vec<Option<usize>> = vec![None; self.leaves.len()];
         let end = roots().map(|root| self.graph.maker_index(root) + 1).max().unwrap_or(0);
@@ -58,8 +61,10 @@ impl Recording {
                         numbers[*leaf]
                     }
                     Source::Host(at) => {
-                        part.host.extend_from_slice(self.words(*at, node));
-                        Some(part.host.len() - self.words(*at, node).len())
+                        let (first, words) = (part.host.len(), self.words(*at, node));
+                        part.host.extend_from_slice(words);
+                        part.words.extend(*at..*at + words.len());
+                        Some(first)
                     }
                     Source::Const(_) | Source::Op(_) => None,
                 };

@@ -161,14 +161,11 @@ impl Recording {
         for (cell, &(number, _)) in updated {
             let PartLeaf::Leaf(leaf) = part.leaves[number] else { unreachable!("cells are leaves") };
             let Leaf::Cell { version, .. } = self.leaves[leaf] else { unreachable!("cells name cell leaves") };
-            lent.lend(&self.device, number, cell, version)?;
+            lent.lend(&self.device, number, cell, Some(version))?;
         }
         let mut bindings = Bindings { leaves: &mut lent.leaves, host: &part.host, paths: &paths };
         let results = self.device.run(&program, &mut bindings);
-        if results.is_ok() {
-            lent.cells.iter_mut().for_each(|(_, state)| state.version += 1);
-        }
-        drop(lent);
+        lent.give_back(results.is_ok());
         let storages = results.map_err(|error| self.locate(error, &part))?;
         let tensor = |(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage);
         Ok(outputs.iter().zip(storages).map(tensor).collect())
@@ -253,17 +250,17 @@ fn no_value(input: usize) -> Error {
 
 /// The storages of a run's leaves. Cells that the run updates lend theirs, so that it can be written in place, and get it back
 /// however the run ends.
-struct Lent<'a> {
-    leaves: Vec<Storage>,
-    cells: Vec<(usize, MutexGuard<'a, State>)>,
+pub(super) struct Lent<'a> {
+    pub(super) leaves: Vec<Storage>,
+    pub(super) cells: Vec<(usize, MutexGuard<'a, State>)>,
 }
 
 impl<'a> Lent<'a> {
-    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too. The cell must still have this
-    /// version.
-    fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell, version: u64) -> Result<()> {
+    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too. The cell must still have the
+    /// version, if there is one.
+    pub(super) fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell, version: Option<u64>) -> Result<()> {
         let mut state = cell.lock();
-        if state.version != version {
+        if version.is_some_and(|version| version != state.version) {
             drop(state);
             return Err(stale(cell));
         }
@@ -275,6 +272,15 @@ impl<'a> Lent<'a> {
         self.leaves[leaf] = std::mem::replace(state.tensor.storage_mut(), Storage::empty());
         self.cells.push((leaf, state));
         Ok(())
+    }
+}
+
+impl Lent<'_> {
+    /// Ends the run: the cells have new values, or not.
+    pub(super) fn give_back(mut self, updated: bool) {
+        if updated {
+            self.cells.iter_mut().for_each(|(_, state)| state.version += 1);
+        }
     }
 }
 

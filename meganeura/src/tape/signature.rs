@@ -23,13 +23,17 @@ pub trait Inputs {
 }
 
 /// What a function that is [compiled](crate::Compiled) gives: a [`Var`], or a tuple or an array of them.
-pub trait Outputs {
+pub trait Outputs: Sized {
     /// What a call gives: [`Tensor`], or a tuple or an array of them.
     type Tensors: Tensors;
 
     /// The values in order.
     #[doc(hidden)]
     fn vars(self) -> Vec<Var>;
+
+    /// As many as there are to be, in order.
+    #[doc(hidden)]
+    fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self;
 }
 
 /// A [`Tensor`], or a tuple or an array of them: inputs and results of a [compiled function](crate::Compiled).
@@ -82,6 +86,10 @@ impl Outputs for Var {
     fn vars(self) -> Vec<Var> {
         vec![self]
     }
+
+    fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
+        next(vars)
+    }
 }
 
 impl Tensors for Tensor {
@@ -101,6 +109,10 @@ impl<const N: usize> Outputs for [Var; N] {
 
     fn vars(self) -> Vec<Var> {
         self.into()
+    }
+
+    fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
+        std::array::from_fn(|_| next(vars))
     }
 }
 
@@ -148,6 +160,10 @@ macro_rules! several {
             fn vars(self) -> Vec<Var> {
                 let ($($name,)+) = self;
                 vec![$($name),+]
+            }
+
+            fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
+                ($(next::<repeated!(@ $name Var)>(vars),)+)
             }
         }
 

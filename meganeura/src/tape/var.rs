@@ -57,9 +57,9 @@ impl Var {
         self.id().ok().and_then(|id| self.tape.path_of(id))
     }
 
-    /// The largest of these indices, if they are the caller's and so known without reading them back.
-    pub(crate) fn largest_index(&self) -> Option<u32> {
-        self.tape.largest_index(self.id().ok()?)
+    /// The largest of these indices but for those that are ignored, if they are the caller's and so known without reading them back.
+    pub(crate) fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
+        self.tape.largest_index(self.id().ok()?, ignored)
     }
 
     /// Notes that this names rows of a table with so many.

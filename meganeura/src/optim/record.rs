@@ -1,0 +1,113 @@
+//! What a step computes, whatever the rule: find the trained parameters, their gradients and their state, and apply the rule.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::finite::{FiniteCheck, NotFinite};
+use super::group::{Classes, Settings, settings_within};
+use super::rule::{Given, Rule, expect_not_negative};
+use super::state::{GRADIENT_SUM, Kept};
+use super::trained::{Trained, expect_gradients};
+use crate::error::bail;
+use crate::module::{Module, ModuleExt};
+use crate::param::Cell;
+use crate::{Grads, Result, Var};
+
+/// A step that was recorded, and has yet to run.
+pub(super) struct Recorded {
+    /// What becomes of parameters and their state.
+    pub(super) updates: Vec<(Arc<Cell>, Var)>,
+    /// The parameters, in the order of the module.
+    pub(super) stepped: Vec<Arc<Cell>>,
+    pub(super) check: Option<FiniteCheck>,
+    pub(super) numbers: Vec<Numbers>,
+}
+
+/// The rule's numbers for parameters of one class that were updated equally often.
+pub(super) struct Numbers {
+    /// For each group, whether it has these parameters.
+    pub(super) members: Vec<bool>,
+    pub(super) settings: Settings,
+    pub(super) vars: Vec<Var>,
+    /// Their identities.
+    pub(super) parameters: Vec<u64>,
+}
+
+/// Refuses settings with which no rule steps.
+pub(super) fn expect_settings(rule: &(impl Rule + ?Sized)) -> Result<Settings> {
+    let settings = rule.stepper().settings;
+    expect_not_negative(rule.name(), "learning rate", settings.lr)?;
+    expect_not_negative(rule.name(), "weight decay", settings.weight_decay)?;
+    rule.check()?;
+    Ok(settings)
+}
+
+/// Records a step along gradients. The loss is checked along with them, where they are.
+pub(super) fn record(
+    rule: &mut (impl Rule + ?Sized),
+    module: &dyn Module,
+    grads: &Grads,
+    loss: Option<&Var>,
+) -> Result<Recorded> {
+    let default = expect_settings(rule)?;
+    let leaves = module.leaves();
+    let classes = Classes::new(&rule.stepper().groups, &leaves)?;
+    let trained = expect_gradients(&leaves, grads)?;
+    for Trained { cell, leaf, .. } in &trained {
+        let names = rule.state(&leaves[*leaf]);
+        if names.contains(&GRADIENT_SUM) {
+            bail!(
+                Argument,
+                "{}: `{GRADIENT_SUM}` is what micro-batches come to, and no name for a rule's state",
+                rule.name()
+            );
+        }
+        rule.stepper_mut().states.entry(cell.id()).or_default().prepare(cell, names.len())?;
+    }
+    let tape = grads.tape();
+    let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
+    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, loss));
+    // Parameters of one class that were updated equally often have their numbers in common.
+    let mut known: HashMap<(usize, u64), usize> = HashMap::new();
+    let mut numbers: Vec<Numbers> = Vec::new();
+    let mut stepped = Vec::with_capacity(trained.len());
+    let mut updates = Vec::new();
+    // Takes the gradients: those that nobody holds are not kept by the run.
+    for Trained { cell, path, dw, leaf } in trained {
+        let Kept { cells, steps } = &rule.stepper().states[&cell.id()];
+        let (class, members) = classes.of(leaf);
+        let at = match known.get(&(class, *steps)) {
+            Some(&at) => at,
+            None => {
+                let settings = settings_within(&rule.stepper().groups, members, default)?;
+                let vars = rule.numbers(settings, steps + 1).into_iter().map(|number| tape.scalar(number)).collect();
+                let (members, parameters) = (members.to_vec(), Vec::new());
+                numbers.push(Numbers { members, settings, vars, parameters });
+                known.insert((class, *steps), numbers.len() - 1);
+                numbers.len() - 1
+            }
+        };
+        numbers[at].parameters.push(cell.id());
+        let Numbers { settings, vars, .. } = &numbers[at];
+        let state = cells.iter().map(|cell| tape.cell(cell)).collect();
+        let given = Given { leaf: &leaves[leaf], w: tape.cell(&cell), dw, settings: *settings, state, numbers: vars };
+        let (new_w, new_state) = rule.update(&given);
+        let Given { w, state, .. } = given;
+        if new_state.len() != state.len() {
+            bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
+        }
+        let updated = cells.iter().chain([&cell]).cloned();
+        for ((cell, new), old) in updated.zip(new_state.into_iter().chain([new_w])).zip(state.iter().chain([&w])) {
+            new.id().map_err(|error| error.context(&path))?;
+            if new.ty() != old.ty() || !tape.same(new.tape()) {
+                bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
+            }
+            updates.push((cell, check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old))));
+        }
+        stepped.push(cell);
+    }
+    if let Some(check) = &check {
+        tape.gate_buffers(|new, old| check.gate(new, old));
+    }
+    Ok(Recorded { updates, stepped, check, numbers })
+}

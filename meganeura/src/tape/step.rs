@@ -1,0 +1,87 @@
+//! A training step that was recorded once: a compiled function that gives cells new values, with numbers that each call brings.
+
+use std::sync::Arc;
+
+use super::compile::Function;
+use super::{Tape, Var};
+use crate::graph::Source;
+use crate::param::Cell;
+use crate::plan::HostWord;
+use crate::{Device, Result, Tensor, TensorType};
+
+/// A step, compiled. A call takes the batch and the numbers, and updates the cells.
+pub(crate) struct CompiledStep {
+    device: Device,
+    types: Vec<TensorType>,
+    function: Function,
+    host: Vec<HostWord>,
+    /// The word that each number is, unless nothing depends on it.
+    numbers: Vec<Option<usize>>,
+    /// The first of the two words of the random seed, if something draws from it.
+    seed: Option<usize>,
+}
+
+impl Tape {
+    /// A tape to record a training step on, and the inputs of the step, which have no tensors yet.
+    #[track_caller]
+    pub(crate) fn of_step(device: &Device, types: &[TensorType]) -> Result<(Self, Vec<Var>)> {
+        let tape = Self::with_seed(device, 0);
+        let mut inputs = Vec::with_capacity(types.len());
+        for (k, &ty) in types.iter().enumerate() {
+            inputs.push(tape.declare(k, ty)?);
+        }
+        Ok((tape, inputs))
+    }
+
+    /// Compiles what was recorded: the values that are wanted, the new values of cells and of the buffers that were given some, and
+    /// the [scalars](Self::scalar) that each call is to bring.
+    pub(crate) fn compile_step(
+        &self,
+        types: &[TensorType],
+        wanted: &[&Var],
+        updates: Vec<(Arc<Cell>, Var)>,
+        numbers: &[Var],
+    ) -> Result<CompiledStep> {
+        let wanted = wanted.iter().map(|value| value.id()).collect::<Result<Vec<_>>>()?;
+        let mut assigns = updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<Vec<_>>>()?;
+        let recording = self.recording.borrow();
+        assigns.extend(recording.assigned_values()?);
+        let (function, words) = recording.compile(types, &wanted, &assigns)?;
+        let word = |value| match recording.graph.maker(value).source {
+            Source::Host(at) => words.iter().position(|&word| word == at),
+            _ => unreachable!("scalars and seeds are words of the host"),
+        };
+        let numbers = numbers.iter().map(|number| Ok(word(number.id()?))).collect::<Result<_>>()?;
+        let seed = recording.seed_value.and_then(word);
+        let host = function.host().to_vec();
+        Ok(CompiledStep { device: recording.device.clone(), types: types.to_vec(), function, host, numbers, seed })
+    }
+}
+
+impl CompiledStep {
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The types of the inputs.
+    pub(crate) fn types(&self) -> &[TensorType] {
+        &self.types
+    }
+
+    /// Takes a step with these inputs and numbers, and the device's next random seed; the values that were wanted.
+    pub(crate) fn call(&mut self, inputs: &[&Tensor], numbers: impl IntoIterator<Item = f64>) -> Result<Vec<Tensor>> {
+        for (word, number) in self.numbers.iter().zip(numbers) {
+            if let Some(at) = *word {
+                self.host[at] = HostWord::Float(number);
+            }
+        }
+        // Drawn for each step, as a tape of its own would.
+        let seed = self.device.next_seed();
+        if let Some(at) = self.seed {
+            #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
+            let halves = [seed as u32, (seed >> 32) as u32];
+            self.host[at..at + 2].copy_from_slice(&halves.map(HostWord::Word));
+        }
+        self.function.call(inputs, &self.host)
+    }
+}
