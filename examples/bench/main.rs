@@ -70,6 +70,9 @@ struct Options {
     /// step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
+    /// What these batches are drawn from
+    #[arg(long, default_value_t = 42, requires = "batches")]
+    seed: u64,
     /// Write the loss of every step, warm-up included, as lines of `step,loss`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "serve"])]
     losses: Option<PathBuf>,
@@ -151,7 +154,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
     }
     let data = match (options.workers, options.batches) {
         (Some(workers), _) => Data::Files { workers },
-        (None, Some(batches)) => Data::Shapes { batches: batches as usize },
+        (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
     let mut workload = options.workload.make(&device, batch, channels, data, options.compile)?;
@@ -256,11 +259,11 @@ fn choose_device(options: &Options) -> Result<Device, Failure> {
 enum Failure {
     /// Something that this program cannot do (yet).
     NotThere(String),
-    Failed(meganeura::Error),
+    Failed(Error),
 }
 
-impl From<meganeura::Error> for Failure {
-    fn from(error: meganeura::Error) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }

@@ -91,8 +91,8 @@ impl Name {
 pub enum Data {
     /// One batch of random numbers, the same in each step.
     Noise,
-    /// A number of batches of shapes, in turn.
-    Shapes { batches: usize },
+    /// A number of batches of shapes, in turn, drawn from this seed.
+    Shapes { batches: usize, seed: u64 },
     /// Images, read from files by a number of threads.
     Files { workers: usize },
 }
@@ -167,18 +167,14 @@ enum Inputs {
 }
 
 impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
-    fn boxed(
-        net: M,
-        optimizer: O,
-        input: Shape,
-        data: Data,
-        compile: bool,
-    ) -> meganeura::Result<Box<dyn Workload>> {
+    fn boxed(net: M, optimizer: O, input: Shape, data: Data, compile: bool) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let made = |batches: Vec<_>| Inputs::Made(batches.into_iter().cycle());
         let data = match data {
             Data::Noise => made(vec![random(&device, input)?]),
-            Data::Shapes { batches } => made(shapes::batches(&device, input, batches, Seed::new(SEED).field("data"))?),
+            Data::Shapes { batches, seed } => {
+                made(shapes::batches(&device, input, batches, Seed::new(seed).field("data"))?)
+            }
             Data::Files { workers } => Inputs::Pictures(Pictures::new(&device, input, CLASSES as u32, workers)?),
         };
         let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile);
@@ -196,7 +192,7 @@ fn random(device: &Device, input: Shape) -> meganeura::Result<Batch> {
 impl<M: Layer + 'static, O: Optimizer> Workload for Classify<M, O> {
     fn step(&mut self) -> meganeura::Result<f32> {
         let Batch { inputs, targets } = match &mut self.data {
-            Inputs::Made(batches) => batches.next().expect("they come again"),
+            Inputs::Made(batches) => batches.next().expect("a cycle never ends"),
             Inputs::Pictures(pictures) => pictures.next()?,
         };
         let on = |tape: &Tape| (tape.input(&inputs), tape.input(&targets));
@@ -219,9 +215,9 @@ struct Denoise<O> {
 impl<O: Optimizer + 'static> Denoise<O> {
     fn boxed(net: UNet, optimizer: O, input: Shape, data: Data, compile: bool) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
-        let seed = Seed::new(SEED).field("data");
         let data = match data {
-            Data::Shapes { batches } => {
+            Data::Shapes { batches, seed } => {
+                let seed = Seed::new(seed).field("data");
                 let noisy = |(at, batch): (usize, Batch)| Noisy::new(&batch.inputs, TIMES, seed.index(at));
                 let batches = shapes::batches(&device, input, batches, seed)?;
                 batches.into_iter().enumerate().map(noisy).collect::<meganeura::Result<_>>()?
@@ -245,7 +241,7 @@ fn random_noise(device: &Device, input: Shape) -> meganeura::Result<Noisy> {
 impl<O: Optimizer> Workload for Denoise<O> {
     fn step(&mut self) -> meganeura::Result<f32> {
         let Self { device, steps, optimizer, data } = self;
-        let Noisy { x, t, noise } = &data.next().expect("they come again");
+        let Noisy { x, t, noise } = &data.next().expect("a cycle never ends");
         let on = |tape: &Tape| (tape.input(x), tape.input(t), tape.input(noise));
         steps.take(optimizer, (x, t, noise), on, device)
     }

@@ -35,9 +35,9 @@ fn bench_measures_models() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-const KEYS: &str = "batch device first_step_ms framework launches_per_step loss_first loss_last ms_per_step_median \
-                    ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms precision \
-                    submissions_per_step version workers workload";
+const KEYS: &str = "batch batches compile device first_step_ms framework launches_per_step loss_first loss_last \
+                    ms_per_step_median ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
+                    precision submissions_per_step version workers workload";
 
 #[test]
 fn bench_reads_pictures() {

@@ -1,6 +1,7 @@
 //! The examples as programs: what they print, and how they end.
 
 mod bench;
+mod curves;
 mod trainings;
 
 use std::env::{self, consts::EXE_SUFFIX};

@@ -373,7 +373,8 @@ impl Reading {
 
     fn finish(&self, gpu: &Inner, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
         let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
-        mapped.map_err(|error| failed(error.to_string()))?;
+        // Buffers of a device that was lost are gone.
+        mapped.map_err(|error| gpu.refusal(failed(error.to_string())))?;
         let bytes = self.staging.get_mapped_range(..self.bytes).map_err(|error| failed(error.to_string()))?;
         let host = match ty.dtype {
             DType::F32 => HostBuffer::F32(words(&bytes)?),
