@@ -163,7 +163,7 @@ struct Classify<M, O> {
 enum Inputs {
     /// On the device from the start, in turn.
     Made(Cycle<vec::IntoIter<Batch>>),
-    Pictures(Pictures),
+    Pictures(Box<Pictures>),
 }
 
 impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
@@ -175,7 +175,9 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
             Data::Shapes { batches, seed } => {
                 made(shapes::batches(&device, input, batches, Seed::new(seed).field("data"))?)
             }
-            Data::Files { workers } => Inputs::Pictures(Pictures::new(&device, input, CLASSES as u32, workers)?),
+            Data::Files { workers } => {
+                Inputs::Pictures(Box::new(Pictures::new(&device, input, CLASSES as u32, workers)?))
+            }
         };
         let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile);
         Ok(Box::new(Self { device, steps, optimizer, data }))
