@@ -28,7 +28,7 @@ const KEPT: usize = 8;
 /// the loss: what follows are values to read along with it, such as a metric. [`call`](Self::call) takes the tensors and gives as many.
 ///
 /// ```
-/// use meganeura::optim::TrainStep;
+/// use meganeura::optim::{Schedule, TrainStep};
 /// use meganeura::prelude::*;
 ///
 /// # fn main() -> meganeura::Result<()> {
