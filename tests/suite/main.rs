@@ -40,6 +40,7 @@ mod outliers;
 mod plan;
 mod planted;
 mod pytorch;
+mod ranges;
 mod reuse;
 mod runs;
 mod scale;
@@ -87,6 +88,7 @@ fn main() {
     compiled::collect(&mut trials);
     guide::collect(&mut trials);
     halves::collect(&mut trials);
+    ranges::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);
