@@ -1,4 +1,5 @@
-//! Where does my step go? Prints a reference model, its memory, and how long each launch of a training step takes.
+//! Where does my step go? Prints a reference model, its memory, what a training step costs the host, and how long each of its launches
+//! takes.
 //!
 //! ```text
 //! cargo run --release --example inspect -- --model tiny
@@ -13,14 +14,15 @@
 #[path = "bench/models.rs"]
 mod models;
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
-use meganeura::{LaunchTime, Memory, Profiling, Result};
+use meganeura::{HostTimes, LaunchTime, Memory, Profiling, Result};
 use meganeura_examples::training::expect_multiple;
 use models::{Mlp, ResNet18Gn, Tiny, UNet};
 use serde_json::{Value, json};
@@ -148,6 +150,26 @@ fn profile(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) ->
     Ok(launches)
 }
 
+/// The mean time of a step and where the host spends it, after two steps that plan it and find its memory.
+fn host_time(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) -> Result<(Duration, HostTimes)> {
+    step()?;
+    step()?;
+    let (before, begin) = (device.stats().host, Instant::now());
+    (0..steps).try_for_each(|_| step())?;
+    Ok((begin.elapsed() / steps, device.stats().host.since(&before)))
+}
+
+/// What the parts of the host's time are called, with the time of each in a step. The rest is recording.
+fn host_rows(options: &Options, wall: Duration, host: &HostTimes) -> Vec<(&'static str, f64)> {
+    let HostTimes { look_up, bind, encode, submit, wait, compute, .. } = *host;
+    let parts = [("look_up", look_up), ("bind", bind), ("encode", encode), ("submit", submit)];
+    let parts = parts.into_iter().chain([("wait", wait), ("compute", compute)]);
+    let parts: Vec<_> = parts.map(|(name, time)| (name, time / options.steps)).collect();
+    let known: Duration = parts.iter().map(|(_, time)| *time).sum();
+    let rows = [("record", wall.saturating_sub(known))].into_iter().chain(parts);
+    rows.map(|(name, time)| (name, micro(time))).collect()
+}
+
 fn report<M: Module, O: Optimizer>(
     options: &Options,
     device: &Device,
@@ -156,7 +178,7 @@ fn report<M: Module, O: Optimizer>(
     inputs: &[Tensor],
     forward: impl Fn(&M, &[Var]) -> Var,
 ) -> Result<()> {
-    let launches = profile(device, options.steps, || {
+    let mut step = || -> Result<()> {
         let tape = if options.inference { Tape::inference(device) } else { Tape::new(device) };
         let inputs: Vec<_> = inputs.iter().map(|x| tape.input(x)).collect();
         let y = forward(&net, &inputs);
@@ -164,9 +186,11 @@ fn report<M: Module, O: Optimizer>(
             let grads = tape.backward(&y)?;
             optimizer.step(&mut net, &grads)?;
         }
-        y.to_tensor()?;
-        Ok(())
-    })?;
+        if options.inference { y.to_tensor()?.device().wait() } else { y.item().map(drop) }
+    };
+    let (wall, host) = host_time(device, options.steps, &mut step)?;
+    let host = host_rows(options, wall, &host);
+    let launches = profile(device, options.steps, step)?;
     let memory = device.plan_memory().pop().unwrap_or_default();
     let parameters: usize = net.leaves().iter().map(|leaf| leaf.ty().bytes()).sum();
     let batch: usize = inputs.iter().map(|x| x.ty().bytes()).sum::<usize>() + 4 * options.batch as usize;
@@ -180,7 +204,7 @@ fn report<M: Module, O: Optimizer>(
         let plan = if options.plan { Value::from(dump) } else { Value::Null };
         let line = json!({
             "device": device.to_string(), "parameters": net.parameter_count(), "launches": launches.len(),
-            "us": micro(total), "rows": rows, "plan": plan,
+            "us": micro(total), "rows": rows, "plan": plan, "host_us": host.into_iter().collect::<HashMap<_, _>>(),
             "bytes": {
                 "parameters": parameters, "optimizer": state, "slots": memory.slots, "handed_out": memory.outputs,
                 "total": memory.total(),
@@ -194,6 +218,7 @@ fn report<M: Module, O: Optimizer>(
         println!("{dump}");
     }
     print_memory(&memory, parameters, state);
+    print_host(wall, &host);
     print_table(options, &rows, &launches, total);
     Ok(())
 }
@@ -204,6 +229,23 @@ fn print_memory(memory: &Memory, parameters: usize, state: usize) {
     println!("{:>10.2}  parameters and buffers\n{:>10.2}  optimizer state", mebi(parameters), mebi(state));
     println!("{:>10.2}  activations, gradients and scratch, in {} shared slots", mebi(slots), memory.slots.len());
     println!("{:>10.2}  in all, with the batch and what is handed out\n", mebi(memory.total()));
+}
+
+fn print_host(wall: Duration, rows: &[(&str, f64)]) {
+    println!("Host, {:.1} µs a step when launches are not timed", micro(wall));
+    for (name, us) in rows {
+        let what = match *name {
+            "record" => "recording forward, backward and update; dropping the tape",
+            "look_up" => "finding the plan",
+            "bind" => "collecting tensors and memory",
+            "encode" => "encoding commands",
+            "submit" => "submitting them",
+            "wait" => "waiting for the device",
+            _ => "computing, on the CPU",
+        };
+        println!("{us:>10.1}  {what}");
+    }
+    println!();
 }
 
 fn print_table(options: &Options, rows: &[Row], launches: &[LaunchTime], total: Duration) {

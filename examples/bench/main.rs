@@ -183,6 +183,9 @@ fn run(options: &Options) -> Result<Report, Failure> {
         eprint!("{}", device.last_profile()?);
     }
 
+    // What a step takes of the host, neither waiting for the device nor computing in its place.
+    let host = after.host.since(&warm.host);
+    let busy = timed.iter().map(|(_, time)| *time).sum::<Duration>().saturating_sub(host.wait + host.compute);
     let mut times: Vec<_> = timed.iter().map(|(_, time)| milliseconds(*time)).collect();
     times.sort_unstable_by(f64::total_cmp);
     let per_step = |count: u64| count as f64 / f64::from(options.steps);
@@ -198,6 +201,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("batches", options.batches.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),
         ("ms_per_step_min", rounded(times[0], 4).into()),
+        ("host_ms", rounded(milliseconds(busy / options.steps), 4).into()),
         ("first_step_ms", rounded(milliseconds(first_step), 3).into()),
         ("pipeline_cache", cache_name(after.pipeline_cache).into()),
         ("plan_ms", rounded(milliseconds(after.plan_time - before.plan_time), 3).into()),

@@ -416,7 +416,7 @@ def time_steps(options, device):
         "ms_per_step_median": round(statistics.median(times), 4),
         "ms_per_step_min": round(min(times), 4),
         "first_step_ms": round(first_step_ms, 3),
-        **dict.fromkeys(("plan_ms", "launches_per_step", "submissions_per_step")),
+        **dict.fromkeys(("host_ms", "plan_ms", "launches_per_step", "submissions_per_step")),
         "peak_device_mib": peak and round(peak, 1),
         "peak_rss_mib": round(rss, 1),
         "params": training.params,

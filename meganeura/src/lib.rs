@@ -102,7 +102,7 @@ pub mod ops;
 pub mod optim;
 pub mod run;
 
-pub use device::{Device, LaunchTime, PipelineCache, Profile, Stats};
+pub use device::{Device, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use grad::Grads;

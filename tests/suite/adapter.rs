@@ -1,7 +1,10 @@
 //! The adapter that GPU tests run on.
 
 use std::cell::OnceCell;
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::Device;
@@ -56,4 +59,15 @@ pub(crate) fn gpu_trial(
         Err(why) => Err(Failed::from(format!("no adapter to test on: {why}"))),
     };
     Trial::test(name, run).with_ignored_flag(missing && !is_required())
+}
+
+/// Polls a future until it is ready, as the simplest of executors.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let (mut future, mut context) = (pin!(future), Context::from_waker(Waker::noop()));
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return value;
+        }
+        thread::yield_now();
+    }
 }

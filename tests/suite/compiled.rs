@@ -1,8 +1,5 @@
 //! Compiled functions: what a call gives, what it sees and keeps, what it refuses, and that threads may share one.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use libtest_mimic::Trial;
@@ -14,7 +11,7 @@ use meganeura::{
 };
 
 use crate::Outcome;
-use crate::adapter::gpu_trial;
+use crate::adapter::{block_on, gpu_trial};
 use crate::nets::{Tiny, images, randomise, record, tensor};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
@@ -212,22 +209,11 @@ fn while_training(device: &Device) -> Outcome {
     })
 }
 
-/// Polls a future until it is ready.
-fn wait_for<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return output;
-        }
-        thread::yield_now();
-    }
-}
-
 fn asynchronous(device: &Device) -> Outcome {
     let (net, x) = served(device)?;
     let function = device.compile(&x, |x| net.forward(x))?;
     let y = function.call(&x)?;
-    assert_eq!(wait_for(y.to_vec_async())?, y.to_vec()?);
+    assert_eq!(block_on(y.to_vec_async())?, y.to_vec()?);
     Ok(())
 }
 

@@ -1,8 +1,6 @@
 //! Devices that go away: every call says so, nothing hangs, and training goes on elsewhere from the last checkpoint.
 
-use std::pin::pin;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +12,7 @@ use meganeura::run::Run;
 use meganeura::{Device, ErrorKind, ModuleExt, Precision, Result, Tape, Tensor};
 
 use crate::Outcome;
-use crate::adapter::gpu_trial;
+use crate::adapter::{block_on, gpu_trial};
 use crate::nets::{Tiny, bits, images, record, tensor};
 
 /// Far more than any of these tests takes, and less than anybody waits for a test that hangs.
@@ -50,17 +48,6 @@ fn expect_lost<T>(what: &str, result: Result<T>) {
     match result.map(drop) {
         Ok(()) => panic!("{what}: succeeded on a lost device"),
         Err(error) => assert_eq!(error.kind(), ErrorKind::DeviceLost, "{what}: {error}"),
-    }
-}
-
-/// Polls a future until it is ready, as the simplest of executors.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let (mut future, mut context) = (pin!(future), Context::from_waker(Waker::noop()));
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
-        }
-        thread::yield_now();
     }
 }
 

@@ -41,6 +41,7 @@ mod plan;
 mod planted;
 mod pytorch;
 mod ranges;
+mod reads;
 mod reuse;
 mod runs;
 mod scale;
@@ -89,6 +90,7 @@ fn main() {
     guide::collect(&mut trials);
     halves::collect(&mut trials);
     ranges::collect(&mut trials);
+    reads::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);

@@ -35,7 +35,7 @@ fn bench_measures_models() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
-const KEYS: &str = "batch batches compile device first_step_ms framework launches_per_step loss_first loss_last \
+const KEYS: &str = "batch batches compile device first_step_ms framework host_ms launches_per_step loss_first loss_last \
                     ms_per_step_median ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
                     precision submissions_per_step version workers workload";
 

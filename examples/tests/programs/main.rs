@@ -51,6 +51,9 @@ fn inspect_says_where_a_step_goes() {
     assert_eq!(step["launches"].as_u64(), step["rows"].as_array().map(|rows| rows.len() as u64), "{step}");
     assert!(step["plan"].as_str().is_some_and(|plan| plan.contains("conv2d_grad_weight")), "{step}");
     let rows = |report: &Value| report["rows"].as_array().unwrap_or_else(|| panic!("{report}")).clone();
+    let host = |part: &str| step["host_us"][part].as_f64().unwrap_or_else(|| panic!("{part}: {step}"));
+    assert!(["record", "look_up", "bind", "compute"].iter().all(|part| host(part) > 0.0), "{step}");
+    assert_eq!(["encode", "submit", "wait"].map(host), [0.0; 3], "on the CPU: {step}");
     let times: Vec<_> = rows(&step).iter().map(|row| row["us"].as_f64().unwrap()).collect();
     assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
     let names = |report: &Value| -> Vec<String> {

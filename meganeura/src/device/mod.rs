@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 pub use profile::{LaunchTime, Profile};
-pub use stats::{PipelineCache, Stats};
+pub use stats::{HostTimes, PipelineCache, Stats};
 
 use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
@@ -272,10 +272,14 @@ impl Device {
 
     /// The program for a part of a graph: an earlier one of the same structure, or a new one.
     pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<Program>> {
-        let mut hasher = DefaultHasher::new();
-        excerpt.hash(&mut hasher);
-        let hash = hasher.finish();
-        if let Some(program) = lock(&self.0.plans).find(hash, excerpt) {
+        let find = || {
+            let mut hasher = DefaultHasher::new();
+            excerpt.hash(&mut hasher);
+            let hash = hasher.finish();
+            (hash, lock(&self.0.plans).find(hash, excerpt))
+        };
+        let (hash, known) = self.spend(|host| &mut host.look_up, find);
+        if let Some(program) = known {
             return Ok(program);
         }
         let start = Instant::now();
@@ -312,8 +316,9 @@ impl Device {
         let profiling = *lock(&self.0.profiling);
         let (outputs, times, submissions) = match &self.0.engine {
             Engine::Cpu(cpu) => {
-                let (outputs, times) =
-                    cpu.run(&program.plan, self.0.precision.dtype(), bindings, poison, profiling != Profiling::Off)?;
+                let (timed, dtype) = (profiling != Profiling::Off, self.0.precision.dtype());
+                let compute = || cpu.run(&program.plan, dtype, bindings, poison, timed);
+                let (outputs, times) = self.spend(|host| &mut host.compute, compute)?;
                 (outputs, times.map(Times::Cpu), 0)
             }
             #[cfg(feature = "gpu")]

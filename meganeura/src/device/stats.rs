@@ -1,6 +1,6 @@
 //! Counts of what a device did.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Device, Engine, lock};
 
@@ -18,6 +18,11 @@ pub struct Stats {
     pub launches: u64,
     /// Command buffers submitted to a GPU for runs.
     pub submissions: u64,
+    /// Copies submitted in order to read a tensor, by all devices of the adapter. Small results of a run, such as a loss, need none:
+    /// the run's own commands copy them.
+    pub reads: u64,
+    /// Where runs spent the host's time.
+    pub host: HostTimes,
     /// The most bytes that tensors and plans held on the device at one time. On the CPU: of the plans alone.
     pub peak_bytes: u64,
     /// Kernels compiled on the adapter, by all of its devices. None on the CPU.
@@ -28,6 +33,41 @@ pub struct Stats {
     pub pipeline_cache: PipelineCache,
     /// How often compiled kernels could not be written for later processes.
     pub pipeline_cache_failures: u64,
+}
+
+/// Where runs of a device spent the host's time.
+///
+/// What a step takes besides is its recording: forward, backward, update, and dropping the tape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostTimes {
+    /// Finding the plan that was made for the structure of what was recorded.
+    pub look_up: Duration,
+    /// Collecting the tensors of a run and the memory for its results.
+    pub bind: Duration,
+    /// Encoding commands for a GPU, by all devices of the adapter.
+    pub encode: Duration,
+    /// Submitting them, likewise.
+    pub submit: Duration,
+    /// Waiting for a GPU, likewise.
+    pub wait: Duration,
+    /// Computing, on the CPU.
+    pub compute: Duration,
+}
+
+impl HostTimes {
+    /// The times since an earlier look.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            look_up: self.look_up - earlier.look_up,
+            bind: self.bind - earlier.bind,
+            encode: self.encode - earlier.encode,
+            submit: self.submit - earlier.submit,
+            wait: self.wait - earlier.wait,
+            compute: self.compute - earlier.compute,
+        }
+    }
 }
 
 /// Whether a device keeps compiled kernels on disk, and found any when it was opened.
@@ -49,6 +89,14 @@ pub enum PipelineCache {
 }
 
 impl Device {
+    /// Counts the time of some work as a part of the host's.
+    pub(crate) fn spend<T>(&self, part: fn(&mut HostTimes) -> &mut Duration, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = work();
+        *part(&mut lock(&self.0.stats).host) += begin.elapsed();
+        done
+    }
+
     /// What this device did since it was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -64,6 +112,8 @@ impl Device {
                     pipeline_time: compiled.time,
                     pipeline_cache: compiled.cache,
                     pipeline_cache_failures: compiled.failures,
+                    reads: gpu.reads(),
+                    host: gpu.host_times(stats.host),
                     ..stats
                 }
             }

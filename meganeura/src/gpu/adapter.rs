@@ -1,5 +1,6 @@
 //! Finding and opening adapters.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
@@ -157,7 +158,9 @@ impl Gpu {
             arena: Mutex::default(),
             faults,
             in_flight: Mutex::default(),
-            staging: Mutex::default(),
+            staging: Arc::default(),
+            reads: AtomicU64::new(0),
+            host: Mutex::default(),
         })))
     }
 }

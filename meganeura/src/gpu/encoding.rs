@@ -60,8 +60,9 @@ impl Recording {
         Self { launches: dispatches.iter().map(launch).collect(), profiling }
     }
 
-    /// Encodes and submits the launches; where the stamps go, and the number of submissions.
-    pub(super) fn encode(&self, gpu: &Inner) -> (Option<wgpu::Buffer>, u64) {
+    /// Encodes the launches, and submits all but the last of them; the encoder of those, where the stamps go, and the number of
+    /// submissions with the last.
+    pub(super) fn encode(&self, gpu: &Inner) -> (wgpu::CommandEncoder, Option<wgpu::Buffer>, u64) {
         let timer = Timer::new(&gpu.device, self.profiling, self.launches.len());
         // Times are taken of an uninterrupted run.
         let portions = if timer.is_some() { vec![self.launches.len()] } else { portions(self.launches.len()) };
@@ -93,8 +94,7 @@ impl Recording {
             }
         }
         let staging = timer.map(|timer| timer.finish(&gpu.device, &mut encoder));
-        gpu.submit(encoder.finish(), None);
-        (staging, portions.len() as u64)
+        (encoder, staging, portions.len() as u64)
     }
 }
 

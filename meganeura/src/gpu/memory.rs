@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use super::reading::Copied;
 use super::{fault, lock};
 use crate::Result;
 
@@ -14,6 +15,8 @@ pub(crate) struct Buffer {
     /// Taken only by `drop`.
     raw: Option<Raw>,
     home: Weak<Memory>,
+    /// Where the host finds the same numbers, if the run that wrote them put them there.
+    copied: Mutex<Option<Copied>>,
 }
 
 /// wgpu's buffer, with a number that cached bind groups know it by.
@@ -29,6 +32,19 @@ impl Buffer {
 
     pub(super) fn id(&self) -> u64 {
         self.inner().id
+    }
+
+    pub(super) fn copied(&self) -> Option<Copied> {
+        lock(&self.copied).clone()
+    }
+
+    pub(super) fn note_copy(&self, copied: Copied) {
+        *lock(&self.copied) = Some(copied);
+    }
+
+    /// Said before the buffer is written again.
+    pub(super) fn forget_copy(&self) {
+        *lock(&self.copied) = None;
     }
 
     fn inner(&self) -> &Raw {
@@ -74,7 +90,11 @@ impl Memory {
     /// An unused buffer of this size.
     pub(super) fn reuse(self: &Arc<Self>, size: u64) -> Option<Arc<Buffer>> {
         let raw = lock(&self.unused).get_mut(&size)?.pop()?;
-        Some(Arc::new(Buffer { raw: Some(raw), home: Arc::downgrade(self) }))
+        Some(self.buffer(raw))
+    }
+
+    fn buffer(self: &Arc<Self>, raw: Raw) -> Arc<Buffer> {
+        Arc::new(Buffer { raw: Some(raw), home: Arc::downgrade(self), copied: Mutex::default() })
     }
 
     /// A new buffer of this size. One that the device refuses never enters the pool.
@@ -96,7 +116,7 @@ impl Memory {
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
         self.peak.fetch_max(bytes, Ordering::Relaxed);
         let id = self.created.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Buffer { raw: Some(Raw { id, buffer }), home: Arc::downgrade(self) }))
+        Ok(self.buffer(Raw { id, buffer }))
     }
 
     /// Gives unused buffers back to the driver.

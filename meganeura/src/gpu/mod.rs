@@ -8,6 +8,7 @@ mod matrix;
 mod memory;
 mod pipelines;
 mod program;
+mod reading;
 mod recording;
 mod timer;
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
@@ -16,12 +17,11 @@ mod vulkan;
 #[path = "no_vulkan.rs"]
 mod vulkan;
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::Poll;
+use std::time::{Duration, Instant};
 
 pub(crate) use memory::Buffer;
 pub(crate) use pipelines::Compiled;
@@ -29,20 +29,14 @@ pub(crate) use program::Executable;
 pub(crate) use recording::Times;
 
 use crate::error::bail;
-use crate::host::{HostBuffer, try_filled};
+use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
-use crate::{DType, Error, ErrorKind, Result, TensorType};
+use crate::{Error, ErrorKind, HostTimes, Result, TensorType};
 use memory::Memory;
 use pipelines::Pipelines;
 use program::Recordings;
-use recording::Recording;
+use reading::InFlight;
 use vulkan::Vulkan;
-
-/// Reads of no more bytes than this go through buffers that are kept, and so many of them.
-const STAGING_KEPT: (u64, usize) = (1 << 12, 16);
-
-/// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
-const RUNS_IN_FLIGHT: usize = 8;
 
 /// An adapter, opened. Cheap to clone; clones are the same.
 #[derive(Clone)]
@@ -67,10 +61,13 @@ struct Inner {
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
     arena: Mutex<program::Arena>,
     faults: Arc<Mutex<Faults>>,
-    /// Submissions that may not be done, and what they execute.
-    in_flight: Mutex<VecDeque<(wgpu::SubmissionIndex, Option<Arc<Recording>>)>>,
-    /// Buffers to read small tensors through: a loss in each step.
-    staging: Mutex<Vec<wgpu::Buffer>>,
+    in_flight: Mutex<InFlight>,
+    /// Buffers that small readings went through.
+    staging: Arc<Mutex<Vec<wgpu::Buffer>>>,
+    /// Copies submitted in order to read.
+    reads: AtomicU64,
+    /// What of the host's time was spent here.
+    host: Mutex<HostTimes>,
 }
 
 /// What the driver reported outside of any call.
@@ -101,6 +98,14 @@ fn fault(error: wgpu::Error) -> Error {
 }
 
 impl Inner {
+    /// Counts the time of some work as a part of the host's.
+    fn spend<T>(&self, part: fn(&mut HostTimes) -> &mut Duration, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = work();
+        *part(&mut lock(&self.host)) += begin.elapsed();
+        done
+    }
+
     /// Returns the fault that the driver reported since the last call, if any. A lost device stays lost.
     fn check(&self) -> Result<()> {
         let error = lock(&self.faults).error.take();
@@ -144,45 +149,6 @@ impl Inner {
         }
     }
 
-    /// Submits commands, and waits for earlier ones where too many would be in flight. What goes wrong from here on is
-    /// returned by the next call that checks: the commands are on their way.
-    fn submit(&self, commands: wgpu::CommandBuffer, executed: Option<Arc<Recording>>) {
-        let oldest = {
-            let mut in_flight = lock(&self.in_flight);
-            in_flight.push_back((self.queue.submit([commands]), executed));
-            if in_flight.len() > RUNS_IN_FLIGHT { in_flight.pop_front() } else { None }
-        };
-        if let Some((oldest, _executed)) = oldest {
-            let wait = wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None };
-            if let Err(error) = self.poll(wait) {
-                lock(&self.faults).error.get_or_insert(error);
-            }
-        }
-    }
-}
-
-impl Inner {
-    /// A buffer that the host can read, of so many bytes at least.
-    fn staging(&self, bytes: u64) -> wgpu::Buffer {
-        let kept = if bytes <= STAGING_KEPT.0 { lock(&self.staging).pop() } else { None };
-        kept.unwrap_or_else(|| {
-            self.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("read"),
-                size: bytes.max(STAGING_KEPT.0),
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })
-    }
-
-    /// Keeps a buffer for the next small read.
-    fn keep_staging(&self, buffer: &wgpu::Buffer) {
-        let mut kept = lock(&self.staging);
-        if buffer.size() == STAGING_KEPT.0 && kept.len() < STAGING_KEPT.1 {
-            kept.push(buffer.clone());
-        }
-    }
-
     /// wgpu clears a buffer before it first uses one that it knows nothing to be in. What a launch below wgpu has written by then
     /// would be gone.
     fn clear(&self, buffer: &Buffer) {
@@ -207,6 +173,16 @@ impl Gpu {
         Caps { matrix, half: matrix, ..self.0.caps }
     }
 
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
+    }
+
+    /// The host's time with what of it was spent here.
+    pub(crate) fn host_times(&self, device: HostTimes) -> HostTimes {
+        let HostTimes { bind, encode, submit, wait, .. } = *lock(&self.0.host);
+        HostTimes { bind: device.bind + bind, encode, submit, wait, ..device }
+    }
+
     /// Whether the buffers of the one are buffers of the other.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -219,7 +195,7 @@ impl Gpu {
     /// For tests: from here on the adapter has this many bytes; 0 is no limit.
     #[cfg(feature = "testing")]
     pub(crate) fn limit_memory(&self, bytes: u64) {
-        self.0.memory.limit.store(bytes, std::sync::atomic::Ordering::Relaxed);
+        self.0.memory.limit.store(bytes, Ordering::Relaxed);
     }
 
     /// For tests: the driver loses the adapter, and tells at once or when it is polled next.
@@ -238,14 +214,6 @@ impl Gpu {
     /// Whether runs can be timed, or why not.
     pub(crate) fn expect_timing(&self) -> Result<()> {
         self.0.expect_timing()
-    }
-
-    pub(crate) fn wait(&self) -> Result<()> {
-        let submitted = std::mem::take(&mut *lock(&self.0.in_flight));
-        let waited = self.0.poll(wgpu::PollType::wait_indefinitely());
-        // What they executed is not in use any more.
-        drop(submitted);
-        waited
     }
 
     /// The most bytes that one buffer may hold.
@@ -303,96 +271,9 @@ impl Gpu {
         let to = self.allocate(ty.bytes()).map_err(|error| error.context(format!("a copy of a tensor {ty}")))?;
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, ty.bytes() as u64);
-        self.0.submit(encoder.finish(), None);
+        self.0.submit([encoder.finish()], None);
         Ok(to)
     }
-
-    /// The numbers of a buffer. Waits for the device.
-    pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
-        self.finish(&self.start_reading(from, ty)?, ty)
-    }
-
-    /// Waits for a read.
-    fn finish(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
-        loop {
-            self.wait()?;
-            if let Some(mapped) = lock(&reading.mapped).take() {
-                return reading.finish(&self.0, mapped, ty);
-            }
-            // Another thread's wait ended first and is about to make this reading's callback.
-            std::thread::yield_now();
-        }
-    }
-
-    /// As [`Gpu::download`], without blocking the thread.
-    pub(crate) async fn download_async(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
-        let reading = self.start_reading(from, ty)?;
-        let mapped = poll_fn(|context| {
-            if let Err(error) = self.0.poll(wgpu::PollType::Poll) {
-                return Poll::Ready(Err(error));
-            }
-            match lock(&reading.mapped).take() {
-                Some(mapped) => Poll::Ready(Ok(mapped)),
-                None => {
-                    // Natively nobody else polls the device, so ask to be polled again.
-                    context.waker().wake_by_ref();
-                    Poll::Pending
-                }
-            }
-        });
-        let mapped = mapped.await?;
-        reading.finish(&self.0, mapped, ty)
-    }
-
-    fn start_reading(&self, from: &Buffer, ty: TensorType) -> Result<Reading> {
-        self.0.check()?;
-        let bytes = ty.bytes() as u64;
-        let staging = self.0.staging(bytes);
-        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
-        self.0.submit(encoder.finish(), None);
-        Ok(Reading::start(staging, bytes))
-    }
-}
-
-/// A read on its way.
-struct Reading {
-    staging: wgpu::Buffer,
-    bytes: u64,
-    mapped: Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>>,
-}
-
-impl Reading {
-    /// Of the first bytes of a buffer that submitted commands write.
-    fn start(staging: wgpu::Buffer, bytes: u64) -> Self {
-        let mapped = Arc::new(Mutex::new(None));
-        let report = Arc::clone(&mapped);
-        staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| *lock(&report) = Some(result));
-        Self { staging, bytes, mapped }
-    }
-
-    fn finish(&self, gpu: &Inner, mapped: Result<(), wgpu::BufferAsyncError>, ty: TensorType) -> Result<HostBuffer> {
-        let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
-        // Buffers of a device that was lost are gone.
-        mapped.map_err(|error| gpu.refusal(failed(error.to_string())))?;
-        let bytes = self.staging.get_mapped_range(..self.bytes).map_err(|error| failed(error.to_string()))?;
-        let host = match ty.dtype {
-            DType::F32 => HostBuffer::F32(words(&bytes)?),
-            DType::U32 => HostBuffer::U32(words(&bytes)?),
-            DType::F64 => unreachable!("GPUs hold f32 and u32"),
-        };
-        drop(bytes);
-        self.staging.unmap();
-        gpu.keep_staging(&self.staging);
-        Ok(host)
-    }
-}
-
-/// The bytes of a buffer as numbers.
-fn words<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<T>> {
-    let mut words = try_filled(bytes.len() / size_of::<T>(), T::zeroed())?;
-    bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
-    Ok(words)
 }
 
 impl fmt::Display for Gpu {

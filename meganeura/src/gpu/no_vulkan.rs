@@ -1,5 +1,6 @@
 //! In place of [`vulkan`](super::vulkan) on systems on which wgpu does not speak it: there is never any.
 
+use super::memory::Buffer;
 use super::pipelines::Source;
 use super::recording::Dispatch;
 use crate::plan::Profiling;
@@ -34,7 +35,7 @@ impl Vulkan {
 }
 
 impl Recording {
-    pub(super) fn execute(&self, _: &mut wgpu::CommandEncoder) -> bool {
+    pub(super) fn execute(&self, _: &mut wgpu::CommandEncoder, _: Option<(&Buffer, &[u32])>) -> bool {
         match *self {}
     }
 

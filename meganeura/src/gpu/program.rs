@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use super::memory::Buffer;
 use super::pipelines::Source;
@@ -10,7 +11,7 @@ use super::{Gpu, Inner, lock};
 use crate::Result;
 use crate::error::bail;
 use crate::kernel::launch::{Binding, Launch};
-use crate::plan::{Bindings, HostWord, Place, Plan, Profiling, Step, StorageId};
+use crate::plan::{Bindings, Place, Plan, Profiling, Step, StorageId};
 use crate::tensor::Storage;
 
 /// Recordings kept of each plan: a step alternates between few sets of buffers.
@@ -19,6 +20,8 @@ const RECORDINGS_KEPT: usize = 4;
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
     launches: Vec<Compiled>,
+    /// The leaves that launches write.
+    updated: Vec<usize>,
     recordings: Arc<Mutex<Recordings>>,
 }
 
@@ -109,11 +112,17 @@ impl Gpu {
             Ok(Compiled { pipeline, storages, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
+        let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
+        let leaf = |storage: StorageId| match plan.storages[storage].place {
+            Place::Leaf(leaf) => Some(leaf),
+            _ => None,
+        };
+        let updated = written.filter_map(leaf).collect();
         let recordings = Arc::default();
         let mut executables = lock(&self.0.executables);
         executables.retain(|other| other.strong_count() > 0);
         executables.push(Arc::downgrade(&recordings));
-        Ok(Executable { launches, recordings })
+        Ok(Executable { launches, updated, recordings })
     }
 
     /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of submissions.
@@ -126,6 +135,7 @@ impl Gpu {
         profiling: Profiling,
     ) -> Result<(Vec<Storage>, Option<Times>, u64)> {
         self.0.check()?;
+        let begin = Instant::now();
         let mut arena = lock(&self.0.arena);
         for (rank, &bytes) in plan.slots.iter().enumerate() {
             if arena.slots.get(rank).is_none_or(|slot| slot.raw().size() < bytes as u64) {
@@ -133,7 +143,8 @@ impl Gpu {
                 if rank < arena.slots.len() { arena.slots[rank] = buffer } else { arena.slots.push(buffer) }
             }
         }
-        let host = self.write_host(&mut arena, bindings.host)?;
+        let words: Vec<u32> = bindings.host.iter().map(|word| word.bits()).collect();
+        let host = self.host_buffer(&mut arena, words.len())?;
         let output = |&storage: &StorageId| {
             self.allocate(plan.storages[storage].bytes()).map_err(|error| plan.blame(storage, error))
         };
@@ -156,7 +167,15 @@ impl Gpu {
             .collect();
         let memory = Memory { buffers, host: host.as_deref() };
         let recording = self.recording(executable, &memory, profiling)?;
-        let (times, submissions) = self.play(&recording)?;
+        for &leaf in &executable.updated {
+            if let Storage::Gpu(buffer) = &bindings.leaves[leaf] {
+                buffer.forget_copy();
+            }
+        }
+        let bytes = plan.outputs.iter().map(|&storage| plan.storages[storage].bytes() as u64);
+        let results = outputs.iter().map(|buffer| &**buffer).zip(bytes);
+        lock(&self.0.host).bind += begin.elapsed();
+        let (times, submissions) = self.play(&recording, host.as_deref().map(|host| (host, &words[..])), results)?;
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, submissions))
     }
 
@@ -183,18 +202,16 @@ impl Gpu {
         Ok(recording)
     }
 
-    fn write_host(&self, arena: &mut Arena, words: &[HostWord]) -> Result<Option<Arc<Buffer>>> {
-        if words.is_empty() {
+    /// The buffer for so many words of the host, if there are any.
+    fn host_buffer(&self, arena: &mut Arena, words: usize) -> Result<Option<Arc<Buffer>>> {
+        if words == 0 {
             return Ok(None);
         }
-        let bits: Vec<u32> = words.iter().map(|word| word.bits()).collect();
-        let bytes: &[u8] = bytemuck::cast_slice(&bits);
-        let fits = |buffer: &Arc<Buffer>| buffer.raw().size() >= bytes.len() as u64;
+        let fits = |buffer: &Arc<Buffer>| buffer.raw().size() >= 4 * words as u64;
         let buffer = match arena.host.take().filter(fits) {
             Some(buffer) => buffer,
-            None => self.allocate(bytes.len())?,
+            None => self.allocate(4 * words)?,
         };
-        self.0.queue.write_buffer(buffer.raw(), 0, bytes);
         Ok(arena.host.insert(buffer).clone().into())
     }
 }

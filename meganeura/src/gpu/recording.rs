@@ -3,10 +3,11 @@
 //! On Vulkan a recording is a command buffer (`vulkan`); elsewhere bind groups, which wgpu is given anew in each run (`encoding`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::memory::Buffer;
-use super::{Gpu, Inner, Reading, encoding, vulkan};
+use super::reading::{Along, Reading};
+use super::{Gpu, Inner, encoding, lock, vulkan};
 use crate::host::HostBuffer;
 use crate::plan::Profiling;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
@@ -61,9 +62,9 @@ impl Times {
                 recording.stamps()?
             }
             Stamps::Wgpu(reading) => {
-                let words = reading.bytes as usize / 4;
+                let words = reading.bytes() as usize / 4;
                 let ty = TensorType::new(DType::U32, Shape::from([words]));
-                let HostBuffer::U32(words) = self.gpu.finish(reading, ty)? else { unreachable!("asked for words") };
+                let HostBuffer::U32(words) = self.gpu.read(reading, ty)? else { unreachable!("asked for words") };
                 words.chunks_exact(2).map(|word| u64::from(word[0]) | u64::from(word[1]) << 32).collect()
             }
         };
@@ -85,23 +86,55 @@ impl Inner {
 }
 
 impl Gpu {
-    /// Runs what was recorded; how long it takes, where that is wanted, and the number of submissions.
-    pub(super) fn play(&self, recording: &Arc<Recording>) -> Result<(Option<Times>, u64)> {
+    /// Runs what was recorded, with these words of the host, and copies small ones of the results to the host; how long it takes,
+    /// where that is wanted, and the number of submissions.
+    pub(super) fn play<'a>(
+        &self,
+        recording: &Arc<Recording>,
+        words: Option<(&Buffer, &[u32])>,
+        results: impl Iterator<Item = (&'a Buffer, u64)>,
+    ) -> Result<(Option<Times>, u64)> {
         let inner = &*self.0;
-        let (stamps, submissions) = match &**recording {
+        let begin = Instant::now();
+        let along = Along::of(inner, results);
+        let new_encoder = || inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let submit = |commands: Vec<wgpu::CommandBuffer>, executed| {
+            lock(&inner.host).encode += begin.elapsed();
+            inner.submit(commands, executed)
+        };
+        let (stamps, submissions, submission) = match &**recording {
             Recording::Vulkan(launches) => {
-                let mut encoder = inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-                if !launches.execute(&mut encoder) {
+                let mut encoder = new_encoder();
+                if !launches.execute(&mut encoder, words) {
                     return Err(inner.refusal(Error::new(ErrorKind::Device, "the device takes no commands")));
                 }
-                inner.submit(encoder.finish(), Some(Arc::clone(recording)));
-                (launches.has_stamps().then(|| Stamps::Vulkan(Arc::clone(recording))), 1)
+                // wgpu lets no encoder have both commands of its own and others.
+                let copies = along.as_ref().map(|along| {
+                    let mut encoder = new_encoder();
+                    along.encode(&mut encoder);
+                    encoder
+                });
+                let commands = [encoder].into_iter().chain(copies).map(wgpu::CommandEncoder::finish).collect();
+                let submission = submit(commands, Some(Arc::clone(recording)));
+                (launches.has_stamps().then(|| Stamps::Vulkan(Arc::clone(recording))), 1, submission)
             }
             Recording::Wgpu(launches) => {
-                let (staging, submissions) = launches.encode(inner);
-                (staging.map(|staging| Stamps::Wgpu(Reading::start(staging.clone(), staging.size()))), submissions)
+                if let Some((buffer, words)) = words {
+                    inner.queue.write_buffer(buffer.raw(), 0, bytemuck::cast_slice(words));
+                }
+                let (mut encoder, staging, submissions) = launches.encode(inner);
+                along.iter().for_each(|along| along.encode(&mut encoder));
+                let submission = submit(vec![encoder.finish()], None);
+                let reading = |staging: wgpu::Buffer| {
+                    let bytes = staging.size();
+                    Reading::new(inner, staging, bytes, submission.clone())
+                };
+                (staging.map(|staging| Stamps::Wgpu(reading(staging))), submissions, submission)
             }
         };
+        if let Some(along) = along {
+            along.note(inner, &submission);
+        }
         Ok((stamps.map(|stamps| Times { stamps, gpu: self.clone() }), submissions))
     }
 }

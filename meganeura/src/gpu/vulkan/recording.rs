@@ -9,8 +9,12 @@ use wgpu::hal::api;
 use super::{Pipeline, Shared, Vulkan, fault};
 use crate::Result;
 use crate::error::bail;
+use crate::gpu::memory::Buffer;
 use crate::gpu::recording::{Dispatch, stamps};
 use crate::plan::Profiling;
+
+/// Words that one command writes at most: 65,536 bytes.
+const MOST_WORDS: usize = 1 << 14;
 
 /// Launches with the buffers that they were recorded for. Kept until it has run for the last time.
 pub(in crate::gpu) struct Recording {
@@ -231,13 +235,29 @@ fn pipeline<'a>(dispatch: &Dispatch<'a>) -> &'a Pipeline {
 }
 
 impl Recording {
-    /// Puts the launches into wgpu's commands; `false` if the device is gone. The recording is to be kept until they have run.
-    pub(in crate::gpu) fn execute(&self, encoder: &mut wgpu::CommandEncoder) -> bool {
+    /// Puts the launches into wgpu's commands, with the words of the host that they read from a buffer; `false` if the device is
+    /// gone. The recording is to be kept until they have run.
+    pub(in crate::gpu) fn execute(&self, encoder: &mut wgpu::CommandEncoder, words: Option<(&Buffer, &[u32])>) -> bool {
+        let device = &self.shared.raw;
         // SAFETY: the encoder is open and outside of any pass; the recording was finished, and allows to be pending several times.
+        // It ends and begins with barriers, so words are written after an earlier run has read them, and before this one does.
         unsafe {
+            let words = match words {
+                Some((buffer, words)) => match buffer.raw().as_hal::<api::Vulkan>() {
+                    Some(buffer) => Some((buffer.raw_handle(), words)),
+                    None => return false,
+                },
+                None => None,
+            };
             encoder.as_hal_mut::<api::Vulkan, _, _>(|encoder| {
                 let Some(encoder) = encoder else { return false };
-                self.shared.raw.cmd_execute_commands(encoder.raw_handle(), &[self.commands]);
+                let commands = encoder.raw_handle();
+                if let Some((buffer, words)) = words {
+                    for (portion, offset) in words.chunks(MOST_WORDS).zip((0..).step_by(MOST_WORDS * 4)) {
+                        device.cmd_update_buffer(commands, buffer, offset, bytemuck::cast_slice(portion));
+                    }
+                }
+                device.cmd_execute_commands(commands, &[self.commands]);
                 true
             })
         }

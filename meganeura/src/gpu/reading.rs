@@ -1,0 +1,297 @@
+//! Reading device memory: buffers that the host can map, and waiting for what is copied there.
+//!
+//! Small results of a run, such as a loss, are copied by the run's own commands ([`Along`]). To read one takes no submission, and
+//! waits for that run alone: later ones go on.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::memory::Buffer;
+use super::recording::Recording;
+use super::{Gpu, Inner, lock};
+use crate::host::{HostBuffer, try_filled};
+use crate::kernel::launch::Kind;
+use crate::{DType, Error, ErrorKind, Result, TensorType};
+
+/// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
+const RUNS_IN_FLIGHT: usize = 8;
+
+/// Bytes of the staging buffers that are kept, and how many of them.
+const STAGING_KEPT: (u64, usize) = (1 << 10, 16);
+
+/// The most results of a run that are copied along with it. Together they fit into a staging buffer.
+const MOST_ALONG: usize = 16;
+
+/// How long a read asks the device again and again before it sleeps. To be woken takes about 20 µs, a tenth of a small step.
+const SPINNING: Duration = Duration::from_millis(1);
+
+/// Commands that the queue took.
+#[derive(Clone)]
+pub(super) struct Submission {
+    number: u64,
+    index: wgpu::SubmissionIndex,
+}
+
+/// Submissions that may not be done, oldest first, and what they execute.
+#[derive(Default)]
+pub(super) struct InFlight {
+    submissions: VecDeque<(Submission, Option<Arc<Recording>>)>,
+    submitted: u64,
+}
+
+impl Inner {
+    /// Submits commands, and waits for earlier ones where too many would be in flight. What goes wrong from here on is
+    /// returned by the next call that checks: the commands are on their way.
+    pub(super) fn submit(
+        &self,
+        commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
+        executed: Option<Arc<Recording>>,
+    ) -> Submission {
+        let (submission, oldest) = {
+            let mut in_flight = lock(&self.in_flight);
+            in_flight.submitted += 1;
+            let index = self.spend(|host| &mut host.submit, || self.queue.submit(commands));
+            let submission = Submission { number: in_flight.submitted, index };
+            in_flight.submissions.push_back((submission.clone(), executed));
+            let too_many = in_flight.submissions.len() > RUNS_IN_FLIGHT;
+            (submission, too_many.then(|| in_flight.submissions[0].0.clone()))
+        };
+        if let Some(Err(error)) = oldest.map(|oldest| self.wait_for(&oldest)) {
+            lock(&self.faults).error.get_or_insert(error);
+        }
+        submission
+    }
+
+    /// Waits for a submission, and so for those before it.
+    fn wait_for(&self, submission: &Submission) -> Result<()> {
+        let until = wgpu::PollType::Wait { submission_index: Some(submission.index.clone()), timeout: None };
+        let waited = self.spend(|host| &mut host.wait, || self.poll(until));
+        self.retire(submission);
+        waited
+    }
+
+    /// Lets go of what a submission and those before it executed: they are done.
+    fn retire(&self, last: &Submission) {
+        let done: Vec<_> = {
+            let InFlight { submissions, .. } = &mut *lock(&self.in_flight);
+            let done = submissions.iter().take_while(|(submission, _)| submission.number <= last.number).count();
+            submissions.drain(..done).collect()
+        };
+        drop(done);
+    }
+
+    /// A buffer that the host can read, of so many bytes at least.
+    fn staging(&self, bytes: u64) -> wgpu::Buffer {
+        let kept = if bytes <= STAGING_KEPT.0 { lock(&self.staging).pop() } else { None };
+        kept.unwrap_or_else(|| {
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("read"),
+                size: bytes.max(STAGING_KEPT.0),
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })
+    }
+}
+
+/// What was copied to the host, or is on its way there.
+pub(super) struct Reading {
+    staging: wgpu::Buffer,
+    bytes: u64,
+    submission: Submission,
+    /// How mapping the buffer ended. Begun when it is first wanted.
+    mapped: OnceLock<Arc<Mutex<Option<Mapped>>>>,
+    kept: Arc<Mutex<Vec<wgpu::Buffer>>>,
+}
+
+type Mapped = Result<(), wgpu::BufferAsyncError>;
+
+impl Reading {
+    /// Of the first bytes of a buffer that submitted commands write.
+    pub(super) fn new(gpu: &Inner, staging: wgpu::Buffer, bytes: u64, submission: Submission) -> Self {
+        Self { staging, bytes, submission, mapped: OnceLock::new(), kept: Arc::clone(&gpu.staging) }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How mapping the buffer ended, if it did.
+    fn mapped(&self) -> Option<Mapped> {
+        let mapped = self.mapped.get_or_init(|| {
+            let mapped = Arc::new(Mutex::new(None));
+            let report = Arc::clone(&mapped);
+            self.staging.map_async(wgpu::MapMode::Read, ..self.bytes, move |result| *lock(&report) = Some(result));
+            mapped
+        });
+        lock(mapped).clone()
+    }
+
+    /// Asks a GPU for a short while whether the buffer is mapped. A software driver needs the processor itself.
+    fn spin(&self, gpu: &Inner) -> Result<Option<Mapped>> {
+        let begin = Instant::now();
+        loop {
+            let mapped = self.mapped();
+            if mapped.is_some() || gpu.caps.kind == Kind::Software || begin.elapsed() > SPINNING {
+                return Ok(mapped);
+            }
+            gpu.poll(wgpu::PollType::Poll)?;
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Waits until the buffer is mapped.
+    fn wait(&self, gpu: &Inner) -> Result<Mapped> {
+        if let Some(mapped) = gpu.spend(|host| &mut host.wait, || self.spin(gpu))? {
+            return Ok(mapped);
+        }
+        loop {
+            if let Some(mapped) = self.mapped() {
+                return Ok(mapped);
+            }
+            gpu.wait_for(&self.submission)?;
+            // Another thread's wait ended first and may be about to make this reading's callback.
+            std::thread::yield_now();
+        }
+    }
+
+    /// The numbers from byte `offset` on.
+    fn numbers(&self, gpu: &Inner, mapped: Mapped, offset: u64, ty: TensorType) -> Result<HostBuffer> {
+        gpu.retire(&self.submission);
+        let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
+        // Buffers of a device that was lost are gone.
+        mapped.map_err(|error| gpu.refusal(failed(error.to_string())))?;
+        let range = offset..offset + ty.bytes() as u64;
+        let bytes = self.staging.get_mapped_range(range).map_err(|error| failed(error.to_string()))?;
+        Ok(match ty.dtype {
+            DType::F32 => HostBuffer::F32(words(&bytes)?),
+            DType::U32 => HostBuffer::U32(words(&bytes)?),
+            DType::F64 => unreachable!("GPUs hold f32 and u32"),
+        })
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if self.mapped.get().is_some() {
+            self.staging.unmap();
+        }
+        let mut kept = lock(&self.kept);
+        if self.staging.size() == STAGING_KEPT.0 && kept.len() < STAGING_KEPT.1 {
+            kept.push(self.staging.clone());
+        }
+    }
+}
+
+/// The bytes of a buffer as numbers.
+fn words<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<T>> {
+    let mut words = try_filled(bytes.len() / size_of::<T>(), T::zeroed())?;
+    bytemuck::cast_slice_mut(&mut words).copy_from_slice(bytes);
+    Ok(words)
+}
+
+/// Where in a reading the numbers of a buffer are.
+#[derive(Clone)]
+pub(super) struct Copied {
+    reading: Arc<Reading>,
+    offset: u64,
+}
+
+/// The results of a run that its commands copy to the host.
+pub(super) struct Along<'a> {
+    staging: wgpu::Buffer,
+    /// Each with where it goes and its bytes.
+    results: Vec<(&'a Buffer, u64, u64)>,
+    bytes: u64,
+}
+
+impl<'a> Along<'a> {
+    /// Of these results, each with its bytes, the small ones; `None` if there are none.
+    pub(super) fn of(gpu: &Inner, results: impl Iterator<Item = (&'a Buffer, u64)>) -> Option<Self> {
+        let mut small: Vec<_> = results.filter(|(_, bytes)| *bytes <= STAGING_KEPT.0).collect();
+        small.sort_by_key(|(_, bytes)| *bytes);
+        let mut end = 0;
+        let mut place = |(buffer, bytes): (&'a Buffer, u64)| {
+            let begin = end;
+            end = (begin + bytes).next_multiple_of(wgpu::MAP_ALIGNMENT);
+            (begin + bytes <= STAGING_KEPT.0).then_some((buffer, begin, bytes))
+        };
+        let results: Vec<_> = small.into_iter().take(MOST_ALONG).map_while(&mut place).collect();
+        let bytes = results.last().map(|(_, begin, bytes)| begin + bytes)?;
+        Some(Self { staging: gpu.staging(bytes), results, bytes })
+    }
+
+    /// Encodes the copies, after the run's launches.
+    pub(super) fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
+        for &(buffer, begin, bytes) in &self.results {
+            encoder.copy_buffer_to_buffer(buffer.raw(), 0, &self.staging, begin, bytes);
+        }
+    }
+
+    /// Notes where the results are to be read, once the commands were submitted.
+    pub(super) fn note(self, gpu: &Inner, submission: &Submission) {
+        let reading = Arc::new(Reading::new(gpu, self.staging, self.bytes, submission.clone()));
+        for (buffer, offset, _) in self.results {
+            buffer.note_copy(Copied { reading: Arc::clone(&reading), offset });
+        }
+    }
+}
+
+impl Gpu {
+    /// Waits for everything that was submitted.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let submitted = std::mem::take(&mut lock(&self.0.in_flight).submissions);
+        let until = wgpu::PollType::wait_indefinitely();
+        let waited = self.0.spend(|host| &mut host.wait, || self.0.poll(until));
+        // What they executed is not in use any more.
+        drop(submitted);
+        waited
+    }
+
+    /// The numbers of a buffer. Waits for what writes them.
+    pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
+        let Copied { reading, offset } = self.copied(from, ty)?;
+        let mapped = reading.wait(&self.0)?;
+        reading.numbers(&self.0, mapped, offset, ty)
+    }
+
+    /// As [`Gpu::download`], without blocking the thread.
+    pub(crate) async fn download_async(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
+        let Copied { reading, offset } = self.copied(from, ty)?;
+        let mapped = poll_fn(|context| match reading.mapped() {
+            Some(mapped) => Poll::Ready(Ok(mapped)),
+            None => {
+                // Natively nobody else polls the device, so ask to be polled again.
+                context.waker().wake_by_ref();
+                self.0.poll(wgpu::PollType::Poll).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
+            }
+        });
+        let mapped = mapped.await?;
+        reading.numbers(&self.0, mapped, offset, ty)
+    }
+
+    /// The numbers that a reading begins with. Waits for them.
+    pub(super) fn read(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
+        let mapped = reading.wait(&self.0)?;
+        reading.numbers(&self.0, mapped, 0, ty)
+    }
+
+    /// Where the host finds the numbers of a buffer: where the run that made them put them, or in a copy that is submitted now.
+    fn copied(&self, from: &Buffer, ty: TensorType) -> Result<Copied> {
+        self.0.check()?;
+        if let Some(copied) = from.copied() {
+            return Ok(copied);
+        }
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+        let bytes = ty.bytes() as u64;
+        let staging = self.0.staging(bytes);
+        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
+        let submission = self.0.submit([encoder.finish()], None);
+        Ok(Copied { reading: Arc::new(Reading::new(&self.0, staging, bytes, submission)), offset: 0 })
+    }
+}
