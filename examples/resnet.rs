@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalise, RandomCrop};
-use meganeura::optim::Schedule;
+use meganeura::optim::{Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::Best;
 use meganeura_examples::confusion::argmax;
@@ -106,18 +106,15 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step());
+    // Recorded with the first batch. The model may be evaluated and saved in between.
+    let mut step = TrainStep::new(&net, |net, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels));
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let batches = train().transform(normalise.clone()).epoch(epoch).skip(run.batch());
         for batch in batches.on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
-            let tape = Tape::new(&device);
-            let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
-            let grads = tape.backward(&loss)?;
-            optimizer.step(&mut net, &grads)?;
-
+            let loss = step.call(&mut optimizer, (&batch.inputs, &batch.targets))?;
             run.advance();
-            let loss = loss.to_tensor()?;
             run.log(&[("loss", &loss), ("lr", &optimizer.lr())])?;
             progress.advance(&loss)?;
             if run.is_due() {

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use meganeura::data::{HorizontalFlip, Normalise};
-use meganeura::optim::{Ema, Schedule};
+use meganeura::optim::{Ema, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Position, Run};
 use meganeura_examples::images::{self, Images};
@@ -136,6 +136,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let start = Instant::now();
     let mut progress = Progress::new(steps, run.step());
+    // Recorded with the first batch. The model may be sampled and saved in between.
+    let mut step = TrainStep::new(&net, |net, [images, noise, image_share, noise_share, times]: &[Var; 5]| {
+        net.forward(&(images * image_share + noise * noise_share), times).mse(noise)
+    });
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let mut batches = images.train.batches(options.batch).shuffle(seed.field("order")).epoch(epoch);
         if images.may_be_flipped {
@@ -147,15 +151,11 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let draw = process.draw(&batch.inputs, seed.field("draw").index(run.step() as usize))?;
-            let tape = Tape::new(&device);
-            let (x, t) = process.noisy(&tape, &batch.inputs, &draw)?;
-            let loss = net.forward(&x, &t).mse(&tape.input(&draw.noise));
-            let grads = tape.backward(&loss)?;
-            optimizer.step(&mut net, &grads)?;
+            let [image_share, noise_share] = &draw.shares;
+            let inputs = [&batch.inputs, &draw.noise, image_share, noise_share, &draw.times];
+            let loss = step.call(&mut optimizer, inputs)?;
             average.update(&net)?;
-
             run.advance();
-            let loss = loss.to_tensor()?;
             run.log(&[("loss", &loss)])?;
             progress.advance(&loss)?;
             if run.is_due() {

@@ -18,10 +18,14 @@ pub struct Process {
     kept: Vec<f64>,
 }
 
-/// What is random about a step of training: the noise in each image, and how far it has got.
+/// What is random about a step of training.
 pub struct Draw {
+    /// The noise in each image.
     pub noise: Tensor,
-    times: Vec<usize>,
+    /// How far it has got, `f32 [N]`.
+    pub times: Tensor,
+    /// How much is left of each image, and how much noise there is in its place: factors, `f32 [N, 1, 1, 1]`.
+    pub shares: [Tensor; 2],
 }
 
 impl Process {
@@ -45,22 +49,21 @@ impl Process {
 
     /// Noise like these images, and a time for each. The same for the same seed.
     pub fn draw(&self, images: &Tensor, seed: Seed) -> Result<Draw> {
-        let count = images.shape()[0];
-        let times = (0..count).map(|i| (seed.field("time").index(i).get() % self.times() as u64) as usize).collect();
-        Ok(Draw { noise: normal(images.device(), images.shape(), seed.field("noise"))?, times })
-    }
-
-    /// `x_t` and `t` for a draw.
-    pub fn noisy(&self, tape: &Tape, images: &Tensor, draw: &Draw) -> Result<(Var, Var)> {
-        let count = draw.times.len();
+        let (count, device) = (images.shape()[0], images.device());
+        let time = |i| (seed.field("time").index(i).get() % self.times() as u64) as usize;
+        let times: Vec<usize> = (0..count).map(time).collect();
         let column = |of: &dyn Fn(usize) -> f64, shape: Shape| {
-            let values: Vec<_> = draw.times.iter().map(|&t| of(t) as f32).collect();
-            Ok::<_, meganeura::Error>(tape.input(&Tensor::from_slice(images.device(), shape, &values)?))
+            let values: Vec<_> = times.iter().map(|&t| of(t) as f32).collect();
+            Tensor::from_slice(device, shape, &values)
         };
-        let image = column(&|t| self.kept[t].sqrt(), [count, 1, 1, 1].into())?;
-        let noise = column(&|t| (1.0 - self.kept[t]).sqrt(), [count, 1, 1, 1].into())?;
-        let x = tape.input(images) * image + tape.input(&draw.noise) * noise;
-        Ok((x, column(&|t| t as f64, [count].into())?))
+        Ok(Draw {
+            noise: normal(device, images.shape(), seed.field("noise"))?,
+            times: column(&|t| t as f64, [count].into())?,
+            shares: [
+                column(&|t| self.kept[t].sqrt(), [count, 1, 1, 1].into())?,
+                column(&|t| (1.0 - self.kept[t]).sqrt(), [count, 1, 1, 1].into())?,
+            ],
+        })
     }
 }
 

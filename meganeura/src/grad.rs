@@ -16,8 +16,10 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::error::here;
-use crate::graph::{Source, ValueId};
+use crate::graph::{Operands, Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::Op;
 use crate::param::Cell;
@@ -156,18 +158,19 @@ impl Sweep<'_> {
                     if node.inputs.iter().any(|x| self.wanted[x.index()])
                         && node.outputs().any(|y| self.cotangents.contains_key(&y)) =>
                 {
-                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Vec<_>>()))
+                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Operands>()))
                 }
                 _ => None,
             }
         });
         let Some((op, inputs, outputs)) = step else { return Ok(()) };
-        let x: Vec<_> = match op {
+        let x: SmallVec<[_; 4]> = match op {
             Op::Pointwise(_) => inputs.iter().map(|&v| self.again(v)).collect(),
             Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(v)).collect(),
         };
-        let y: Vec<_> = outputs.iter().map(|&v| self.tape.var(v)).collect();
-        let dy: Vec<_> = outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
+        let y: SmallVec<[_; 1]> = outputs.iter().map(|&v| self.tape.var(v)).collect();
+        let dy: SmallVec<[_; 1]> =
+            outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
         let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));
         let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy)).map_err(here)?;
         if dx.len() != x.len() {
@@ -205,14 +208,14 @@ impl Sweep<'_> {
             let node = graph.maker(value);
             let step = match &node.source {
                 Source::Op(op) if node.first == value => {
-                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Vec<_>>()))
+                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Operands>()))
                 }
                 _ => None,
             };
             (graph.maker_index(value), step)
         });
         let again = step.and_then(|(op, inputs, outputs)| {
-            let vars = |values: Vec<ValueId>| values.into_iter().map(|v| self.tape.var(v)).collect::<Vec<_>>();
+            let vars = |values: Operands| values.into_iter().map(|v| self.tape.var(v)).collect::<SmallVec<[_; 4]>>();
             self.tape.on_behalf_of(node, || op.again(&vars(inputs), &vars(outputs)))?.id().ok()
         });
         let again = again.unwrap_or(value);

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use smallvec::SmallVec;
+
 use crate::TensorType;
 use crate::ops::Op;
 
@@ -62,14 +64,20 @@ pub(crate) enum Source {
     Op(Op),
 }
 
+/// The operands of a node. Few have more than four.
+pub(crate) type Operands = SmallVec<[ValueId; 4]>;
+
+/// The types of a node's results. Few have more than one.
+pub(crate) type Types = SmallVec<[TensorType; 1]>;
+
 /// One step of a computation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Node {
     pub(crate) source: Source,
-    pub(crate) inputs: Vec<ValueId>,
+    pub(crate) inputs: Operands,
     /// Output `k` of this node is value `first + k`.
     pub(crate) first: ValueId,
-    pub(crate) types: Vec<TensorType>,
+    pub(crate) types: Types,
 }
 
 impl Node {
@@ -89,7 +97,13 @@ pub(crate) struct Graph {
 
 impl Graph {
     /// Appends a node; its operands must be in the graph. Returns its first value.
-    pub(crate) fn push(&mut self, source: Source, inputs: Vec<ValueId>, types: Vec<TensorType>) -> ValueId {
+    pub(crate) fn push(
+        &mut self,
+        source: Source,
+        inputs: impl IntoIterator<Item = ValueId>,
+        types: impl IntoIterator<Item = TensorType>,
+    ) -> ValueId {
+        let (inputs, types): (Operands, Types) = (inputs.into_iter().collect(), types.into_iter().collect());
         debug_assert!(inputs.iter().all(|v| v.index() < self.makers.len()), "operands come first");
         let first = ValueId(u32::try_from(self.makers.len()).expect("fewer than 2^32 values"));
         let maker = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes");

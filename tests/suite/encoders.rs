@@ -1,10 +1,12 @@
-//! Launches that are recorded below wgpu, and those that wgpu encodes, are the same.
+//! Launches that are recorded below wgpu, and those that wgpu encodes, are the same; and Vulkan's validation layer finds nothing in either.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use libtest_mimic::{Failed, Trial};
-use meganeura::optim::{AdamW, Optimizer};
-use meganeura::{Device, Profiling, Result};
+use meganeura::optim::{AdamW, Optimizer, TrainStep};
+use meganeura::{Device, Layer, ModuleExt, Profiling, Result, Tape, Var};
 
 use crate::Outcome;
 use crate::adapter::gpu_trial;
@@ -13,13 +15,37 @@ use crate::nets::{Tiny, bits, images, record};
 /// The argument that makes this program train a few steps, print every bit of the weights and what it took, and end.
 const TRAINED: &str = "print-what-was-trained";
 
+/// What the validation layer reads: everything goes to a file, and it says that it is there. It looks for hazards between commands as well,
+/// as far as its version can; 1.3.239 misses a barrier between launches that was left out.
+const VALIDATION: &str = "\
+khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
+khronos_validation.report_flags = error,warn,info
+khronos_validation.enables = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
+khronos_validation.validate_sync = true
+khronos_validation.log_filename = ";
+
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("encoders::give_the_same_bits", encoders));
+    for encoder in ["", "wgpu"] {
+        let name = format!("encoders::{}_is_valid", if encoder.is_empty() { "vulkan" } else { encoder });
+        let trial = gpu_trial(name, |device| validated(device, encoder));
+        let missing = !has_validation();
+        trials.push(if missing { trial.with_ignored_flag(true) } else { trial });
+    }
+}
+
+/// Whether the validation layer is installed where packages put it, or where the environment says.
+fn has_validation() -> bool {
+    let named = env::var_os("VK_LAYER_PATH").unwrap_or_default();
+    let usual = ["/usr/share", "/usr/local/share", "/etc"].map(|root| Path::new(root).join("vulkan/explicit_layer.d"));
+    let folders: Vec<PathBuf> = env::split_paths(&named).chain(usual).collect();
+    let files = folders.iter().flat_map(fs::read_dir).flatten().flatten();
+    files.into_iter().any(|file| file.file_name().to_string_lossy().contains("khronos_validation"))
 }
 
 /// Does so if asked to. A process has one environment, which chooses the encoder.
 pub(crate) fn train_if_asked() -> bool {
-    let asked = std::env::args().nth(1).as_deref() == Some(TRAINED);
+    let asked = env::args().nth(1).as_deref() == Some(TRAINED);
     if asked {
         print!("{}", train().unwrap_or_else(|error| format!("{error:?}")));
     }
@@ -37,19 +63,51 @@ fn train() -> Result<String> {
         optimizer.step(&mut net, &grads)?;
     }
     let launches = if timed { device.last_profile()?.launches.len() } else { 0 };
+    device.set_profiling(Profiling::Off)?;
+    let mut step = TrainStep::new(&net, |net: &Tiny, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels));
+    let held = net.leaves().first().map(|leaf| leaf.value());
+    for number in 0..6 {
+        let loss = step.call(&mut optimizer, (&pixels, &labels))?;
+        if number % 2 == 1 {
+            loss.item()?;
+            net.forward(&Tape::inference(&device).input(&pixels)).to_vec()?;
+        }
+    }
+    drop(held);
     Ok(format!("{:?} {launches} launches", bits(&net)?))
+}
+
+/// This program, to be run with an encoder.
+fn child(device: &Device, encoder: &str) -> std::io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.arg(TRAINED).env("MEGANEURA_DEVICE", device.to_string()).env("MEGANEURA_CACHE", "off");
+    command.env("MEGANEURA_ENCODER", encoder);
+    Ok(command)
 }
 
 fn encoders(device: &Device) -> Outcome {
     let train = |encoder: &str| {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg(TRAINED).env("MEGANEURA_DEVICE", device.to_string()).env("MEGANEURA_CACHE", "off");
-        let output = command.env("MEGANEURA_ENCODER", encoder).output()?;
+        let output = child(device, encoder)?.output()?;
         assert!(output.status.success(), "{output:?}");
         Ok::<_, Failed>(String::from_utf8(output.stdout)?)
     };
     let trained = train("")?;
     assert!(trained.starts_with("[(\"") && trained.ends_with(" launches"), "{trained}");
     assert_eq!(train("wgpu")?, trained);
+    Ok(())
+}
+
+fn validated(device: &Device, encoder: &str) -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("log.txt");
+    fs::write(folder.path().join("vk_layer_settings.txt"), format!("{VALIDATION}{}\n", log.display()))?;
+    let mut command = child(device, encoder)?;
+    command.env("VK_LAYER_SETTINGS_PATH", folder.path()).env("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation");
+    let output = command.output()?;
+    assert!(output.status.success(), "{output:?}");
+    let log = fs::read_to_string(log).map_err(|error| format!("the layer wrote nothing: {error}"))?;
+    assert!(log.contains("Khronos Validation Layer Active"), "{log}");
+    let found = log.lines().find(|line| ["VUID-", "SYNC-HAZARD"].iter().any(|fault| line.contains(fault)));
+    assert_eq!(found, None);
     Ok(())
 }

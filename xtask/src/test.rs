@@ -31,7 +31,11 @@ pub fn run(options: &Options) -> Done {
     cargo.args(arguments(&options.args));
     // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
     cargo.env("NODEVICE_SELECT", "1");
-    if options.require_gpu || is_set(env::var("CI").ok().as_deref()) {
+    let in_ci = is_set(env::var("CI").ok().as_deref());
+    if in_ci && !options.no_install {
+        vulkan::ensure_layer();
+    }
+    if options.require_gpu || in_ci {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }
     process::run(&mut cargo)

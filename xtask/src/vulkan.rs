@@ -13,6 +13,9 @@ use crate::process::{self, output};
 
 const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
 
+/// Debian's package of the validation layer, which finds wrong uses of Vulkan.
+const LAYER: &str = "vulkan-validationlayers";
+
 /// Looks for a driver, and where the system's package manager is apt and `install` is wanted, installs Mesa's. Never fails:
 /// without a driver the tests say themselves what they could not do.
 pub fn ensure(install: bool) {
@@ -22,15 +25,34 @@ pub fn ensure(install: bool) {
     eprintln!("There is no Vulkan driver here, and the tests of the GPU need one.");
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let line = install_line(&release);
-    let administrator = administrator();
-    let Some(administrator) = administrator.filter(|_| install && is_debian(&release) && has_program("apt-get")) else {
+    let Some(administrator) = apt_administrator(&release).filter(|_| install) else {
         eprintln!("Without one they cannot run. A driver that runs on the CPU comes with: {line}");
         return;
     };
     eprintln!("Installing Mesa's, which runs on the CPU where there is no GPU: {line}");
-    if let Err(message) = apt(administrator) {
+    if let Err(message) = apt(administrator, &PACKAGES) {
         eprintln!("That did not work: {message}\nThe tests of the GPU cannot run.");
     }
+}
+
+/// Installs Vulkan's validation layer where that can be done. Without it the tests that need it show as ignored.
+pub fn ensure_layer() {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let is_there = ["/usr/share", "/usr/local/share", "/etc"].iter().any(|root| {
+        let layers = children(&Path::new(root).join("vulkan/explicit_layer.d"));
+        layers.iter().any(|file| file.to_string_lossy().contains("khronos_validation"))
+    });
+    if is_there {
+        return;
+    }
+    if let Some(Err(message)) = apt_administrator(&release).map(|administrator| apt(administrator, &[LAYER])) {
+        eprintln!("Vulkan's validation layer could not be installed: {message}");
+    }
+}
+
+/// Who installs packages with apt, on systems that have it.
+fn apt_administrator(release: &str) -> Option<&'static [&'static str]> {
+    administrator().filter(|_| is_debian(release) && has_program("apt-get"))
 }
 
 fn is_present() -> bool {
@@ -83,14 +105,14 @@ fn administrator() -> Option<&'static [&'static str]> {
 }
 
 /// Refreshes the lists of packages, which a fresh image has none of, and installs.
-fn apt(administrator: &[&str]) -> Done {
+fn apt(administrator: &[&str], packages: &[&str]) -> Done {
     let apt_get = |args: &[&str]| {
         // sudo clears the environment, hence `env`.
         let words = [administrator, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"], args].concat();
         process::run(Command::new(words[0]).args(&words[1..]))
     };
     apt_get(&["update"])?;
-    apt_get(&[&["install", "--yes", "--no-install-recommends"][..], &PACKAGES].concat())
+    apt_get(&[&["install", "--yes", "--no-install-recommends"][..], packages].concat())
 }
 
 /// Whether `/etc/os-release` names Debian or a descendant.

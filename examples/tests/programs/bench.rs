@@ -35,6 +35,23 @@ fn bench_measures_models() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// A step that is recorded once trains each model to the same loss, bit for bit.
+#[test]
+fn bench_trains_alike_with_a_recorded_step() {
+    for workload in ["tiny", "mlp", "resnet18gn", "unet"] {
+        let sized = matches!(workload, "resnet18gn" | "unet");
+        let channels: &[&str] = if sized { &["--channels", "32"] } else { &[] };
+        let args = ["--workload", workload, "--batch", "2", "--steps", "2", "--warmup", "1", "--json"];
+        let losses = |more: &[&str]| {
+            let report = last_line(&run("bench", &[&args[..], channels, more].concat()));
+            ["loss_first", "loss_last"].map(|key| report[key].as_f64().unwrap_or_else(|| panic!("{report}")))
+        };
+        let taped = losses(&[]);
+        assert_eq!(losses(&["--compile"]), taped, "{workload}");
+        assert_ne!(taped[0], taped[1], "{workload}");
+    }
+}
+
 const KEYS: &str = "batch batches compile device first_step_ms framework host_ms launches_per_step loss_first loss_last \
                     ms_per_step_median ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
                     precision submissions_per_step version workers workload";

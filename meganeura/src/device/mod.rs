@@ -6,7 +6,6 @@ mod stats;
 mod variants;
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -67,18 +66,19 @@ struct Testing {
 
 /// Plans by the structure that they were made for, the least recently used first.
 #[derive(Default)]
-struct Plans(Vec<(u64, Key, Arc<Program>)>);
+struct Plans(Vec<(Key, Arc<Program>)>);
 
 impl Plans {
-    fn find(&mut self, hash: u64, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
-        let at = self.0.iter().rposition(|(known, key, _)| *known == hash && excerpt.is(key))?;
+    /// Mostly the last one, which takes less time to compare with than a hash to compute; others differ early.
+    fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
+        let at = self.0.iter().rposition(|(key, _)| excerpt.is(key))?;
         self.0[at..].rotate_left(1);
-        self.0.last().map(|(_, _, program)| Arc::clone(program))
+        self.0.last().map(|(_, program)| Arc::clone(program))
     }
 
-    fn keep(&mut self, hash: u64, key: Key, program: Arc<Program>) {
-        self.0.push((hash, key, program));
-        self.0.drain(..surplus(&self.0.iter().map(|(_, key, _)| key.nodes()).collect::<Vec<_>>()));
+    fn keep(&mut self, key: Key, program: Arc<Program>) {
+        self.0.push((key, program));
+        self.0.drain(..surplus(&self.0.iter().map(|(key, _)| key.nodes()).collect::<Vec<_>>()));
     }
 }
 
@@ -196,13 +196,13 @@ impl Device {
     /// live, and how many bytes that takes.
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, _, program)| program.plan.to_string()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_string()).collect()
     }
 
     /// The memory of those plans, in the same order.
     #[must_use]
     pub fn plan_memory(&self) -> Vec<Memory> {
-        lock(&self.0.plans).0.iter().map(|(_, _, program)| program.plan.memory()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.memory()).collect()
     }
 
     /// Waits until everything submitted so far is done.
@@ -272,20 +272,14 @@ impl Device {
 
     /// The program for a part of a graph: an earlier one of the same structure, or a new one.
     pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<Program>> {
-        let find = || {
-            let mut hasher = DefaultHasher::new();
-            excerpt.hash(&mut hasher);
-            let hash = hasher.finish();
-            (hash, lock(&self.0.plans).find(hash, excerpt))
-        };
-        let (hash, known) = self.spend(|host| &mut host.look_up, find);
+        let known = self.spend(|host| &mut host.look_up, || lock(&self.0.plans).find(excerpt));
         if let Some(program) = known {
             return Ok(program);
         }
         let start = Instant::now();
         let key = excerpt.to_key();
         let program = Arc::new(self.make_program(&key.request())?);
-        lock(&self.0.plans).keep(hash, key, Arc::clone(&program));
+        lock(&self.0.plans).keep(key, Arc::clone(&program));
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
         stats.plan_time += start.elapsed();

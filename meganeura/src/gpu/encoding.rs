@@ -11,8 +11,8 @@ use crate::plan::Profiling;
 /// Launches of the first command buffer of a run, and the most of one that others follow.
 const PORTION: (usize, usize) = (32, 256);
 
-/// The numbers of launches in a run's command buffers. Writing a launch down takes the host a good part of the time that it takes
-/// the GPU, so the first are few, and those after them, written meanwhile, twice as many each time.
+/// The numbers of launches in a run's command buffers. To encode a launch takes nearly as long as a small kernel. So the first command
+/// buffer is short, which lets the GPU begin, and each one after it, encoded meanwhile, has twice as many.
 fn portions(launches: usize) -> Vec<usize> {
     let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
     while left > 2 * next {

@@ -90,7 +90,7 @@ impl Gpu {
         let y = self.upload(&HostBuffer::F32(vec![f32::NAN; elements]), ty)?;
         let buffers = [a, b, &y].map(|buffer| (&**buffer, buffer.raw().size())).to_vec();
         let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
-        self.play(&self.0.record(&[dispatch], Profiling::Off)?, None, std::iter::empty())?;
+        self.play(&self.0.record(&[dispatch], Profiling::Off)?, None, None)?;
         match self.download(&y, ty)? {
             HostBuffer::F32(y) => Ok(y),
             _ => unreachable!("asked for floats"),

@@ -149,8 +149,8 @@ impl Inner {
         }
     }
 
-    /// wgpu clears a buffer before it first uses one that it knows nothing to be in. What a launch below wgpu has written by then
-    /// would be gone.
+    /// wgpu clears a buffer before its own first use of it. What a launch below wgpu had written by then would be lost, so it is
+    /// cleared at once.
     fn clear(&self, buffer: &Buffer) {
         if self.vulkan.is_some() {
             let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -240,14 +240,18 @@ impl Gpu {
             return Ok(buffer);
         }
         let buffer = memory.create(device, size).or_else(|_| {
-            // What lies unused may make room; recordings would keep it alive.
-            self.forget_recordings();
-            memory.release_unused();
-            self.wait()?;
+            self.make_room()?;
             memory.create(device, size).map_err(|error| error.context(format!("needs {bytes} bytes")))
         })?;
         self.0.clear(&buffer);
         Ok(buffer)
+    }
+
+    /// Gives back what lies unused; recordings would keep it alive.
+    fn make_room(&self) -> Result<()> {
+        self.forget_recordings();
+        self.0.memory.release_unused();
+        self.wait()
     }
 
     /// Drops the recordings that executables keep; the next run of each makes one anew.

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use super::memory::Buffer;
 use super::pipelines::Source;
+use super::reading::{Along, SMALL, Small, small};
 use super::recording::{Dispatch, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
-use crate::Result;
 use crate::error::bail;
 use crate::kernel::launch::{Binding, Launch};
 use crate::plan::{Bindings, Place, Plan, Profiling, Step, StorageId};
 use crate::tensor::Storage;
+use crate::{ErrorKind, Result};
 
 /// Recordings kept of each plan: a step alternates between few sets of buffers.
 const RECORDINGS_KEPT: usize = 4;
@@ -22,10 +23,12 @@ pub(crate) struct Executable {
     launches: Vec<Compiled>,
     /// The leaves that launches write.
     updated: Vec<usize>,
+    /// The results that are copied along.
+    small: Vec<Small>,
     recordings: Arc<Mutex<Recordings>>,
 }
 
-/// The last recordings of a plan, by the buffers that they are of, which stay alive with them.
+/// The last recordings of a plan with the buffers that each of them binds, and keeps alive. The one that was used last comes last.
 pub(super) type Recordings = Vec<(Vec<u64>, Arc<Recording>)>;
 
 struct Compiled {
@@ -39,6 +42,8 @@ struct Compiled {
 #[derive(Default)]
 pub(super) struct Arena {
     slots: Vec<Arc<Buffer>>,
+    /// Where launches write small results, before they are copied to their tensors.
+    small: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
 }
 
@@ -118,11 +123,12 @@ impl Gpu {
             _ => None,
         };
         let updated = written.filter_map(leaf).collect();
+        let small = small(plan.outputs.iter().map(|&storage| plan.storages[storage].bytes() as u64));
         let recordings = Arc::default();
         let mut executables = lock(&self.0.executables);
         executables.retain(|other| other.strong_count() > 0);
         executables.push(Arc::downgrade(&recordings));
-        Ok(Executable { launches, updated, recordings })
+        Ok(Executable { launches, updated, small, recordings })
     }
 
     /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of submissions.
@@ -149,8 +155,16 @@ impl Gpu {
             self.allocate(plan.storages[storage].bytes()).map_err(|error| plan.blame(storage, error))
         };
         let outputs = plan.outputs.iter().map(output).collect::<Result<Vec<_>>>()?;
+        for small in executable.small.iter().skip(arena.small.len()) {
+            let buffer = self.allocate(SMALL).map_err(|error| plan.blame(plan.outputs[small.output], error))?;
+            arena.small.push(buffer);
+        }
+        let mut bound = outputs.clone();
+        for (small, buffer) in executable.small.iter().zip(&arena.small) {
+            bound[small.output] = Arc::clone(buffer);
+        }
         if poison {
-            outputs.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
+            bound.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
         }
         let buffers: Vec<Option<Arc<Buffer>>> = plan
             .storages
@@ -161,7 +175,7 @@ impl Gpu {
                     Storage::Host(_) => unreachable!("the tape checked the devices"),
                 },
                 Place::Host => host.clone(),
-                Place::Output(k) => Some(Arc::clone(&outputs[k])),
+                Place::Output(k) => Some(Arc::clone(&bound[k])),
                 Place::Slot(rank) => arena.slots.get(rank).cloned(),
             })
             .collect();
@@ -172,10 +186,11 @@ impl Gpu {
                 buffer.forget_copy();
             }
         }
-        let bytes = plan.outputs.iter().map(|&storage| plan.storages[storage].bytes() as u64);
-        let results = outputs.iter().map(|buffer| &**buffer).zip(bytes);
+        let results = executable.small.iter().zip(&arena.small);
+        let results = results.map(|(small, written)| (small, &**written, &*outputs[small.output])).collect();
+        let along = Along::new(&self.0, results);
         lock(&self.0.host).bind += begin.elapsed();
-        let (times, submissions) = self.play(&recording, host.as_deref().map(|host| (host, &words[..])), results)?;
+        let (times, submissions) = self.play(&recording, host.as_deref().map(|host| (host, &words[..])), along)?;
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, submissions))
     }
 
@@ -190,11 +205,21 @@ impl Gpu {
         }
         let ids: Vec<u64> =
             memory.buffers.iter().flatten().map(|buffer| buffer.id()).chain(memory.host.map(Buffer::id)).collect();
-        let mut kept = lock(&executable.recordings);
-        if let Some((_, recording)) = kept.iter().find(|(known, _)| *known == ids) {
-            return Ok(Arc::clone(recording));
+        {
+            let mut kept = lock(&executable.recordings);
+            if let Some(at) = kept.iter().position(|(known, _)| *known == ids) {
+                kept[at..].rotate_left(1);
+                return Ok(Arc::clone(&kept[kept.len() - 1].1));
+            }
         }
-        let recording = record()?;
+        let recording = match record() {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {
+                self.make_room()?;
+                record()?
+            }
+            recorded => recorded?,
+        };
+        let mut kept = lock(&executable.recordings);
         if kept.len() == RECORDINGS_KEPT {
             kept.remove(0);
         }

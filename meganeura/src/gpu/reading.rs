@@ -20,10 +20,13 @@ use crate::{DType, Error, ErrorKind, Result, TensorType};
 /// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
 const RUNS_IN_FLIGHT: usize = 8;
 
-/// Bytes of the staging buffers that are kept, and how many of them.
-const STAGING_KEPT: (u64, usize) = (1 << 10, 16);
+/// The most bytes of the results that are copied along with a run, all of them together.
+pub(super) const SMALL: usize = 1 << 10;
 
-/// The most results of a run that are copied along with it. Together they fit into a staging buffer.
+/// Bytes of the staging buffers that are kept, and how many of them.
+const STAGING_KEPT: (u64, usize) = (SMALL as u64, 16);
+
+/// The most results of a run that are copied along with it.
 const MOST_ALONG: usize = 16;
 
 /// How long a read asks the device again and again before it sleeps. To be woken takes about 20 µs, a tenth of a small step.
@@ -149,13 +152,15 @@ impl Reading {
         if let Some(mapped) = gpu.spend(|host| &mut host.wait, || self.spin(gpu))? {
             return Ok(mapped);
         }
+        gpu.wait_for(&self.submission)?;
         loop {
             if let Some(mapped) = self.mapped() {
                 return Ok(mapped);
             }
-            gpu.wait_for(&self.submission)?;
-            // Another thread's wait ended first and may be about to make this reading's callback.
+            // Another thread's wait ended first and may be about to make this reading's callback. Or the device is lost, which
+            // polling tells.
             std::thread::yield_now();
+            gpu.poll(wgpu::PollType::Poll)?;
         }
     }
 
@@ -201,42 +206,55 @@ pub(super) struct Copied {
     offset: u64,
 }
 
-/// The results of a run that its commands copy to the host.
-pub(super) struct Along<'a> {
-    staging: wgpu::Buffer,
-    /// Each with where it goes and its bytes.
-    results: Vec<(&'a Buffer, u64, u64)>,
+/// A result of a plan that is copied along, and where it goes in the staging buffer.
+#[derive(Debug, PartialEq)]
+pub(super) struct Small {
+    pub(super) output: usize,
+    offset: u64,
     bytes: u64,
 }
 
+/// Which of a plan's results, given their bytes, are copied along: the smallest.
+pub(super) fn small(outputs: impl Iterator<Item = u64>) -> Vec<Small> {
+    let mut sizes: Vec<_> = outputs.enumerate().filter(|(_, bytes)| *bytes <= STAGING_KEPT.0).collect();
+    sizes.sort_by_key(|(_, bytes)| *bytes);
+    let mut end = 0;
+    let place = |(output, bytes): (usize, u64)| {
+        let offset = end;
+        end = (offset + bytes).next_multiple_of(wgpu::MAP_ALIGNMENT);
+        (offset + bytes <= STAGING_KEPT.0).then_some(Small { output, offset, bytes })
+    };
+    sizes.into_iter().take(MOST_ALONG).map_while(place).collect()
+}
+
+/// The small results of a run. Launches write them where they do in every run, so that one recording serves runs whose results
+/// are kept; commands after them copy each to its tensor, and to the host.
+pub(super) struct Along<'a> {
+    staging: wgpu::Buffer,
+    /// Where each is written, and its tensor.
+    results: Vec<(&'a Small, &'a Buffer, &'a Buffer)>,
+}
+
 impl<'a> Along<'a> {
-    /// Of these results, each with its bytes, the small ones; `None` if there are none.
-    pub(super) fn of(gpu: &Inner, results: impl Iterator<Item = (&'a Buffer, u64)>) -> Option<Self> {
-        let mut small: Vec<_> = results.filter(|(_, bytes)| *bytes <= STAGING_KEPT.0).collect();
-        small.sort_by_key(|(_, bytes)| *bytes);
-        let mut end = 0;
-        let mut place = |(buffer, bytes): (&'a Buffer, u64)| {
-            let begin = end;
-            end = (begin + bytes).next_multiple_of(wgpu::MAP_ALIGNMENT);
-            (begin + bytes <= STAGING_KEPT.0).then_some((buffer, begin, bytes))
-        };
-        let results: Vec<_> = small.into_iter().take(MOST_ALONG).map_while(&mut place).collect();
-        let bytes = results.last().map(|(_, begin, bytes)| begin + bytes)?;
-        Some(Self { staging: gpu.staging(bytes), results, bytes })
+    /// `None` if there are none.
+    pub(super) fn new(gpu: &Inner, results: Vec<(&'a Small, &'a Buffer, &'a Buffer)>) -> Option<Self> {
+        (!results.is_empty()).then(|| Self { staging: gpu.staging(STAGING_KEPT.0), results })
     }
 
     /// Encodes the copies, after the run's launches.
     pub(super) fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
-        for &(buffer, begin, bytes) in &self.results {
-            encoder.copy_buffer_to_buffer(buffer.raw(), 0, &self.staging, begin, bytes);
+        for (small, written, tensor) in &self.results {
+            encoder.copy_buffer_to_buffer(written.raw(), 0, tensor.raw(), 0, small.bytes);
+            encoder.copy_buffer_to_buffer(written.raw(), 0, &self.staging, small.offset, small.bytes);
         }
     }
 
     /// Notes where the results are to be read, once the commands were submitted.
     pub(super) fn note(self, gpu: &Inner, submission: &Submission) {
-        let reading = Arc::new(Reading::new(gpu, self.staging, self.bytes, submission.clone()));
-        for (buffer, offset, _) in self.results {
-            buffer.note_copy(Copied { reading: Arc::clone(&reading), offset });
+        let bytes = self.results.iter().map(|(small, ..)| small.offset + small.bytes).max().unwrap_or(0);
+        let reading = Arc::new(Reading::new(gpu, self.staging, bytes, submission.clone()));
+        for (small, _, tensor) in self.results {
+            tensor.note_copy(Copied { reading: Arc::clone(&reading), offset: small.offset });
         }
     }
 }
@@ -293,5 +311,21 @@ impl Gpu {
         encoder.copy_buffer_to_buffer(from.raw(), 0, &staging, 0, bytes);
         let submission = self.0.submit([encoder.finish()], None);
         Ok(Copied { reading: Arc::new(Reading::new(&self.0, staging, bytes, submission)), offset: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_ALONG, Small, small};
+
+    #[test]
+    fn small_results_are_placed_apart() {
+        let of = |bytes: &[u64]| small(bytes.iter().copied());
+        let place = |output, offset, bytes| Small { output, offset, bytes };
+        assert_eq!(of(&[4000, 12, 4, 1 << 20]), [place(2, 0, 4), place(1, 8, 12)]);
+        assert_eq!(of(&[1024, 4]), [place(1, 0, 4)]);
+        assert_eq!(of(&[1024]), [place(0, 0, 1024)]);
+        assert_eq!(of(&[1028]), []);
+        assert_eq!(of(&[4; 100]).len(), MOST_ALONG);
     }
 }

@@ -86,17 +86,16 @@ impl Inner {
 }
 
 impl Gpu {
-    /// Runs what was recorded, with these words of the host, and copies small ones of the results to the host; how long it takes,
-    /// where that is wanted, and the number of submissions.
-    pub(super) fn play<'a>(
+    /// Runs what was recorded, with these words of the host, and copies small results; how long it takes, where that is wanted,
+    /// and the number of submissions.
+    pub(super) fn play(
         &self,
         recording: &Arc<Recording>,
         words: Option<(&Buffer, &[u32])>,
-        results: impl Iterator<Item = (&'a Buffer, u64)>,
+        along: Option<Along<'_>>,
     ) -> Result<(Option<Times>, u64)> {
         let inner = &*self.0;
         let begin = Instant::now();
-        let along = Along::of(inner, results);
         let new_encoder = || inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let submit = |commands: Vec<wgpu::CommandBuffer>, executed| {
             lock(&inner.host).encode += begin.elapsed();

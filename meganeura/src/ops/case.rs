@@ -64,7 +64,7 @@ impl Case {
         let name = op.to_string();
         let build = move |x: &[Var]| {
             let tape = x[0].tape();
-            tape.record(op.clone(), &x.iter().collect::<Vec<_>>(), std::panic::Location::caller())
+            tape.record(op.clone(), &x.iter().collect::<Vec<_>>(), std::panic::Location::caller()).into_vec()
         };
         Self {
             name,

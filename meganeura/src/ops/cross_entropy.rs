@@ -219,10 +219,8 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("cross_entropy").operand(self.ty(), self.path());
             return self.fail(error.operand(labels.ty(), None).at(Location::caller()));
         }
-        if ignored.is_none() {
-            // Those of an input that is not there yet are looked at when it is.
-            labels.note_rows(classes);
-        }
+        // Those of an input that is not there yet are looked at when it is.
+        labels.note_range(classes, ignored);
         let [loss, _, _] = self.record_many(CrossEntropy { smoothing: Exact(smoothing), ignored }, &[self, labels]);
         loss
     }

@@ -261,7 +261,7 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }
-        index.note_rows(rows);
+        index.note_range(rows, None);
         self.record(Gather { padding }, &[self, index])
     }
 }

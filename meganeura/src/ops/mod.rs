@@ -34,6 +34,8 @@ pub mod case;
 
 use std::fmt;
 
+use smallvec::smallvec;
+
 pub use custom::{Custom, CustomOp};
 pub use pointwise::Pointwise;
 pub use random::philox;
@@ -41,6 +43,7 @@ pub use view::View;
 
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
+use crate::graph::Types;
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
@@ -253,8 +256,12 @@ impl Op {
         self.primitive().name()
     }
 
-    pub(crate) fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-        self.primitive().outputs(x)
+    pub(crate) fn outputs(&self, x: &[TensorType]) -> Result<Types, String> {
+        match self {
+            Self::Pointwise(op) => op.output(x).map(|ty| smallvec![ty]),
+            Self::View(op) => op.output(x).map(|ty| smallvec![ty]),
+            Self::Kernel(op) => op.primitive().outputs(x).map(|types| types.into_iter().collect()),
+        }
     }
 
     pub(crate) fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

@@ -74,7 +74,7 @@ macro_rules! table {
             }
 
             fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
-                same_floats(x, self.arity())
+                self.output(x).map(|ty| vec![ty])
             }
 
             #[expect(unused_variables, reason = "not every rule needs every operand")]
@@ -99,15 +99,18 @@ macro_rules! table {
     };
 }
 
-fn same_floats(x: &[TensorType], arity: usize) -> Result<Vec<TensorType>, String> {
-    debug_assert_eq!(x.len(), arity);
-    if let Some(odd) = x.iter().find(|ty| !ty.dtype.is_float()) {
-        return Err(format!("needs floats, one operand holds {}", odd.dtype));
+impl Pointwise {
+    /// The type of the result.
+    pub(super) fn output(self, x: &[TensorType]) -> Result<TensorType, String> {
+        debug_assert_eq!(x.len(), self.arity());
+        if let Some(odd) = x.iter().find(|ty| !ty.dtype.is_float()) {
+            return Err(format!("needs floats, one operand holds {}", odd.dtype));
+        }
+        if x.iter().any(|ty| *ty != x[0]) {
+            return Err("the shapes do not broadcast: aligned at the last axis, extents must be equal or 1".into());
+        }
+        Ok(x[0])
     }
-    if x.iter().any(|ty| *ty != x[0]) {
-        return Err("the shapes do not broadcast: aligned at the last axis, extents must be equal or 1".into());
-    }
-    Ok(vec![x[0]])
 }
 
 table! {

@@ -40,20 +40,9 @@ impl View {
             Self::Detach => Some(*x),
         }
     }
-}
 
-impl Primitive for View {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Reshape(_) => "reshape",
-            Self::Permute(_) => "permute",
-            Self::Expand(_) => "expand",
-            Self::Slice { .. } => "slice",
-            Self::Detach => "detach",
-        }
-    }
-
-    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+    /// The type of the result.
+    pub(super) fn output(&self, x: &[TensorType]) -> Result<TensorType, String> {
         let from = x[0].shape;
         let shape = match self {
             Self::Reshape(to) if to.elements() == from.elements() => *to,
@@ -72,8 +61,9 @@ impl Primitive for View {
             Self::Expand(to) if from.broadcast(to) == Some(*to) => *to,
             Self::Expand(to) => return Err(format!("{from} does not broadcast to {to}")),
             Self::Slice { axis, start, len } => {
-                let extent =
-                    *from.dims().get(*axis).ok_or(format!("axis {axis} of a shape of {} axes", from.rank()))?;
+                let Some(&extent) = from.dims().get(*axis) else {
+                    return Err(format!("axis {axis} of a shape of {} axes", from.rank()));
+                };
                 if *len == 0 || start + len > extent {
                     return Err(format!("elements {start}..{} of axis {axis}, whose extent is {extent}", start + len));
                 }
@@ -81,7 +71,23 @@ impl Primitive for View {
             }
             Self::Detach => from,
         };
-        Ok(vec![x[0].with_shape(shape)])
+        Ok(x[0].with_shape(shape))
+    }
+}
+
+impl Primitive for View {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Reshape(_) => "reshape",
+            Self::Permute(_) => "permute",
+            Self::Expand(_) => "expand",
+            Self::Slice { .. } => "slice",
+            Self::Detach => "detach",
+        }
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        self.output(x).map(|ty| vec![ty])
     }
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {

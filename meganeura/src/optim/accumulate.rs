@@ -1,6 +1,6 @@
 //! Gradients of several small batches, for one step.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::state::Kept;
@@ -64,6 +64,65 @@ pub(super) struct Sums {
     pub(super) module: Option<HashSet<u64>>,
 }
 
+/// What comes of a micro-batch whose gradients are added to those before.
+pub(super) struct Addition {
+    sums: Vec<Sum>,
+    pub(super) basis: Basis,
+}
+
+/// What an [`Addition`] depends on besides the gradients, and what of that changes from one micro-batch to the next.
+#[derive(Default)]
+pub(super) struct Basis {
+    /// Parameters, by identity, with the tensor that their sums are kept in. A number of each list says whether they have sums: 1 or 0.
+    parameters: Vec<Vec<(u64, u64)>>,
+    /// Parameters that this micro-batch gives no gradient, and whether they have sums from those before.
+    besides: Vec<(u64, bool)>,
+    /// Whether the last number is the share of one micro-batch in the mean.
+    has_mean: bool,
+    /// The numbers on the tape.
+    pub(super) numbers: Vec<Var>,
+}
+
+impl Basis {
+    /// What the numbers are now; `None` if the addition would be another.
+    pub(super) fn values(&self, sums: &Sums) -> Option<Vec<f64>> {
+        let is_alike = |&(parameter, had): &(u64, bool)| sums.has(parameter) == had;
+        if !self.besides.iter().all(is_alike) {
+            return None;
+        }
+        let of_list = |parameters: &Vec<(u64, u64)>| {
+            let is_where_it_was = |&(parameter, kept): &(u64, u64)| {
+                sums.cells.get(&parameter).is_some_and(|known| known.cells[0].id() == kept)
+            };
+            let has = sums.has(parameters.first()?.0);
+            let is_alike = parameters.iter().all(|at| is_where_it_was(at) && sums.has(at.0) == has);
+            is_alike.then_some(if has { 1.0 } else { 0.0 })
+        };
+        let mut values = self.parameters.iter().map(of_list).collect::<Option<Vec<_>>>()?;
+        values.extend(self.has_mean.then(|| sums.share()));
+        Some(values)
+    }
+}
+
+impl Addition {
+    /// The sums that this micro-batch changes, and the parameters that they are of.
+    pub(super) fn updates(self) -> (HashSet<u64>, Vec<(Arc<Cell>, Var)>) {
+        let new = self.sums.into_iter().filter(|sum| sum.is_new);
+        new.map(|sum| (sum.parameter.id(), (sum.kept, sum.value))).unzip()
+    }
+
+    /// The gradients with the sums in their place, or with the means.
+    pub(super) fn into_grads(self, sums: &Sums, grads: Grads, how: Accumulate) -> (Grads, Basis) {
+        let Self { sums: all, mut basis } = self;
+        let share = how.is_mean.then(|| grads.tape().scalar(sums.share()));
+        let scaled = |sum: Var| if let Some(share) = &share { sum * share } else { sum };
+        let entries = all.into_iter().map(|sum| (sum.parameter, scaled(sum.value))).collect();
+        basis.has_mean = how.is_mean;
+        basis.numbers.extend(share);
+        (grads.with_sums(entries), basis)
+    }
+}
+
 /// The sum of a parameter's gradients, with that of the micro-batch at hand.
 struct Sum {
     parameter: Arc<Cell>,
@@ -75,72 +134,105 @@ struct Sum {
 
 impl Sums {
     pub(super) fn add(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
-        if how.every == 0 {
-            bail!(Argument, "gradients of 0 micro-batches make no step");
-        }
-        if self.added + 1 >= how.every {
+        if self.is_last(how)? {
             return self.finish(module, grads, how).map(Some);
         }
-        let sums = self.record(module, &grads)?.into_iter().filter(|sum| sum.is_new);
-        let (added, updates): (HashSet<_>, Vec<_>) =
-            sums.map(|sum| (sum.parameter.id(), (sum.kept, sum.value))).unzip();
+        let (added, updates) = self.record(module, &grads)?.updates();
         let tape = grads.tape().clone();
         // These gradients have served; others of the tape may be wanted yet.
         drop(grads);
         tape.update_besides(updates, &added)?;
-        for id in added {
-            self.cells.entry(id).or_default().steps += 1;
-        }
-        self.added += 1;
+        self.count(added);
         Ok(None)
     }
 
     pub(super) fn finish(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Grads> {
-        if how.every == 1 && self.added == 0 {
+        if self.is_alone(how) {
             return Ok(grads);
         }
-        let sums = self.record(module, &grads)?;
-        #[expect(clippy::cast_precision_loss, reason = "nobody adds 2^53 gradients")]
-        let share = grads.tape().scalar(1.0 / (self.added + 1) as f64);
-        let scaled = |sum| if how.is_mean { sum * &share } else { sum };
-        let entries = sums.into_iter().map(|sum| (sum.parameter, scaled(sum.value))).collect();
+        let (grads, _) = self.record(module, &grads)?.into_grads(self, grads, how);
+        self.clear();
+        Ok(grads)
+    }
+
+    /// Whether the next micro-batch makes a step.
+    pub(super) fn is_last(&self, how: Accumulate) -> Result<bool> {
+        if how.every == 0 {
+            bail!(Argument, "gradients of 0 micro-batches make no step");
+        }
+        Ok(self.added + 1 >= how.every)
+    }
+
+    /// Whether the next micro-batch is a whole step.
+    pub(super) fn is_alone(&self, how: Accumulate) -> bool {
+        how.every == 1 && self.added == 0
+    }
+
+    /// The share of each micro-batch in the mean, if the next one is the last.
+    #[expect(clippy::cast_precision_loss, reason = "nobody adds 2^53 gradients")]
+    fn share(&self) -> f64 {
+        1.0 / (self.added + 1) as f64
+    }
+
+    /// Whether a parameter has a sum.
+    fn has(&self, parameter: u64) -> bool {
+        self.cells.get(&parameter).is_some_and(|kept| kept.steps > 0)
+    }
+
+    /// Notes that gradients of these parameters were added.
+    pub(super) fn count(&mut self, added: impl IntoIterator<Item = u64>) {
+        for id in added {
+            self.cells.entry(id).or_default().steps += 1;
+        }
+        self.added += 1;
+    }
+
+    /// Begins anew, after the last micro-batch of a step.
+    pub(super) fn clear(&mut self) {
         self.added = 0;
         self.cells.values_mut().for_each(|kept| kept.steps = 0);
-        Ok(grads.with_sums(entries))
     }
 
     /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums, which may
     /// hold anything, in the plan of those that come after.
-    fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Vec<Sum>> {
+    pub(super) fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Addition> {
         let leaves = module.leaves();
         let gradients = expect_gradients(&leaves, grads)?;
         self.expect_same(&leaves)?;
         let tape = grads.tape();
         // Two numbers at most, so that the plan is the same for all micro-batches in which all parameters are used.
-        let mut numbers: HashMap<bool, Var> = HashMap::new();
-        let mut has_sum =
-            |has: bool| numbers.entry(has).or_insert_with(|| tape.scalar(if has { 1.0 } else { 0.0 })).clone();
+        let mut numbers: BTreeMap<bool, (Var, Vec<(u64, u64)>)> = BTreeMap::new();
         let zero = tape.constant(0.0);
-        let mut sums = Vec::new();
+        let (mut sums, mut besides) = (Vec::new(), Vec::new());
         let mut gradients = gradients.into_iter().peekable();
         for (index, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.role == Role::Trained) {
             let parameter = Arc::clone(leaf.cell());
             let gradient = gradients.next_if(|trained| trained.leaf == index);
-            if gradient.is_none() && self.cells.get(&parameter.id()).is_none_or(|kept| kept.steps == 0) {
-                continue;
+            let has = self.has(parameter.id());
+            if gradient.is_none() {
+                besides.push((parameter.id(), has));
+                if !has {
+                    continue;
+                }
             }
             let kept = self.cells.entry(parameter.id()).or_default();
             kept.prepare(&parameter, 1)?;
-            let (steps, kept) = (kept.steps, Arc::clone(&kept.cells[0]));
+            let kept = Arc::clone(&kept.cells[0]);
             let sum = tape.cell(&kept);
             let is_new = gradient.is_some();
             let value = match gradient {
-                Some(Trained { dw, .. }) => has_sum(steps > 0).select(&sum, &zero) + dw,
+                Some(Trained { dw, .. }) => {
+                    let number = || (tape.scalar(if has { 1.0 } else { 0.0 }), Vec::new());
+                    let (number, parameters) = numbers.entry(has).or_insert_with(number);
+                    parameters.push((parameter.id(), kept.id()));
+                    number.select(&sum, &zero) + dw
+                }
                 None => sum,
             };
             sums.push(Sum { parameter, kept, value, is_new });
         }
-        Ok(sums)
+        let (numbers, parameters) = numbers.into_values().unzip();
+        Ok(Addition { sums, basis: Basis { parameters, besides, has_mean: false, numbers } })
     }
 
     /// A step is of the same parameters in each of its micro-batches, some of which may be frozen or unused.

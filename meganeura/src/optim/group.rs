@@ -2,10 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::bail;
 use crate::module::{Leaf, Selection};
 use crate::{Param, Result};
+
+/// A number that no other call gives.
+pub(super) fn stamp() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Parameters with a learning rate, or a weight decay, of their own.
 ///
@@ -32,6 +39,8 @@ use crate::{Param, Result};
 /// ```
 #[must_use]
 pub struct Group {
+    /// What tells it from other groups, whatever its numbers are.
+    id: u64,
     selection: Selection<'static>,
     lr: Option<Rate>,
     weight_decay: Option<f64>,
@@ -46,12 +55,20 @@ enum Rate {
 impl Group {
     /// The parameters whose paths match. A step is an error if there are none.
     pub fn new(pattern: impl Into<String>) -> Self {
-        Self { selection: Selection::Pattern(pattern.into()), lr: None, weight_decay: None }
+        Self::of(Selection::Pattern(pattern.into()))
     }
 
     /// The parameters that `rule` accepts, given each of their paths. A step is an error if there are none.
     pub fn by(rule: impl Fn(&str, &Param) -> bool + Send + Sync + 'static) -> Self {
-        Self { selection: Selection::Rule(Box::new(rule)), lr: None, weight_decay: None }
+        Self::of(Selection::Rule(Box::new(rule)))
+    }
+
+    fn of(selection: Selection<'static>) -> Self {
+        Self { id: stamp(), selection, lr: None, weight_decay: None }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Their learning rate, whatever the optimizer's is.
@@ -107,7 +124,7 @@ impl Group {
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { selection, lr, weight_decay } = self;
+        let Self { selection, lr, weight_decay, .. } = self;
         write!(f, "Group {{ {selection:?}, lr: {lr:?}, weight_decay: {weight_decay:?} }}")
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::adam::Moments;
+use super::group::stamp;
 use super::rule::{Given, Rule, expect_share};
 use super::{Settings, Stepper};
 use crate::module::Leaf;
@@ -44,6 +45,8 @@ pub struct Muon {
     nesterov: bool,
     moments: Moments,
     adam_for: Choice,
+    /// What tells this choice from others.
+    choice: u64,
     stepper: Stepper,
 }
 
@@ -54,7 +57,7 @@ impl Muon {
     /// Muon with this learning rate.
     pub fn new(lr: f64) -> Self {
         let (moments, adam_for) = (Moments::default(), Box::new(|_: &str, _: &Param| false));
-        Self { momentum: 0.95, nesterov: true, moments, adam_for, stepper: Stepper::new(lr, 0.1) }
+        Self { momentum: 0.95, nesterov: true, moments, adam_for, choice: 0, stepper: Stepper::new(lr, 0.1) }
     }
 
     /// How slowly gradients are forgotten, µ: at least 0 and below 1; 0.95 by default.
@@ -79,7 +82,7 @@ impl Muon {
 
     /// Which matrices are AdamW's besides all that are none, given their paths: embeddings and heads.
     pub fn adam_for(self, rule: impl Fn(&str, &Param) -> bool + Send + Sync + 'static) -> Self {
-        Self { adam_for: Box::new(rule), ..self }
+        Self { adam_for: Box::new(rule), choice: stamp(), ..self }
     }
 
     fn is_for_adam(&self, leaf: &Leaf<'_>) -> bool {
@@ -116,6 +119,10 @@ impl Rule for Muon {
     fn numbers(&self, settings: Settings, t: u64) -> Vec<f64> {
         let own: [f64; OWN] = [settings.kept(), settings.lr, self.momentum, 1.0 - self.momentum];
         [&own[..], &self.moments.numbers(settings.lr, t)].concat()
+    }
+
+    fn variant(&self) -> u64 {
+        self.choice << 1 | u64::from(self.nesterov)
     }
 
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {

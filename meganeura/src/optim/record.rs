@@ -74,7 +74,7 @@ pub(super) fn record(
     let mut updates = Vec::new();
     // Takes the gradients: those that nobody holds are not kept by the run.
     for Trained { cell, path, dw, leaf } in trained {
-        let Kept { cells, steps } = &rule.stepper().states[&cell.id()];
+        let Kept { cells, steps, .. } = &rule.stepper().states[&cell.id()];
         let (class, members) = classes.of(leaf);
         let at = match known.get(&(class, *steps)) {
             Some(&at) => at,

@@ -104,6 +104,10 @@ impl Rule for RmsProp {
         vec![lr, weight_decay, self.alpha, 1.0 - self.alpha, self.eps, self.momentum]
     }
 
+    fn variant(&self) -> u64 {
+        u64::from(self.momentum != 0.0) | u64::from(self.centered) << 1
+    }
+
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
         let [lr, decay, old, fresh, eps, mu] = given.numbers();
         let g = given.decayed_gradient(decay);

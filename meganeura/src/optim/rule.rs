@@ -78,6 +78,13 @@ pub trait Rule {
     /// may not depend on either.
     fn numbers(&self, settings: Settings, t: u64) -> Vec<f64>;
 
+    /// What decides which operations [`update`](Self::update) records, besides the parameter and its settings: rules of one name
+    /// whose numbers and state may be updated by the same operations give the same. A [`TrainStep`](super::TrainStep) is recorded anew when
+    /// it changes. 0 by default, for rules that always record the same.
+    fn variant(&self) -> u64 {
+        0
+    }
+
     /// The new value and the new state of a parameter.
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>);
 }

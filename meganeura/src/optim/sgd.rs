@@ -89,6 +89,10 @@ impl Rule for Sgd {
         vec![lr, weight_decay, self.momentum]
     }
 
+    fn variant(&self) -> u64 {
+        u64::from(self.momentum != 0.0) | u64::from(self.nesterov) << 1
+    }
+
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
         let [lr, decay, mu] = given.numbers();
         let g = given.decayed_gradient(decay);

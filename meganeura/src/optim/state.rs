@@ -34,6 +34,8 @@ pub(super) struct Kept {
     pub(super) cells: Vec<Arc<Cell>>,
     /// The number of updates of the parameter; of a sum, the number of gradients in it.
     pub(super) steps: u64,
+    /// Whoever holds the cells besides can tell by this that they have become useless.
+    pub(super) life: Arc<()>,
 }
 
 impl Kept {
@@ -79,7 +81,7 @@ pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Optimize
         }
         // A parameter that was never updated has no state to speak of.
         let kept = stepper.states.get(&leaf.cell().id()).filter(|kept| kept.steps > 0);
-        let Some(Kept { cells, steps }) = kept else { continue };
+        let Some(Kept { cells, steps, .. }) = kept else { continue };
         #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
         state.numbers.insert(named(&leaf, STEPS), *steps as f64);
         for (name, cell) in rule.state(&leaf).iter().zip(cells) {
@@ -124,7 +126,7 @@ impl Fitting {
                     let names: Vec<_> = rule.state(leaf).iter().map(|name| named(leaf, name)).collect();
                     let cells = names.iter().map(cell).collect::<Result<_>>()?;
                     known.extend(names);
-                    Kept { cells, steps: count(&name, steps)? }
+                    Kept { cells, steps: count(&name, steps)?, ..Kept::default() }
                 }
             };
             known.insert(name);
@@ -133,7 +135,10 @@ impl Fitting {
             let name = named(leaf, GRADIENT_SUM);
             let sum = (accumulated > 0 && state.tensors.contains_key(&name)).then(|| cell(&name)).transpose()?;
             known.extend(sum.is_some().then_some(name));
-            sums.push((leaf.cell().id(), sum.map(|sum| Kept { cells: vec![sum], steps: accumulated })));
+            sums.push((
+                leaf.cell().id(),
+                sum.map(|sum| Kept { cells: vec![sum], steps: accumulated, ..Kept::default() }),
+            ));
         }
         if accumulated > 0 && sums.iter().all(|(_, sum)| sum.is_none()) {
             bail!(Checkpoint, "the sums of {accumulated} micro-batches are missing from the state: `…{GRADIENT_SUM}`");

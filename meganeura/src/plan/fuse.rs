@@ -142,11 +142,11 @@ mod tests {
     const TY: TensorType = TensorType::new(DType::F32, Shape::SCALAR);
 
     fn op(graph: &mut Graph, op: impl Into<Op>, inputs: &[ValueId], dims: &[usize]) -> ValueId {
-        graph.push(Source::Op(op.into()), inputs.to_vec(), vec![TY.with_shape(Shape::new(dims))])
+        graph.push(Source::Op(op.into()), inputs.iter().copied(), [TY.with_shape(Shape::new(dims))])
     }
 
     fn leaf(graph: &mut Graph, k: usize, dims: &[usize]) -> ValueId {
-        graph.push(Source::Leaf(k), vec![], vec![TY.with_shape(Shape::new(dims))])
+        graph.push(Source::Leaf(k), [], [TY.with_shape(Shape::new(dims))])
     }
 
     #[test]

@@ -344,7 +344,7 @@ impl Lowering<'_> {
             None
         };
         let outputs = values.into_iter().map(|value| self.result(value)).collect();
-        let (operands, types) = (node.inputs.len(), node.types.clone());
+        let (operands, types) = (node.inputs.len(), node.types.to_vec());
         let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
     }

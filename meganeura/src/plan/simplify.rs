@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Exact, Graph, Node, Source, ValueId};
+use crate::Layout;
+use crate::graph::{Exact, Graph, Node, Operands, Source, Types, ValueId};
 use crate::ops::Op;
-use crate::{Layout, TensorType};
 
 /// The same computation of `roots` in fewer nodes, and the roots' names there.
 pub(super) fn simplify(graph: &Graph, roots: &[ValueId]) -> (Graph, Vec<ValueId>) {
     let live = live_nodes(graph, roots);
     let mut out = Graph::default();
     let mut renamed: Vec<Option<ValueId>> = vec![None; graph.values()];
-    let mut seen: HashMap<(Source, Vec<ValueId>, Vec<TensorType>), ValueId> = HashMap::new();
+    let mut seen: HashMap<(Source, Operands, Types), ValueId> = HashMap::new();
     for (node, _) in graph.nodes().iter().zip(&live).filter(|(_, live)| **live) {
-        let inputs: Vec<_> = node.inputs.iter().map(|v| renamed[v.index()].expect("operands come first")).collect();
+        let inputs: Operands = node.inputs.iter().map(|v| renamed[v.index()].expect("operands come first")).collect();
         if let Some(same) = without_effect(&out, node, &inputs) {
             renamed[node.first.index()] = Some(same);
             continue;
         }
         let (source, inputs) = match folded(&out, node, &inputs) {
-            Some(value) => (Source::Const(Exact(value)), Vec::new()),
+            Some(value) => (Source::Const(Exact(value)), Operands::new()),
             None => (node.source.clone(), inputs),
         };
         let first = *seen
@@ -89,7 +89,7 @@ fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::ops::{Pointwise, View};
-    use crate::{DType, Shape};
+    use crate::{DType, Shape, TensorType};
 
     fn ty(dims: &[usize]) -> TensorType {
         TensorType::new(DType::F32, Shape::new(dims))
@@ -98,15 +98,15 @@ mod tests {
     #[test]
     fn folds_drops_and_merges() {
         let mut graph = Graph::default();
-        let x = graph.push(Source::Leaf(0), vec![], vec![ty(&[2, 3])]);
-        let unused = graph.push(Source::Op(Pointwise::Exp.into()), vec![x], vec![ty(&[2, 3])]);
-        let half = graph.push(Source::Const(Exact(0.5)), vec![], vec![ty(&[])]);
-        let one = graph.push(Source::Op(Pointwise::Add.into()), vec![half, half], vec![ty(&[])]);
-        let ones = graph.push(Source::Op(View::Expand(Shape::from([2, 3])).into()), vec![one], vec![ty(&[2, 3])]);
-        let same = graph.push(Source::Op(Pointwise::Mul.into()), vec![x, ones], vec![ty(&[2, 3])]);
-        let a = graph.push(Source::Op(Pointwise::Tanh.into()), vec![same], vec![ty(&[2, 3])]);
-        let b = graph.push(Source::Op(Pointwise::Tanh.into()), vec![x], vec![ty(&[2, 3])]);
-        let sum = graph.push(Source::Op(Pointwise::Add.into()), vec![a, b], vec![ty(&[2, 3])]);
+        let x = graph.push(Source::Leaf(0), [], [ty(&[2, 3])]);
+        let unused = graph.push(Source::Op(Pointwise::Exp.into()), [x], [ty(&[2, 3])]);
+        let half = graph.push(Source::Const(Exact(0.5)), [], [ty(&[])]);
+        let one = graph.push(Source::Op(Pointwise::Add.into()), [half, half], [ty(&[])]);
+        let ones = graph.push(Source::Op(View::Expand(Shape::from([2, 3])).into()), [one], [ty(&[2, 3])]);
+        let same = graph.push(Source::Op(Pointwise::Mul.into()), [x, ones], [ty(&[2, 3])]);
+        let a = graph.push(Source::Op(Pointwise::Tanh.into()), [same], [ty(&[2, 3])]);
+        let b = graph.push(Source::Op(Pointwise::Tanh.into()), [x], [ty(&[2, 3])]);
+        let sum = graph.push(Source::Op(Pointwise::Add.into()), [a, b], [ty(&[2, 3])]);
         let (out, roots) = simplify(&graph, &[sum]);
         assert!(unused < half);
         let names: Vec<_> = out.to_string().lines().map(str::to_owned).collect();
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn infinite_results_are_not_folded() {
         let mut graph = Graph::default();
-        let zero = graph.push(Source::Const(Exact(0.0)), vec![], vec![ty(&[])]);
-        let log = graph.push(Source::Op(Pointwise::Log.into()), vec![zero], vec![ty(&[])]);
+        let zero = graph.push(Source::Const(Exact(0.0)), [], [ty(&[])]);
+        let log = graph.push(Source::Op(Pointwise::Log.into()), [zero], [ty(&[])]);
         let (out, roots) = simplify(&graph, &[log]);
         assert!(matches!(out.maker(roots[0]).source, Source::Op(_)));
     }

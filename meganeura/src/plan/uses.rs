@@ -173,14 +173,14 @@ mod tests {
     fn views_that_keep_the_order_are_seen_through() {
         let ty = |dims: &[usize]| TensorType::new(DType::F32, Shape::new(dims));
         let mut g = Graph::default();
-        let x = g.push(Source::Leaf(0), vec![], vec![ty(&[2, 3])]);
-        let mut view = |view: View, of, dims: &[usize]| g.push(Source::Op(view.into()), vec![of], vec![ty(dims)]);
+        let x = g.push(Source::Leaf(0), [], [ty(&[2, 3])]);
+        let mut view = |view: View, of, dims: &[usize]| g.push(Source::Op(view.into()), [of], [ty(dims)]);
         let flat = view(View::Reshape(Shape::from([6])), x, &[6]);
         let tall = view(View::Expand(Shape::from([1, 6])), flat, &[1, 6]);
         let part = view(View::Slice { axis: 0, start: 0, len: 1 }, x, &[1, 3]);
         let turned = view(View::Permute(vec![1, 0]), x, &[3, 2]);
         let back = view(View::Permute(vec![1, 0]), turned, &[2, 3]);
-        let sum = g.push(Source::Op(Pointwise::Add.into()), vec![turned, turned], vec![ty(&[3, 2])]);
+        let sum = g.push(Source::Op(Pointwise::Add.into()), [turned, turned], [ty(&[3, 2])]);
         let uses = Uses::new(&g, &[sum, tall]);
         let in_order = |value| (uses.origin(value).value, uses.origin(value).in_order);
         assert_eq!([flat, tall, back].map(in_order), [(x, true); 3]);

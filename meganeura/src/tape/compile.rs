@@ -9,7 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use super::part::PartLeaf;
 use super::run::{Lent, locate};
 use super::signature::{Inputs, Outputs, Tensors};
-use super::{Leaf, Recording, Tape, Var};
+use super::{Leaf, Range, Recording, Tape, Var};
 use crate::device::Program;
 use crate::error::{bail, here};
 use crate::graph::{Graph, Source, ValueId};
@@ -48,8 +48,7 @@ pub(super) struct Function {
 /// What an input must be.
 struct Input {
     ty: TensorType,
-    /// The rows of the smallest table that it names rows of.
-    rows: Option<usize>,
+    ranges: Vec<Range>,
 }
 
 /// Where a leaf's tensor comes from.
@@ -101,8 +100,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value inside of the function, as there is
-    /// none yet.
+    /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value of the tape inside of the
+    /// function: there is none yet.
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "shapes and tuples of them are written where they are passed")]
     pub fn compile<I: Inputs, O: Outputs>(
@@ -117,19 +116,23 @@ impl Device {
             declared.push(tape.declare(k, ty)?);
         }
         let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
-        let wanted = outputs.iter().map(|y| if y.tape().same(&tape) { y.id() } else { Err(elsewhere(y)) });
-        let wanted = here(|| wanted.collect::<Result<Vec<_>>>())?;
+        let wanted = here(|| outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>())?;
         let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, &[]))?;
         Ok(Compiled { function: Arc::new(function), signature: PhantomData })
     }
 }
 
-fn elsewhere(y: &Var) -> Error {
-    Error::new(ErrorKind::Argument, "a result of the compiled function is on another tape than its inputs")
-        .operand(y.ty(), y.path())
-}
-
 impl Tape {
+    /// The name of a value, which has to be on this tape.
+    pub(super) fn own(&self, y: &Var) -> Result<ValueId> {
+        let id = y.id()?;
+        if self.same(y.tape()) {
+            return Ok(id);
+        }
+        let message = "a result of the compiled function is on another tape than its inputs";
+        Err(Error::new(ErrorKind::Argument, message).operand(y.ty(), y.path()))
+    }
+
     /// An input that has no tensor yet.
     #[track_caller]
     pub(super) fn declare(&self, input: usize, ty: TensorType) -> Result<Var> {
@@ -137,8 +140,8 @@ impl Tape {
         here(|| expect_declared(input, ty, &device))?;
         let mut recording = self.recording.borrow_mut();
         let leaf = recording.leaves.len();
-        recording.leaves.push(Leaf::Declared { input, rows: None });
-        let value = recording.push(Source::Leaf(leaf), Vec::new(), vec![ty], Location::caller());
+        recording.leaves.push(Leaf::Declared { input, ranges: Vec::new() });
+        let value = recording.push(Source::Leaf(leaf), [], [ty], Location::caller());
         drop(recording);
         Ok(self.var(value))
     }
@@ -185,10 +188,10 @@ impl Recording {
         });
         let outputs = outputs.collect();
         part.excerpt.outputs = computed;
-        let mut inputs: Vec<_> = types.iter().map(|&ty| Input { ty, rows: None }).collect();
+        let mut inputs: Vec<_> = types.iter().map(|&ty| Input { ty, ranges: Vec::new() }).collect();
         for leaf in &self.leaves {
-            if let Leaf::Declared { input, rows } = leaf {
-                inputs[*input].rows = *rows;
+            if let Leaf::Declared { input, ranges } = leaf {
+                inputs[*input].ranges.clone_from(ranges);
             }
         }
         let leaves = part.leaves.iter().map(|leaf| match *leaf {
@@ -232,6 +235,22 @@ impl Bound {
 }
 
 impl Function {
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The types of the inputs.
+    pub(super) fn types(&self) -> impl Iterator<Item = TensorType> + '_ {
+        self.inputs.iter().map(|input| input.ty)
+    }
+
+    /// Whether all cells are on the device.
+    pub(super) fn is_at_home(&self) -> bool {
+        self.cells
+            .iter()
+            .all(|&leaf| self.leaves[leaf].cell().is_none_or(|cell| self.device.takes(&cell.lock().tensor)))
+    }
+
     /// The numbers that were recorded.
     pub(super) fn host(&self) -> &[HostWord] {
         &self.host
@@ -263,10 +282,13 @@ impl Function {
         let mut states: Vec<MutexGuard<'_, State>> = Vec::new();
         for &leaf in &self.cells {
             let cell = self.leaves[leaf].cell().expect("the leaves of cells");
-            self.expect_here(leaf, &cell.value())?;
             let is_result = || self.outputs.iter().any(|(_, output)| matches!(output, Output::Leaf(k) if *k == leaf));
             if !self.updated[leaf] {
                 let state = cell.lock();
+                if !self.device.takes(&state.tensor) {
+                    drop(state);
+                    return Err(self.moved(leaf));
+                }
                 tensors[leaf] = Some(state.tensor.clone());
                 states.push(state);
                 continue;
@@ -274,6 +296,9 @@ impl Function {
             if is_result() {
                 // As it was before.
                 tensors[leaf] = Some(cell.value());
+            }
+            if !self.device.takes(&cell.lock().tensor) {
+                return Err(self.moved(leaf));
             }
             lent.lend(&self.device, leaf, cell, None)?;
         }
@@ -291,13 +316,12 @@ impl Function {
         Ok((tensors, lent))
     }
 
-    fn expect_here(&self, leaf: usize, tensor: &Tensor) -> Result<()> {
-        if self.device.takes(tensor) {
-            return Ok(());
-        }
+    /// The error for a parameter that is on another device than it was. Locks its cell.
+    fn moved(&self, leaf: usize) -> Error {
         let path = self.path(leaf).map_or_else(|| "a parameter".to_owned(), |path| format!("parameter {path}"));
-        let (device, here) = (tensor.device(), &self.device);
-        bail!(Device, "{path} was moved to {device} after the function was compiled for {here}")
+        let device = self.leaves[leaf].cell().map_or_else(String::new, |cell| cell.value().device().to_string());
+        let message = format!("{path} was moved to {device} after the function was compiled for {}", self.device);
+        Error::new(ErrorKind::Device, message)
     }
 
     fn path(&self, leaf: usize) -> Option<Arc<str>> {
@@ -323,12 +347,14 @@ impl Input {
             let message = format!("input {k} is on {}, the function was compiled for {device}", tensor.device());
             return wrong(ErrorKind::Device, message);
         }
-        match (tensor.largest_index(None), self.rows) {
-            (Some(largest), Some(rows)) if largest as usize >= rows => {
-                wrong(ErrorKind::Argument, format!("input {k} has {largest}, past the end of a table of {rows} rows"))
+        for &Range { count, ignored } in &self.ranges {
+            if let Some(largest) = tensor.largest_index(ignored).filter(|&largest| largest as usize >= count) {
+                let message =
+                    format!("input {k} holds {largest}, which is out of range: there are {count} classes or rows");
+                return wrong(ErrorKind::Argument, message);
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 
@@ -352,7 +378,7 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
     /// The types of the inputs, in order.
     #[must_use]
     pub fn input_types(&self) -> Vec<TensorType> {
-        self.function.inputs.iter().map(|input| input.ty).collect()
+        self.function.types().collect()
     }
 
     /// The types of the results, in order.

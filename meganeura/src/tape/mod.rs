@@ -20,6 +20,8 @@ use std::panic::Location;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
 pub use signature::{Inputs, Outputs, Tensors};
@@ -27,7 +29,7 @@ pub(crate) use step::CompiledStep;
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
-use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::graph::{Exact, Graph, Operands, Source, ValueId};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::plan::HostWord;
@@ -81,13 +83,23 @@ struct Recording {
     substitutes: HashMap<u64, Tensor>,
 }
 
+/// What the elements of an input name: one of so many classes or rows, unless they are the one that is ignored.
+#[derive(Clone, Copy, PartialEq)]
+struct Range {
+    count: usize,
+    ignored: Option<u32>,
+}
+
+/// The results of an operation, as the caller holds them.
+pub(crate) type Vars = SmallVec<[Var; 1]>;
+
 /// A tensor that the caller brought, or will bring.
 enum Leaf {
     Input(Tensor),
-    /// An input of a function that is being compiled, which may name rows of a table with so many.
+    /// An input of a function that is being compiled.
     Declared {
         input: usize,
-        rows: Option<usize>,
+        ranges: Vec<Range>,
     },
     Cell {
         cell: Arc<Cell>,
@@ -172,7 +184,7 @@ impl Tape {
         let mut recording = self.recording.borrow_mut();
         let leaf = recording.leaves.len();
         recording.leaves.push(Leaf::Input(tensor.clone()));
-        let value = recording.push(Source::Leaf(leaf), Vec::new(), vec![tensor.ty()], Location::caller());
+        let value = recording.push(Source::Leaf(leaf), [], [tensor.ty()], Location::caller());
         drop(recording);
         self.var(value)
     }
@@ -215,7 +227,7 @@ impl Tape {
     fn cell_leaf(&self, cell: &Arc<Cell>, tensor: &Tensor) -> Var {
         let mut recording = self.recording.borrow_mut();
         let leaf = recording.leaves.len();
-        let value = recording.push(Source::Leaf(leaf), Vec::new(), vec![tensor.ty()], Location::caller());
+        let value = recording.push(Source::Leaf(leaf), [], [tensor.ty()], Location::caller());
         let version = cell.lock().version;
         recording.leaves.push(Leaf::Cell { cell: Arc::clone(cell), version, value });
         recording.cells.insert(cell.id(), leaf);
@@ -266,7 +278,7 @@ impl Tape {
         let at = recording.host.len();
         recording.host.push(HostWord::Float(value));
         let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
-        let value = recording.push(Source::Host(at), Vec::new(), vec![ty], Location::caller());
+        let value = recording.push(Source::Host(at), [], [ty], Location::caller());
         drop(recording);
         self.var(value)
     }
@@ -276,7 +288,7 @@ impl Tape {
     pub(crate) fn constant(&self, value: f64) -> Var {
         let mut recording = self.recording.borrow_mut();
         let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
-        let value = recording.push(Source::Const(Exact(value)), Vec::new(), vec![ty], Location::caller());
+        let value = recording.push(Source::Const(Exact(value)), [], [ty], Location::caller());
         drop(recording);
         self.var(value)
     }
@@ -295,7 +307,7 @@ impl Tape {
                 #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
                 recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
                 let ty = TensorType::new(DType::U32, Shape::from([2]));
-                recording.push(Source::Host(at), Vec::new(), vec![ty], Location::caller())
+                recording.push(Source::Host(at), [], [ty], Location::caller())
             }
         };
         recording.seed_value = Some(value);
@@ -304,11 +316,12 @@ impl Tape {
     }
 
     /// Appends an operation; its results, poisoned if an operand is or the types do not fit.
-    pub(crate) fn record(&self, op: Op, x: &[&Var], location: &'static Location<'static>) -> Vec<Var> {
-        let types: Vec<_> = x.iter().map(|v| v.ty()).collect();
-        let poison =
-            |error: Error| vec![self.poisoned(types.first().copied().unwrap_or_else(|| self.scalar_type()), error)];
-        let mut inputs = Vec::with_capacity(x.len());
+    pub(crate) fn record(&self, op: Op, x: &[&Var], location: &'static Location<'static>) -> Vars {
+        let types: SmallVec<[TensorType; 4]> = x.iter().map(|v| v.ty()).collect();
+        let poison = |error: Error| {
+            smallvec![self.poisoned(types.first().copied().unwrap_or_else(|| self.scalar_type()), error)]
+        };
+        let mut inputs = Operands::new();
         for var in x {
             match var.state() {
                 VarState::Poisoned(error) => return poison(error.clone()),
@@ -370,12 +383,12 @@ impl Tape {
         }
     }
 
-    /// Notes that the value names rows of a table with so many, so that an input that is known later can be checked then.
-    pub(crate) fn note_rows(&self, value: ValueId, count: usize) {
+    /// Notes that the value names one of so many classes or rows, so that an input that is known later can be checked then.
+    pub(crate) fn note_range(&self, value: ValueId, count: usize, ignored: Option<u32>) {
         let mut recording = self.recording.borrow_mut();
         let Some(leaf) = recording.viewed_leaf(value) else { return };
-        if let Leaf::Declared { rows, .. } = &mut recording.leaves[leaf] {
-            *rows = Some(rows.map_or(count, |rows| rows.min(count)));
+        if let Leaf::Declared { ranges, .. } = &mut recording.leaves[leaf] {
+            ranges.push(Range { count, ignored });
         }
     }
 
@@ -438,12 +451,13 @@ impl Recording {
     fn push(
         &mut self,
         source: Source,
-        inputs: Vec<ValueId>,
-        types: Vec<TensorType>,
+        inputs: impl IntoIterator<Item = ValueId>,
+        types: impl IntoIterator<Item = TensorType>,
         location: &'static Location<'static>,
     ) -> ValueId {
         self.origins.push(self.origin.unwrap_or(location));
-        self.handles.extend(types.iter().map(|_| Weak::new()));
-        self.graph.push(source, inputs, types)
+        let first = self.graph.push(source, inputs, types);
+        self.handles.resize_with(self.graph.values(), Weak::new);
+        first
     }
 }

@@ -17,6 +17,9 @@ impl Tape {
     /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
     pub(crate) fn tensor_of(&self, value: ValueId) -> Result<Tensor> {
         let mut recording = self.recording.borrow_mut();
+        if recording.leaves.iter().any(|leaf| matches!(leaf, Leaf::Declared { .. })) {
+            return Err(nothing_to_read());
+        }
         if let Some(tensor) = recording.known(value)? {
             return Ok(tensor);
         }
@@ -190,7 +193,7 @@ impl Recording {
     fn leaf_tensor(&self, leaf: usize) -> Result<Tensor> {
         match &self.leaves[leaf] {
             Leaf::Input(tensor) => Ok(tensor.clone()),
-            Leaf::Declared { input, .. } => Err(no_value(*input)),
+            Leaf::Declared { .. } => Err(nothing_to_read()),
             Leaf::Cell { cell, version, .. } => {
                 if let Some(tensor) = self.substitutes.get(&cell.id()) {
                     return Ok(tensor.clone());
@@ -242,10 +245,10 @@ pub(super) fn locate(
     node.inputs.iter().fold(error.at(origins[at]), |error, &x| error.operand(graph.ty(x), path(x)))
 }
 
-/// The error for reading a value that depends on an input which is not there yet.
-fn no_value(input: usize) -> Error {
-    let message =
-        format!("input {input} has no value while the function is compiled: nothing that depends on it can be read");
+/// The error for reading while a function is compiled.
+fn nothing_to_read() -> Error {
+    let message = "nothing has a value while a function is compiled, and a number that was read would be the same in every call; \
+                   return it as a result";
     Error::new(ErrorKind::Argument, message)
 }
 

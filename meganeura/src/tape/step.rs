@@ -11,8 +11,6 @@ use crate::{Device, Result, Tensor, TensorType};
 
 /// A step, compiled. A call takes the batch and the numbers, and updates the cells.
 pub(crate) struct CompiledStep {
-    device: Device,
-    types: Vec<TensorType>,
     function: Function,
     host: Vec<HostWord>,
     /// The word that each number is, unless nothing depends on it.
@@ -42,7 +40,7 @@ impl Tape {
         updates: Vec<(Arc<Cell>, Var)>,
         numbers: &[Var],
     ) -> Result<CompiledStep> {
-        let wanted = wanted.iter().map(|value| value.id()).collect::<Result<Vec<_>>>()?;
+        let wanted = wanted.iter().map(|value| self.own(value)).collect::<Result<Vec<_>>>()?;
         let mut assigns = updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<Vec<_>>>()?;
         let recording = self.recording.borrow();
         assigns.extend(recording.assigned_values()?);
@@ -54,18 +52,19 @@ impl Tape {
         let numbers = numbers.iter().map(|number| Ok(word(number.id()?))).collect::<Result<_>>()?;
         let seed = recording.seed_value.and_then(word);
         let host = function.host().to_vec();
-        Ok(CompiledStep { device: recording.device.clone(), types: types.to_vec(), function, host, numbers, seed })
+        Ok(CompiledStep { function, host, numbers, seed })
     }
 }
 
 impl CompiledStep {
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// The types of the inputs.
-    pub(crate) fn types(&self) -> &[TensorType] {
-        &self.types
+    /// Whether a call can take these inputs, and the cells are where it needs them.
+    pub(crate) fn takes(&self, inputs: &[&Tensor]) -> bool {
+        let device = self.function.device();
+        let is_here = |tensor: &&Tensor| device.takes(tensor);
+        self.function.types().eq(inputs.iter().map(|tensor| tensor.ty()))
+            && inputs[0].device().precision() == device.precision()
+            && inputs.iter().all(is_here)
+            && self.function.is_at_home()
     }
 
     /// Takes a step with these inputs and numbers, and the device's next random seed; the values that were wanted.
@@ -76,7 +75,7 @@ impl CompiledStep {
             }
         }
         // Drawn for each step, as a tape of its own would.
-        let seed = self.device.next_seed();
+        let seed = self.function.device().next_seed();
         if let Some(at) = self.seed {
             #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
             let halves = [seed as u32, (seed >> 32) as u32];

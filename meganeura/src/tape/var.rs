@@ -6,6 +6,8 @@ use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Tape;
 use crate::error::{here, here_async};
 use crate::graph::ValueId;
@@ -62,10 +64,10 @@ impl Var {
         self.tape.largest_index(self.id().ok()?, ignored)
     }
 
-    /// Notes that this names rows of a table with so many.
-    pub(crate) fn note_rows(&self, rows: usize) {
+    /// Notes that this names one of so many classes or rows, or what is ignored.
+    pub(crate) fn note_range(&self, count: usize, ignored: Option<u32>) {
         if let Ok(value) = self.id() {
-            self.tape.note_rows(value, rows);
+            self.tape.note_range(value, count, ignored);
         }
     }
 
@@ -160,10 +162,8 @@ impl Var {
     /// Appends an operation with `N` results; all poisoned if one is.
     #[track_caller]
     pub(crate) fn record_many<const N: usize>(&self, op: impl Into<Op>, x: &[&Self]) -> [Self; N] {
-        let mut results = self.tape.record(op.into(), x, Location::caller());
-        let last = results[results.len() - 1].clone();
-        results.resize(N, last);
-        results.try_into().unwrap_or_else(|_| unreachable!("resized to N"))
+        let results = self.tape.record(op.into(), x, Location::caller());
+        std::array::from_fn(|k| results[k.min(results.len() - 1)].clone())
     }
 
     /// Appends an elementwise operation after broadcasting its operands to one shape, as NumPy does.
@@ -178,8 +178,8 @@ impl Var {
             true => var.clone(),
             false => self.tape.record(View::Expand(shape).into(), &[var], location).swap_remove(0),
         };
-        let x: Vec<_> = x.iter().map(|var| expand(var)).collect();
-        self.record(op, &x.iter().collect::<Vec<_>>())
+        let x: SmallVec<[_; 3]> = x.iter().map(|var| expand(var)).collect();
+        self.record(op, &x.iter().collect::<SmallVec<[_; 3]>>())
     }
 
     /// The value as a tensor. Computes what is needed, together with all other values that the caller holds.

@@ -83,7 +83,7 @@ impl Vulkan {
         })
     }
 
-    /// What there was on disk of what the driver compiled, and how often it could not be written.
+    /// Whether compiled kernels were found on disk, and how often they could not be written.
     pub(super) fn cache(&self) -> (PipelineCache, u64) {
         match &self.kept {
             Keeping::Off => (PipelineCache::Off, 0),

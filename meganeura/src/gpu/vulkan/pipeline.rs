@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ash::vk;
-use naga::back::spv;
+use naga::back::pipeline_constants::process_overrides;
+use naga::back::{PipelineConstants, spv};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::{AddressSpace, StorageAccess, valid};
 
@@ -68,6 +69,8 @@ pub(super) fn options(features: wgpu::Features, version: u32, robust: bool) -> s
             ..BoundsCheckPolicies::default()
         },
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::Polyfill,
+        // Of 16 bits, between the stages of a pipeline: there is one stage.
+        use_storage_input_output_16: false,
         ..spv::Options::default()
     }
 }
@@ -112,6 +115,9 @@ impl Vulkan {
         if !source.zeroed {
             options.zero_initialize_workgroup_memory = spv::ZeroInitializeWorkgroupMemoryMode::None;
         }
+        // With their defaults: kernels of the user's may declare some.
+        let constants = PipelineConstants::default();
+        let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
         let words = spv::write_vec(&module, &info, &options, None).map_err(refused)?;
         let layouts = self.shared.layouts(bindings.len())?;
         let raw = self.compile(&words, layouts)?;
@@ -153,12 +159,16 @@ impl Vulkan {
                     let bytes = u64::from(module.types[variable.ty].inner.size(module.to_ctx()));
                     bindings.push((at.binding, Binding { writes: access.contains(StorageAccess::STORE), bytes }));
                 }
-                _ => bail!(Device, "a kernel binds storage buffers of group 0 and nothing else; `{name}` is none"),
+                _ => bail!(Device, "a kernel may bind storage buffers of group 0 only, and `{name}` is something else"),
             }
         }
         bindings.sort_by_key(|(number, _)| *number);
         if let Some((expected, _)) = (0..).zip(&bindings).find(|(expected, (number, _))| expected != number) {
-            bail!(Device, "a kernel binds buffers 0 to {}, and there is no {expected}", bindings.len() - 1);
+            bail!(
+                Device,
+                "a kernel must number its {} buffers from 0 on, and number {expected} is missing",
+                bindings.len()
+            );
         }
         let most = self.limits.max_storage_buffers_per_shader_stage;
         if bindings.len() > most as usize {

@@ -116,6 +116,10 @@ impl Vulkan {
                 bail!(Device, "a kernel binds {} buffers, and is given {}", bindings.len(), dispatch.buffers.len());
             }
             for (number, ((buffer, bytes), binding)) in dispatch.buffers.iter().zip(bindings).enumerate() {
+                if *bytes == 0 || *bytes > buffer.raw().size() {
+                    let size = buffer.raw().size();
+                    bail!(Device, "a kernel is given {bytes} bytes as buffer {number}, which has {size}");
+                }
                 if *bytes < binding.bytes {
                     bail!(Device, "a kernel needs {} bytes in buffer {number}, which has {bytes}", binding.bytes);
                 }

@@ -23,7 +23,8 @@ const OVERRIDE: &str = "MEGANEURA_CACHE";
 /// What a file begins with, before the checksum of what follows.
 const MAGIC: [u8; 8] = *b"mgnpipe3";
 
-/// Larger files are neither read nor written: they hold the shapes of past experiments.
+/// A file that would be larger is removed instead: it holds the shapes of past experiments, and the next process keeps what it
+/// compiles itself.
 const MOST_BYTES: usize = 64 << 20;
 
 /// BLAKE3.
@@ -102,13 +103,13 @@ impl Store {
     pub(super) fn save(&self) {
         // SAFETY: the cache lives as long as `self`.
         let data = unsafe { self.shared.raw.get_pipeline_cache_data(self.cache) };
-        let Some(data) = data.ok().filter(|data| data.len() <= MOST_BYTES) else { return };
+        let Ok(data) = data else { return };
         let mut state = lock(&self.state);
         let checksum = Some(checksum(&data));
         if state.checksum == checksum {
             return;
         }
-        match write(&self.path, &pack(&data)) {
+        match keep(&self.path, &data, MOST_BYTES) {
             Ok(()) => state.checksum = checksum,
             Err(_) => state.failures += 1,
         }
@@ -177,6 +178,17 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     Ok(read.is_ok().then_some(bytes))
 }
 
+/// Writes a file, or removes it if the bytes are too many.
+fn keep(path: &Path, data: &[u8], most: usize) -> io::Result<()> {
+    if data.len() <= most {
+        return write(path, &pack(data));
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Readers see the old file or the new one, never a part; of two processes that write at a time, one wins.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let Some(folder) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -231,6 +243,18 @@ mod tests {
         assert_eq!(read(&path), Ok(Some(b"two".to_vec())));
         assert_eq!(fs::read_dir(path.parent().expect("a folder")).expect("read").count(), 1);
         assert!(write(&path.join("below a file"), b"three").is_err());
+    }
+
+    #[test]
+    fn a_cache_that_has_grown_too_large_begins_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pipelines.bin");
+        for (bytes, is_kept) in [(10, true), (11, false), (12, false), (9, true)] {
+            keep(&path, &vec![7; bytes], 10).expect("written or removed");
+            assert_eq!(path.exists(), is_kept, "{bytes} bytes");
+        }
+        let file = read(&path).expect("ours").expect("there");
+        assert_eq!(unpack(&file), Some(&[7; 9][..]));
     }
 
     /// Whoever may write the file or its folder decides what the driver runs.

@@ -1,6 +1,9 @@
 //! Training steps that are recorded once: the same bits as a tape for every step, whatever changes in between.
 
+mod follows;
+
 use libtest_mimic::Trial;
+use meganeura::loss::CrossEntropyOptions;
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, GroupNorm, Linear};
 use meganeura::optim::{Adam, AdamW, Group, Optimizer, Schedule, Sgd, TrainStep};
 use meganeura::{Device, ErrorKind, Grads, Init, Layer, Module, ModuleExt, Precision, Result, Seed, Tape, Tensor, Var};
@@ -10,6 +13,7 @@ use crate::adapter::gpu_trial;
 use crate::nets::{Tiny, bits, images, tensor};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    follows::collect(trials);
     type Test = fn(&Device) -> Outcome;
     let tests: [(&str, Test); 8] = [
         ("trains_as_a_tape_does", trains),
@@ -291,6 +295,12 @@ fn bad_input(device: &Device) -> Outcome {
     let beyond = Tensor::indices(device, [4], &[0, 1, 2, 3])?;
     let mut step = compiled(&net);
     expect("labels", step.call(&mut optimizer, (&x, &beyond)), ErrorKind::Argument, "3");
+    // What is ignored may be anything; nothing else may.
+    let options = CrossEntropyOptions { ignored: Some(9), ..CrossEntropyOptions::default() };
+    let ignoring = |net: &Tiny, (x, labels): &Classes| net.forward(x).cross_entropy_with(labels, &options);
+    let mut ignoring = TrainStep::new(&net, ignoring);
+    let beyond = Tensor::indices(device, [4], &[0, 9, 2, 5])?;
+    expect("labels beside ignored ones", ignoring.call(&mut optimizer, (&x, &beyond)), ErrorKind::Argument, "5");
     let elsewhere = Device::cpu_with(Precision::Double);
     let (other, _) = images(&elsewhere, "train_step", 4)?;
     expect("device", step.call(&mut optimizer, (&other, &labels)), ErrorKind::Device, "");

@@ -1,0 +1,232 @@
+//! What a training step becomes for one structure of its inputs, its parameters and its optimizer.
+
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+
+use crate::error::bail;
+use crate::module::{Module, ModuleExt};
+use crate::optim::accumulate::Basis;
+use crate::optim::finite::{FiniteCheck, NotFinite, verify};
+use crate::optim::group::{Group, settings_within};
+use crate::optim::record::{Numbers, Recorded, record};
+use crate::optim::state::Kept;
+use crate::optim::{Optimizer, step};
+use crate::param::Cell;
+use crate::tape::CompiledStep;
+use crate::{Grads, Result, Tensor, TensorType, Var};
+
+/// A step, or the addition of a micro-batch to those before, for one structure.
+pub(super) struct Compiled {
+    step: CompiledStep,
+    /// The parameters of the module, and whether they were trained.
+    parameters: Vec<(Arc<Cell>, bool)>,
+    /// The identities of all tensors of the module.
+    leaves: Vec<u64>,
+    /// How many results the closure gave; the check's come after them.
+    results: usize,
+    /// What the sums of micro-batches are made of, if there are any.
+    basis: Option<Basis>,
+    /// How many numbers a call brings.
+    numbers: usize,
+    effect: Effect,
+}
+
+/// What a call does besides giving results.
+enum Effect {
+    /// Adds the gradients of these parameters to their sums.
+    Adds(Vec<u64>),
+    Updates(Update),
+}
+
+/// A step of the optimizer.
+struct Update {
+    structure: Structure,
+    numbers: Vec<Numbers>,
+    stepped: Vec<Stepped>,
+    /// What the check looks at.
+    checked: Vec<String>,
+}
+
+/// A parameter that is stepped, and its state, by their identities.
+struct Stepped {
+    parameter: u64,
+    state: Vec<u64>,
+    /// Gone with the state.
+    life: Weak<()>,
+}
+
+/// What of an optimizer decides what is recorded.
+#[derive(PartialEq)]
+struct Structure {
+    rule: &'static str,
+    variant: u64,
+    groups: Vec<u64>,
+    not_finite: NotFinite,
+}
+
+impl Structure {
+    fn of(rule: &dyn Optimizer) -> Self {
+        let stepper = rule.stepper();
+        let groups = stepper.groups.iter().map(Group::id).collect();
+        Self { rule: rule.name(), variant: rule.variant(), groups, not_finite: stepper.not_finite }
+    }
+}
+
+/// What was recorded of a step up to the gradients.
+pub(super) struct Recorder<'a> {
+    pub(super) types: &'a [TensorType],
+    /// The loss first.
+    pub(super) results: &'a [Var],
+    /// What the gradients are made of, if they are sums.
+    pub(super) basis: Option<Basis>,
+}
+
+impl Recorder<'_> {
+    /// Adds the gradients to those of the micro-batches before.
+    pub(super) fn addition(
+        self,
+        optimizer: &mut dyn Optimizer,
+        module: &dyn Module,
+        grads: &Grads,
+    ) -> Result<Compiled> {
+        let mut addition = optimizer.stepper_mut().sums.record(module, grads)?;
+        let recorder = Self { basis: Some(std::mem::take(&mut addition.basis)), ..self };
+        let (added, updates) = addition.updates();
+        recorder.compile(module, grads, &[], updates, Vec::new(), Effect::Adds(added.into_iter().collect()))
+    }
+
+    /// Steps along the gradients.
+    pub(super) fn update(self, optimizer: &mut dyn Optimizer, module: &dyn Module, grads: &Grads) -> Result<Compiled> {
+        let Recorded { updates, stepped, check, mut numbers } = record(optimizer, module, grads, self.results.first())?;
+        let stepper = optimizer.stepper();
+        let state = |cell: Arc<Cell>| {
+            let Kept { cells, life, .. } = &stepper.states[&cell.id()];
+            let state = cells.iter().map(|cell| cell.id()).collect();
+            Stepped { parameter: cell.id(), state, life: Arc::downgrade(life) }
+        };
+        let stepped = stepped.into_iter().map(state).collect();
+        // Held, they would keep the tape.
+        let words: Vec<Var> = numbers.iter_mut().flat_map(|numbers| std::mem::take(&mut numbers.vars)).collect();
+        let checks: Vec<&Var> = check.iter().flat_map(FiniteCheck::vars).collect();
+        let checked = check.as_ref().map_or_else(Vec::new, FiniteCheck::names);
+        let update = Update { structure: Structure::of(optimizer), numbers, stepped, checked };
+        self.compile(module, grads, &checks, updates, words, Effect::Updates(update))
+    }
+
+    fn compile(
+        mut self,
+        module: &dyn Module,
+        grads: &Grads,
+        checks: &[&Var],
+        updates: Vec<(Arc<Cell>, Var)>,
+        numbers: Vec<Var>,
+        effect: Effect,
+    ) -> Result<Compiled> {
+        let wanted: Vec<&Var> = self.results.iter().chain(checks.iter().copied()).collect();
+        let mut words = self.basis.as_mut().map_or_else(Vec::new, |basis| std::mem::take(&mut basis.numbers));
+        words.extend(numbers);
+        let leaves = module.leaves();
+        let parameters = leaves.iter().filter(|leaf| leaf.param().is_some()).map(|leaf| Arc::clone(leaf.cell()));
+        Ok(Compiled {
+            step: grads.tape().compile_step(self.types, &wanted, updates, &words)?,
+            parameters: parameters.map(|cell| (Arc::clone(&cell), cell.is_trained())).collect(),
+            leaves: identities(module),
+            results: self.results.len(),
+            basis: self.basis,
+            numbers: words.len(),
+            effect,
+        })
+    }
+}
+
+/// The identities of all tensors of a module.
+pub(super) fn identities(module: &dyn Module) -> Vec<u64> {
+    module.leaves().iter().map(|leaf| leaf.cell().id()).collect()
+}
+
+impl Compiled {
+    /// Whether the module has the tensors that it had.
+    pub(super) fn is_of(&self, leaves: &[u64]) -> bool {
+        self.leaves == leaves
+    }
+
+    /// Whether it can never fit again: the optimizer that it was recorded with is gone, or has loaded another state.
+    pub(super) fn is_dead(&self) -> bool {
+        match &self.effect {
+            Effect::Adds(_) => false,
+            Effect::Updates(update) => update.stepped.iter().any(|stepped| stepped.life.strong_count() == 0),
+        }
+    }
+
+    /// Whether recording with this batch and this optimizer would give the same step; `adds` if it is to add up gradients.
+    pub(super) fn fits(&self, inputs: &[&Tensor], optimizer: &dyn Optimizer, adds: bool) -> bool {
+        let sums = &optimizer.stepper().sums;
+        self.step.takes(inputs)
+            && self.parameters.iter().all(|(cell, is_trained)| cell.is_trained() == *is_trained)
+            && self.basis.as_ref().is_none_or(|basis| basis.values(sums).is_some())
+            && match &self.effect {
+                Effect::Adds(_) => adds,
+                Effect::Updates(update) => !adds && self.basis.is_some() == (sums.added > 0) && update.fits(optimizer),
+            }
+    }
+
+    pub(super) fn call(
+        &mut self,
+        inputs: &[&Tensor],
+        optimizer: &mut dyn Optimizer,
+        line: &'static Location<'static>,
+    ) -> Result<Vec<Tensor>> {
+        let sums = &optimizer.stepper().sums;
+        let mut words = self.basis.as_ref().and_then(|basis| basis.values(sums)).unwrap_or_default();
+        let Effect::Updates(Update { numbers, stepped, checked, .. }) = &self.effect else {
+            let results = self.step.call(inputs, words)?;
+            self.count(optimizer);
+            return Ok(results);
+        };
+        for Numbers { members, parameters, .. } in numbers {
+            let stepper = optimizer.stepper();
+            let settings = settings_within(&stepper.groups, members, stepper.settings)?;
+            words.extend(optimizer.numbers(settings, stepper.states[&parameters[0]].steps + 1));
+        }
+        if words.len() != self.numbers {
+            bail!(Argument, "{}: the rule has {} numbers, and had {}", optimizer.name(), words.len(), self.numbers);
+        }
+        let mut results = self.step.call(inputs, words)?;
+        let checks = results.split_off(self.results);
+        let verdict = if checks.is_empty() { Ok(()) } else { verify(checked, |k| checks[k].item()) };
+        self.count(optimizer);
+        step::finish(optimizer.stepper_mut(), stepped.iter().map(|stepped| stepped.parameter), verdict, line)?;
+        Ok(results)
+    }
+
+    /// Notes what became of the sums of micro-batches.
+    fn count(&self, optimizer: &mut dyn Optimizer) {
+        let sums = &mut optimizer.stepper_mut().sums;
+        match &self.effect {
+            Effect::Adds(added) => sums.count(added.iter().copied()),
+            Effect::Updates(_) if self.basis.is_none() => {}
+            Effect::Updates(_) => sums.clear(),
+        }
+    }
+}
+
+impl Update {
+    fn fits(&self, optimizer: &dyn Optimizer) -> bool {
+        let stepper = optimizer.stepper();
+        let is_known = |Stepped { parameter, state, .. }: &Stepped| {
+            let kept = stepper.states.get(parameter);
+            kept.is_some_and(|kept| kept.cells.iter().map(|cell| cell.id()).eq(state.iter().copied()))
+        };
+        let is_alike = |numbers: &Numbers| {
+            let mut steps = numbers.parameters.iter().map(|id| stepper.states.get(id).map(|kept| kept.steps));
+            let first = steps.next();
+            // Rules leave out what a weight decay of 0 would do.
+            let settings = settings_within(&stepper.groups, &numbers.members, stepper.settings);
+            let decays = settings.is_ok_and(|settings| settings.weight_decay != 0.0);
+            steps.all(|steps| Some(steps) == first) && decays == (numbers.settings.weight_decay != 0.0)
+        };
+        Structure::of(optimizer) == self.structure
+            && self.stepped.iter().all(is_known)
+            && self.numbers.iter().all(is_alike)
+    }
+}

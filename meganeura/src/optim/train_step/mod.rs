@@ -1,0 +1,215 @@
+//! Training steps that are recorded once.
+
+mod compiled;
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+
+use super::record::expect_settings;
+use super::{Accumulate, Optimizer};
+use crate::error::{bail, here};
+use crate::module::Module;
+use crate::tape::{Outputs, Tensors};
+use crate::{Grads, Result, Tape, Tensor, TensorType};
+use compiled::{Compiled, Recorder, identities};
+
+/// Compiled steps that are kept: one for the batches of an epoch, one for its last, and a few more.
+const KEPT: usize = 8;
+
+/// A training step that is recorded once for each shape of its inputs: forward, loss, backward and update as one call.
+///
+/// A tape for every step costs the host about a microsecond for each operation, which small models wait for. A `TrainStep` runs its closure
+/// when it is called first, keeps the plan, and only binds tensors and numbers from then on. It computes the same bits.
+///
+/// The closure gets the batch, a [`Var`](crate::Var) or a tuple or an array of them, and gives the loss, or a tuple or an array that begins with
+/// the loss: what follows are values to read along with it, such as a metric. [`call`](Self::call) takes the tensors and gives as many.
+///
+/// ```
+/// use meganeura::optim::{Schedule, TrainStep};
+/// use meganeura::prelude::*;
+///
+/// # fn main() -> meganeura::Result<()> {
+/// let device = Device::cpu();
+/// let net = (Linear::new(4, 16), Relu, Linear::new(16, 3)).init(&device, Seed::new(1))?;
+/// let mut optimizer = AdamW::new(1e-2);
+/// let mut step = TrainStep::new(&net, |net, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels))
+///     .gradients(|net, grads| grads.clip_norm(net, 1.0));
+/// let x = Tensor::full(&device, [2, 4], 0.5)?;
+/// let labels = Tensor::indices(&device, [2], &[0, 2])?;
+/// let schedule = Schedule::cosine(1e-2, 10, 0.0);
+/// let mut losses = Vec::new();
+/// for number in 0..10 {
+///     optimizer.set_lr(schedule.at(number));
+///     losses.push(step.call(&mut optimizer, (&x, &labels))?.item()?);
+/// }
+/// assert!(losses[9] < losses[0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is seen and what is kept
+///
+/// * Parameters, buffers and the optimizer's state are **seen** as they are in each call: one may evaluate, save, load or average
+///   the model in between. So are the learning rate, weight decay, groups' numbers, and whatever else the [`Rule`](super::Rule) computes from them.
+/// * Each call draws **new random numbers**, those that the next [`Tape::new`] would draw.
+/// * It is **recorded anew** for other shapes, when parameters are replaced, frozen or thawed, for another optimizer or another state of it, and
+///   where the optimizer's groups, its formula, or what it does about NaN change. The last eight recordings are kept.
+/// * Everything else that the closures read is **kept** as it was when they ran: tensors that they bring onto the tape, numbers, the mode of
+///   parts of the model. What is to change from step to step is an input. Reading a value of the tape inside is an error.
+///
+/// It computes on the device, and in the precision, of the batch's first tensor.
+///
+/// # Speed
+///
+/// See `BENCHMARKS.md`: `bench --compile`.
+pub struct TrainStep<'a, M: Deref, I, O> {
+    module: M,
+    loss: Box<LossFn<'a, M::Target, I, O>>,
+    gradients: Box<GradientsFn<'a, M::Target>>,
+    accumulate: Accumulate,
+    /// Whether the module may have other tensors than before.
+    changed: bool,
+    /// The one that was used last comes last.
+    compiled: Vec<Compiled>,
+    recorded: u64,
+}
+
+type LossFn<'a, M, I, O> = dyn FnMut(&M, &I) -> O + 'a;
+type GradientsFn<'a, M> = dyn FnMut(&M, Grads) -> Result<Grads> + 'a;
+
+impl<'a, M, I, O> TrainStep<'a, M, I, O>
+where
+    M: Deref<Target: Module + Sized>,
+    I: Outputs,
+    O: Outputs,
+{
+    /// A step of a module's parameters down the loss that the closure records, given the module and the batch. The module is borrowed, or
+    /// owned through a pointer: `&net`, `&mut net`, a `Box`, an `Rc`.
+    #[must_use]
+    pub fn new(module: M, loss: impl FnMut(&M::Target, &I) -> O + 'a) -> Self {
+        let gradients = Box::new(|_: &M::Target, grads| Ok(grads));
+        Self {
+            module,
+            loss: Box::new(loss),
+            gradients,
+            accumulate: Accumulate::sum(1),
+            changed: false,
+            compiled: Vec::new(),
+            recorded: 0,
+        }
+    }
+
+    /// What to do with the gradients before the optimizer gets them, such as [`Grads::clip_norm`].
+    #[must_use]
+    pub fn gradients(mut self, change: impl FnMut(&M::Target, Grads) -> Result<Grads> + 'a) -> Self {
+        self.gradients = Box::new(change);
+        self.compiled.clear();
+        self
+    }
+
+    /// Lets so many calls make a step, each with a micro-batch: the last takes it, and those before only add up their gradients. What
+    /// [`gradients`](Self::gradients) does is done to what they come to.
+    #[must_use]
+    pub fn accumulate(mut self, how: Accumulate) -> Self {
+        self.accumulate = how;
+        self.compiled.clear();
+        self
+    }
+
+    /// The module.
+    #[must_use]
+    pub fn module(&self) -> &M::Target {
+        &self.module
+    }
+
+    /// The module, to freeze parts of it or to set values.
+    #[must_use]
+    pub fn module_mut(&mut self) -> &mut M::Target
+    where
+        M: DerefMut,
+    {
+        self.changed = true;
+        &mut self.module
+    }
+
+    /// How often the closures have run.
+    #[must_use]
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// Takes a step with this batch; the loss and what else the closure gave, as tensors on the device.
+    ///
+    /// A GPU is given the work and this returns; reading the loss waits for it. An optimizer that [checks](Optimizer::check_finite)
+    /// its gradients waits at once, and looks at the loss as well.
+    ///
+    /// # Errors
+    ///
+    /// Those of recording, of [`Tape::backward`] and of [`Optimizer::step`]; if the batch is on another device than the model.
+    #[track_caller]
+    pub fn call(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        batch: <I::Tensors as Tensors>::Refs<'_>,
+    ) -> Result<O::Tensors> {
+        let line = Location::caller();
+        here(|| {
+            let inputs = I::Tensors::list(batch);
+            expect_settings(optimizer)?;
+            if std::mem::take(&mut self.changed) {
+                let leaves = identities(&*self.module);
+                self.compiled.retain(|compiled| compiled.is_of(&leaves));
+            }
+            let adds = !optimizer.stepper().sums.is_last(self.accumulate)?;
+            match self.compiled.iter().position(|compiled| compiled.fits(&inputs, optimizer, adds)) {
+                Some(at) => self.compiled[at..].rotate_left(1),
+                None => {
+                    let compiled = self.compile(&inputs, optimizer)?;
+                    self.compiled.retain(|compiled| !compiled.is_dead());
+                    if self.compiled.len() == KEPT {
+                        self.compiled.remove(0);
+                    }
+                    self.compiled.push(compiled);
+                }
+            }
+            let last = self.compiled.last_mut().expect("the one that fits");
+            let results = last.call(&inputs, optimizer, line)?;
+            Ok(O::Tensors::collect(&mut results.into_iter()))
+        })
+    }
+
+    fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<Compiled> {
+        let Some(first) = inputs.first() else { bail!(Argument, "a training step needs a batch") };
+        let types: Vec<TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
+        let (tape, vars) = Tape::of_step(first.device(), &types)?;
+        self.recorded += 1;
+        let results = (self.loss)(&self.module, &I::collect(&mut vars.into_iter())).vars();
+        let Some(loss) = results.first() else { bail!(Argument, "a training step needs a loss") };
+        let grads = tape.backward(loss)?;
+        let mut recorder = Recorder { types: &types, results: &results, basis: None };
+        let sums = &mut optimizer.stepper_mut().sums;
+        if !sums.is_last(self.accumulate)? {
+            return recorder.addition(optimizer, &*self.module, &grads);
+        }
+        let grads = if sums.is_alone(self.accumulate) {
+            grads
+        } else {
+            let addition = sums.record(&*self.module, &grads)?;
+            let (grads, basis) = addition.into_grads(sums, grads, self.accumulate);
+            recorder.basis = Some(basis);
+            grads
+        };
+        let grads = (self.gradients)(&self.module, grads)?;
+        if !grads.tape().same(&tape) {
+            bail!(Argument, "the gradients are those of another tape than the loss");
+        }
+        recorder.update(optimizer, &*self.module, &grads)
+    }
+}
+
+impl<M: Deref, I, O> fmt::Debug for TrainStep<'_, M, I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TrainStep({} compiled)", self.compiled.len())
+    }
+}
