@@ -65,7 +65,7 @@ fn train() -> Result<String> {
     let launches = if timed { device.last_profile()?.launches.len() } else { 0 };
     device.set_profiling(Profiling::Off)?;
     let mut step = TrainStep::new(&net, |net: &Tiny, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels));
-    let held = net.leaves().first().map(|leaf| leaf.value());
+    let held = net.leaves().first().map(meganeura::module::Leaf::value);
     for number in 0..6 {
         let loss = step.call(&mut optimizer, (&pixels, &labels))?;
         if number % 2 == 1 {
