@@ -1,16 +1,18 @@
-// The weights of a convolution as `conv2d_halo` and `conv2d_taps` read them: for group g and tap t = i·KW + j, the rest k of the product's reduction
-// and its rows m: input and output channels, or for the gradient of the input the other way round, and its taps turned, which
-// makes it a convolution. In f16: eight k of ROWS rows, all their taps, are scaled by one power of two.
+// The weights of a convolution as `conv2d_halo` and `conv2d_taps` read them: for group g and tap t, the channels k that its product sums
+// over and its rows m. Forward those are input and output channels. For the gradient of the input they are output channels, and the
+// input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or nothing. In f16: eight k of ROWS
+// rows, all their taps, are scaled by one power of two.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], the inverses of the powers powers[G,⌈M/ROWS⌉,K/8].
 // A workgroup scales those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 256.
 //
 // Defines: G
-//          TAPS  KH·KW
+//          TAPS, KW  of the product, and of those a row
 //          ROWS  a multiple of 32
 //          LOADS TAPS·ROWS/32, elements of an invocation
-//          GROUP_O, GROUP_C channels of a group, out and in, multiples of 8
-//          FORM  forward or grad_input
+//          M, K  multiples of 8; beyond the weight's channels there are zeros
+//          W_O, W_C, W_KH, W_KW  what the weight has, of a group
+//          FORM  forward, or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
 
 enable f16;
 
@@ -22,15 +24,12 @@ const WG: u32 = 256u;
 const G: u32 = ${G};
 const TAPS: u32 = ${TAPS};
 const ROWS: u32 = ${ROWS};
-const GROUP_O: u32 = ${GROUP_O};
-const GROUP_C: u32 = ${GROUP_C};
-#if FORM == forward
-const M: u32 = GROUP_O;
-const K: u32 = GROUP_C;
-#else
-const M: u32 = GROUP_C;
-const K: u32 = GROUP_O;
-#endif
+const M: u32 = ${M};
+const K: u32 = ${K};
+const W_O: u32 = ${W_O};
+const W_C: u32 = ${W_C};
+const W_KH: u32 = ${W_KH};
+const W_KW: u32 = ${W_KW};
 const BLOCKS: u32 = (M + ROWS - 1u) / ROWS;
 /// Distance of what is beside each other in the weights: one bank.
 const PITCH: u32 = ROWS + 2u;
@@ -50,6 +49,25 @@ fn element(at: u32) -> vec3<u32> {
 #endif
 }
 
+/// Where the weight of row m, channel k and a tap is, or a number beyond them.
+fn place(group: u32, m: u32, k: u32, tap: u32) -> u32 {
+#if FORM == forward
+    let there = m < W_O && k < W_C;
+    let at = ((group * W_O + m) * W_C + k) * TAPS + tap;
+#else
+    const ROWS_OF_PHASE: u32 = M / (${PHASES_P} * ${PHASES_Q});
+    let phase = m / ROWS_OF_PHASE;
+    let c = m % ROWS_OF_PHASE;
+    // Negative numbers are large ones, whose remainder may be 0, but whose tap is beyond the weight's.
+    let down = ${BASE_P} + phase / ${PHASES_Q} - ${STEP_P} * (tap / ${KW});
+    let across = ${BASE_Q} + phase % ${PHASES_Q} - ${STEP_Q} * (tap % ${KW});
+    let is_tap = down % ${DH} == 0u && across % ${DW} == 0u && down / ${DH} < W_KH && across / ${DW} < W_KW;
+    let there = m < M && c < W_C && k < W_O && is_tap;
+    let at = (((group * W_O + k) * W_C + c) * W_KH + down / ${DH}) * W_KW + across / ${DW};
+#endif
+    return select(G * W_O * W_C * W_KH * W_KW, at, there);
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -65,12 +83,8 @@ fn main(
     let group = index / (K / 8u * BLOCKS);
 #for L in LOADS
     let at_${L} = element(lane + ${L}u * WG);
-#if FORM == forward
-    let place_${L} = ((group * GROUP_O + m0 + at_${L}.x) * GROUP_C + k0 + at_${L}.y) * TAPS + at_${L}.z;
-#else
-    let place_${L} = ((group * GROUP_O + k0 + at_${L}.y) * GROUP_C + m0 + at_${L}.x) * TAPS + at_${L}.z;
-#endif
-    let there_${L} = m0 + at_${L}.x < M;
+    let place_${L} = place(group, m0 + at_${L}.x, k0 + at_${L}.y, at_${L}.z);
+    let there_${L} = place_${L} < G * W_O * W_C * W_KH * W_KW;
     let w_${L} = select(0.0, w[select(0u, place_${L}, there_${L})], there_${L});
 #endfor
     var peak = vec4<f32>();
@@ -88,11 +102,7 @@ fn main(
         let k = at / (ROWS / 4u) % 8u;
         let tap = at / (ROWS / 4u * 8u);
         if m0 + m < M {
-#if FORM == forward
             let at_block = (k * TAPS + tap) * PITCH + m;
-#else
-            let at_block = (k * TAPS + TAPS - 1u - tap) * PITCH + m;
-#endif
             let halves = vec4(block[at_block], block[at_block + 1u], block[at_block + 2u], block[at_block + 3u]);
             u[(((group * TAPS + tap) * K + k0 + k) * M + m0 + m) / 4u] = halves;
         }

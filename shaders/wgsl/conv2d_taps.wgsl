@@ -1,9 +1,9 @@
-// `conv2d` on matrix units, of images in halves; with the weights of the gradient of its input, that gradient where there is no
-// stride. A workgroup computes BO channels of a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one
+// `conv2d` on matrix units, of images in halves. The gradient of its input is a convolution, too: at a stride, pixels of several phases
+// are channels of one, which are scattered where they are stored. A workgroup computes BO channels of a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one
 // column's KH taps of BK channels. A fragment of inputs serves every output row whose taps read it.
 //
-// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves` → y[N,P,Q,O] by its
-// epilogue, or parts[part,n,p,q,o] (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves` →
+// y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue, or parts of it one after the other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
 // Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8, TILE_Q is 16/IMAGES
 //          SM, SN    subgroups along pixels and output channels
@@ -12,6 +12,8 @@
 //          STEPS     BK/16
 //          ROWS_READ rows that a subgroup reads, (FM − 1)·STRIDE_P + (KH − 1)·DH + 1
 //          LOADS_X, LOADS_W  lines that an invocation loads of a block of channels and of a step's weights, at most
+//          PHASES_P, PHASES_Q, RESULT_P, RESULT_Q  channel o of output (p, q) is of pixel (p·PHASES_P + a, q·PHASES_Q + b), if there
+//                    is one, of phase a·PHASES_Q + b; the first O/G/PHASES channels of a group are of phase 0, and so on
 //          PARTS     into how many parts the blocks of channels are divided, at most as many as there are
 //          TURNS     in so many turns subgroups store their sums, which bounds the memory that this takes; it divides SM·SN
 //          EACH      lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
@@ -38,7 +40,13 @@ const TILES_O: u32 = (GROUP_O + BO - 1u) / BO;
 const BLOCKS: u32 = (GROUP_C + BK - 1u) / BK;
 const PARTS: u32 = ${PARTS};
 const TURNS: u32 = ${TURNS};
-const RESULT: u32 = N * O * P * Q;
+const PHASES_P: u32 = ${PHASES_P};
+const PHASES_Q: u32 = ${PHASES_Q};
+const RESULT_P: u32 = ${RESULT_P};
+const RESULT_Q: u32 = ${RESULT_Q};
+/// Channels of a group in the result, a multiple of 8.
+const GROUP_RESULT: u32 = GROUP_O / (PHASES_P * PHASES_Q);
+const RESULT: u32 = N * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
 
 // Distances in groups of four, 16 bytes more than what lies beside each other, so that neighbours lie in different banks.
 const PITCH_X: u32 = BK / 4u + 2u;
@@ -77,6 +85,24 @@ fn factor(scale: f32, power: f32) -> f32 {
 /// Four numbers in f16, two in a word.
 fn four_of(words: vec2<u32>) -> vec4<f16> {
     return vec4<f16>(vec4(unpack2x16float(words.x), unpack2x16float(words.y)));
+}
+
+/// Row and column of channel o of an output (image, row, column).
+fn pixel_of(at: vec3<u32>, o: u32) -> vec2<u32> {
+    let phase = o / GROUP_RESULT;
+    return at.yz * vec2(PHASES_P, PHASES_Q) + vec2(phase / PHASES_Q, phase % PHASES_Q);
+}
+
+fn is_result(at: vec3<u32>, o: u32) -> bool {
+    let pixel = pixel_of(at, o);
+    return at.x < N && at.y < P && at.z < Q && pixel.x < RESULT_P && pixel.y < RESULT_Q && o < GROUP_O;
+}
+
+/// Where its channels from o on are.
+fn result_line(group: u32, at: vec3<u32>, o: u32) -> u32 {
+    let pixel = pixel_of(at, o);
+    let place = (at.x * RESULT_P + pixel.x) * RESULT_Q + pixel.y;
+    return (place * ${G} + group) * GROUP_RESULT + o % GROUP_RESULT;
 }
 
 @compute @workgroup_size(WG)
@@ -260,13 +286,11 @@ fn main(
             let place_${I}_${J}_${E} = ${E}u * SUBGROUP + member;
             let pixel_${I}_${J}_${E} = place_${I}_${J}_${E} % 16u;
             let n_${I}_${J}_${E} = first.x + block_m * IMAGES + pixel_${I}_${J}_${E} % IMAGES;
-            let p_${I}_${J}_${E} = first.y + row_m + ${I}u;
             let q_${I}_${J}_${E} = first.z + pixel_${I}_${J}_${E} / IMAGES;
+            let at_${I}_${J}_${E} = vec3(n_${I}_${J}_${E}, first.y + row_m + ${I}u, q_${I}_${J}_${E});
             let o_${I}_${J}_${E} = o0 + (fragment_o + ${J}u) * 16u + place_${I}_${J}_${E} / 16u * 8u;
-            let is_pixel_${I}_${J}_${E} = n_${I}_${J}_${E} < N && p_${I}_${J}_${E} < P && q_${I}_${J}_${E} < Q;
-            let there_${I}_${J}_${E} = place_${I}_${J}_${E} < 32u && is_pixel_${I}_${J}_${E} && o_${I}_${J}_${E} < GROUP_O;
-            let pixel_of_result_${I}_${J}_${E} = (n_${I}_${J}_${E} * P + p_${I}_${J}_${E}) * Q + q_${I}_${J}_${E};
-            let to_${I}_${J}_${E} = part * RESULT + pixel_of_result_${I}_${J}_${E} * O + group * GROUP_O + o_${I}_${J}_${E};
+            let there_${I}_${J}_${E} = place_${I}_${J}_${E} < 32u && is_result(at_${I}_${J}_${E}, o_${I}_${J}_${E});
+            let to_${I}_${J}_${E} = part * RESULT + result_line(group, at_${I}_${J}_${E}, o_${I}_${J}_${E});
             let epilogue_${I}_${J}_${E} = epilogue(select(0u, to_${I}_${J}_${E}, there_${I}_${J}_${E}));
 #endfor
 #endfor

@@ -1,10 +1,10 @@
-// y = x in the other format of memory: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half). A workgroup brings
-// the elements of SIDE channels and SIDE pixels of an image through its memory.
+// y = x in the other format of memory: f32 in the order [N,C,S], or halves in the order [N,S,C] (see shared/half), channels rounded up
+// to lines with zeros. A workgroup brings the elements of SIDE channels and SIDE pixels of an image through its memory.
 //
 // Bindings: x → y; N·⌈C/SIDE⌉·⌈S/SIDE⌉ workgroups.
 //
 // Defines: TO half or full
-//          N, C a multiple of 8, S
+//          N, C, S
 
 #include "shared/grid"
 #include "shared/half"
@@ -12,6 +12,7 @@
 const N: u32 = ${N};
 const C: u32 = ${C};
 const S: u32 = ${S};
+const IN_LINES: u32 = (C + 7u) / 8u * 8u;
 const SIDE: u32 = 32u;
 const WG: u32 = 128u;
 const TILES_C: u32 = (C + SIDE - 1u) / SIDE;
@@ -46,16 +47,15 @@ fn main(
     // A line of the tile, and its place in memory.
     let line_c = lane % 4u * 8u;
     let line_s = lane / 4u;
-    let is_line = c0 + line_c < C && s0 + line_s < S;
-    let line = ((n * S + s0 + line_s) * C + c0 + line_c) / 8u;
+    let is_line = c0 + line_c < IN_LINES && s0 + line_s < S;
+    let line = ((n * S + s0 + line_s) * IN_LINES + c0 + line_c) / 8u;
 #if TO == half
 #for K in 8
     {
         let c = lane / SIDE + ${K}u * (WG / SIDE);
         let s = lane % SIDE;
-        if c0 + c < C && s0 + s < S {
-            tile[c * PITCH + s] = x[(n * C + c0 + c) * S + s0 + s];
-        }
+        let there = c0 + c < C && s0 + s < S;
+        tile[c * PITCH + s] = select(0.0, x[select(0u, (n * C + c0 + c) * S + s0 + s, there)], there);
     }
 #endfor
     workgroupBarrier();

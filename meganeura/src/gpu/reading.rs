@@ -167,9 +167,10 @@ impl Reading {
     /// The numbers from byte `offset` on.
     fn numbers(&self, gpu: &Inner, mapped: Mapped, offset: u64, ty: TensorType) -> Result<HostBuffer> {
         gpu.retire(&self.submission);
-        let failed = |error: String| Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}"));
-        // Buffers of a device that was lost are gone.
-        mapped.map_err(|error| gpu.refusal(failed(error.to_string())))?;
+        // Buffers of a device that was lost are gone, also between mapping and reading them.
+        let failed =
+            |error: String| gpu.refusal(Error::new(ErrorKind::Device, format!("reading {ty} back failed: {error}")));
+        mapped.map_err(|error| failed(error.to_string()))?;
         let range = offset..offset + ty.bytes() as u64;
         let bytes = self.staging.get_mapped_range(range).map_err(|error| failed(error.to_string()))?;
         Ok(match ty.dtype {

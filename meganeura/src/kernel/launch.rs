@@ -263,6 +263,15 @@ impl Launch {
     }
 }
 
+/// The launch that brings images, `[N, C, S]` of them, into the other format, `half` or `full`: neighbours in one lie far apart in the other,
+/// so they go through workgroup memory. In halves, channels are rounded up to lines, with zeros.
+#[must_use]
+pub fn conversion(to: &'static str, [n, c, s]: [usize; 3]) -> Launch {
+    const SIDE: usize = 32;
+    let tiles = n.saturating_mul(c.div_ceil(SIDE)).saturating_mul(s.div_ceil(SIDE));
+    Launch::new("convert", define![TO: to, N: n, C: c, S: s], (1, 1), tiles)
+}
+
 /// The iterations of a reduction in a tree over so many values, as [`Launch::loops`] counts them.
 #[must_use]
 pub fn tree(values: usize) -> usize {

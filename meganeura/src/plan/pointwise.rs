@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{KernelWork, Load, Step};
 use crate::graph::Exact;
-use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch, define};
+use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Shape};
 
@@ -309,10 +309,8 @@ impl Program {
         Launch { bindings, ..Launch::new("pointwise", defines, (0, 0), units.div_ceil(GROUP * each)) }
     }
 
-    /// The launch that brings a contiguous value into the other format, if this does nothing else: neighbours in one lie far apart in
-    /// the other, so the value goes through workgroup memory.
+    /// The launch that brings a contiguous value into the other format, if this does nothing else.
     fn conversion(&self, step: &Step) -> Option<Launch> {
-        const SIDE: usize = 32;
         let (Some(Channels { channels, pixels }), [Input::Operand(0)], []) =
             (self.order, &self.results[..], &self.instructions[..])
         else {
@@ -325,9 +323,7 @@ impl Program {
             _ => return None,
         };
         let images = self.shape.elements() / (channels * pixels);
-        let defines = define![TO: to, N: images, C: channels, S: pixels];
-        let tiles = images.saturating_mul(channels.div_ceil(SIDE)).saturating_mul(pixels.div_ceil(SIDE));
-        Some(Launch::new("convert", defines, (1, 1), tiles))
+        Some(launch::conversion(to, [images, channels, pixels]))
     }
 }
 

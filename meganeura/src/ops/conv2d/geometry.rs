@@ -1,7 +1,7 @@
 //! What the three convolution kernels share: the extents, and patches as columns.
 
 use crate::Shape;
-use crate::kernel::launch::define;
+use crate::kernel::launch::{LINE, define};
 use crate::kernel::native::Real;
 
 /// How a convolution steps over its input, per axis `[vertical, horizontal]`.
@@ -195,14 +195,24 @@ impl Geometry {
         [0, 1].map(|axis| (self.kernel[axis] - 1) * self.options.dilation[axis])
     }
 
-    /// The convolution of cotangents, with turned taps, that is the gradient of the input: where there is no stride, and no more
-    /// padding than taps reach over.
-    pub(super) fn transposed(&self) -> Option<Self> {
-        let (Conv2dOptions { stride, padding, .. }, span) = (self.options, self.span());
-        let padding = [span[0].checked_sub(padding[0])?, span[1].checked_sub(padding[1])?];
-        let Self { n, c, h, w, o, kernel, p, q, groups, options } = *self;
-        let options = Conv2dOptions { padding, ..options };
-        (stride == [1, 1]).then_some(Self { n, c: o, h: p, w: q, o: c, kernel, p: h, q: w, groups, options })
+    /// The same with channels that fall into lines: where there is one group, rounded up to them.
+    pub(super) fn in_lines(&self) -> Option<Self> {
+        let [c, o] = [self.c, self.o].map(|channels| (channels / self.groups).next_multiple_of(LINE) * self.groups);
+        (self.groups == 1 || [c, o] == [self.c, self.o]).then_some(Self { c, o, ..*self })
+    }
+
+    /// The convolution without stride that reads this one's outputs, and whose output channels are `phases` times its input channels.
+    pub(super) fn transposed(
+        &self,
+        phases: usize,
+        kernel: [usize; 2],
+        [p, q]: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+    ) -> Self {
+        let options = Conv2dOptions { stride: [1, 1], padding, dilation, groups: self.groups };
+        let o = self.c * phases;
+        Self { n: self.n, c: self.o, h: self.p, w: self.q, o, kernel, p, q, groups: self.groups, options }
     }
 
     /// The shader's constants.

@@ -3,7 +3,7 @@
 use super::launch;
 use super::pass::Pass;
 use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_winograd};
-use crate::kernel::launch::{Argument, Caps, Format, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
 use crate::tape::Var;
@@ -95,9 +95,6 @@ impl Kernel for Conv2dGradInput {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(self.input, x[1].ty.shape, self.options).expect("checked when recorded");
-        match x[0].format {
-            Format::Full => launch::variants(Pass::GradInput, &geometry, caps),
-            Format::Half(_) => launch::variants_of_halves(Pass::GradInput, &geometry, caps),
-        }
+        launch::variants(Pass::GradInput, &geometry, caps)
     }
 }

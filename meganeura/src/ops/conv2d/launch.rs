@@ -14,16 +14,23 @@
 //! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by these
 //! and by `lines` alone.
 
+use super::convolution::Convolution;
 use super::pass::Pass;
 use super::winograd::transform;
 use super::{Geometry, halo, taps, taps_weight, winograd};
+use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
-use crate::kernel::launch::{Binding, Caps, Channels, Kind, Launch, Variant, define};
+use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
 use crate::ops::tree::{Tree, pairs};
 use crate::ops::{Halves, Stores};
 
-/// Ways to compute a pass, best first.
+/// Ways to compute a pass, best first: on images in halves where it has such, and else on `f32`.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+    let of_halves = on_halves(pass, g, caps);
+    if of_halves.is_empty() { on_full(pass, g, caps) } else { of_halves }
+}
+
+fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
     let mut choices = product.choices(caps, Cut::Added);
     if caps.kind == Kind::Software {
@@ -31,7 +38,7 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         choices.truncate(1);
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
-    variants.splice(0..0, by_lines(pass, g, false, caps));
+    variants.splice(0..0, lines(pass, g, false, caps));
     let best = match pass {
         Pass::GradWeight => product.m * product.n <= 256,
         Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
@@ -44,41 +51,64 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     variants
 }
 
-/// Ways to compute a pass where the operands that are images lie in halves, best first, and the result too if it is an
-/// image.
-pub(super) fn variants_of_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
-    by_lines(pass, g, true, caps)
-}
-
-/// The part that halves play in a pass, where all images can be in them.
+/// The part that halves play in a pass, where there is a way to compute it on them.
 pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
-    let images = [g.input(), g.output()];
-    let fall_into_lines = images.into_iter().all(|shape| Channels::of(shape).is_some());
-    let kept = caps.half && fall_into_lines && !lines(pass, g, true, caps).is_empty();
-    let (operands, stores): (&[usize], _) = match pass {
-        Pass::Forward | Pass::GradInput => (&[0], Stores::Lines),
-        Pass::GradWeight => (&[0, 1], Stores::Full),
+    if on_halves(pass, g, caps).is_empty() {
+        return None;
+    }
+    let [input, output] = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
+    let operands: &[usize] = match (pass, input, output) {
+        (Pass::Forward, true, _) | (Pass::GradInput, _, true) | (Pass::GradWeight, true, false) => &[0],
+        (Pass::GradWeight, false, true) => &[1],
+        (Pass::GradWeight, true, true) => &[0, 1],
+        _ => &[],
     };
-    kept.then_some(Halves { operands, stores, wanted: true })
+    let stores = if pass == Pass::GradWeight { Stores::Full } else { Stores::Lines };
+    Some(Halves { operands, stores, wanted: true })
 }
 
-/// Those on matrix units that read eight channels of a pixel at a time, best first; in halves or in f32.
-fn by_lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
-    let of_lines = lines(pass, g, half, caps);
-    if !half || of_lines.is_empty() {
-        return of_lines;
+/// Ways to compute a pass where the images that fall into lines are in halves, best first, and the result too if it is an image. Images
+/// whose channels do not are padded first, beside one that does: that is what networks begin and end with.
+fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
+    let pixels = (g.h * g.w).min(g.p * g.q);
+    let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
+    if !caps.half || pixels < 2 || in_lines == [false; 2] {
+        return Vec::new();
     }
-    let mut variants = match pass {
-        Pass::GradWeight => taps_weight::variants(g, caps),
-        Pass::Forward | Pass::GradInput => {
-            let mut variants = taps::variants(pass, g, caps);
-            let at = if halo::pays(pass, g) { 0 } else { variants.len() };
-            variants.splice(at..at, halo::variants(pass, g, caps));
+    let mut variants = match (pass, Convolution::new(pass, g)) {
+        (Pass::GradWeight, _) => taps_weight::variants(g, caps),
+        (Pass::Forward | Pass::GradInput, None) => Vec::new(),
+        (Pass::Forward | Pass::GradInput, Some(convolution)) => {
+            let mut variants = taps::variants(&convolution, caps);
+            let at = if halo::pays(&convolution) { 0 } else { variants.len() };
+            variants.splice(at..at, halo::variants(&convolution, caps));
             variants
         }
     };
-    variants.extend(of_lines);
+    variants.extend(lines(pass, g, true, caps));
+    // The images that it reads, as operands.
+    let images = match pass {
+        Pass::Forward => [Some(g.input()), None],
+        Pass::GradInput => [Some(g.output()), None],
+        Pass::GradWeight => [Some(g.input()), Some(g.output())],
+    };
+    for (operand, image) in images.into_iter().enumerate() {
+        if let Some(image) = image.filter(|&image| Channels::of(image).is_none()) {
+            variants.iter_mut().for_each(|variant| pad(variant, operand, image));
+        }
+    }
     variants
+}
+
+/// Lets `variant` begin with a launch that brings an operand, an image in `f32`, into lines whose further channels are zeros.
+fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
+    let &[n, c, h, w] = shape.dims() else { unreachable!("images have four axes") };
+    let (from, to) = (Binding::Input(operand), Binding::Scratch(variant.scratch.len()));
+    let bindings = variant.launches.iter_mut().flat_map(|launch| &mut launch.bindings);
+    bindings.filter(|binding| **binding == from).for_each(|binding| *binding = to);
+    let launch = conversion("half", [n, c, h * w]);
+    variant.launches.insert(0, Launch { bindings: vec![from, to], ..launch });
+    variant.scratch.push(n * h * w * c.next_multiple_of(LINE) / 2);
 }
 
 /// The matrix product that a pass is, for each group.
@@ -205,7 +235,6 @@ fn pack_lines(g: &Geometry, form: &'static str) -> Launch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Shape;
     use crate::ops::Conv2dOptions;
 
     #[test]
@@ -221,7 +250,7 @@ mod tests {
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
             for pass in [Pass::Forward, Pass::GradInput, Pass::GradWeight] {
                 let halves = halves(pass, &g, &caps).expect("channels are multiples of eight");
-                let variants = variants_of_halves(pass, &g, &caps);
+                let variants = on_halves(pass, &g, &caps);
                 assert!(!variants.is_empty());
                 for variant in &variants {
                     let stores: Vec<_> = variant.launches.iter().filter(|launch| launch.stores).collect();
@@ -234,9 +263,27 @@ mod tests {
     }
 
     #[test]
-    fn images_of_one_pixel_and_channels_by_fours_stay_in_f32() {
+    fn what_networks_begin_and_end_with_is_padded() {
         let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
-        for (x, w) in [([2, 8, 1, 1], [8, 8, 1, 1]), ([2, 4, 5, 5], [8, 4, 3, 3]), ([2, 8, 3, 3], [8, 8, 3, 3])] {
+        let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+        let found = |x: [usize; 4], w: [usize; 4], pass| {
+            let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
+            let operands = halves(pass, &g, &caps).map(|halves| halves.operands);
+            let padded = |variant: &Variant| variant.launches[0].kernel == "convert";
+            assert_eq!(on_halves(pass, &g, &caps).iter().all(padded), operands.is_some());
+            operands
+        };
+        let (begin, end) = (([8, 3, 9, 7], [64, 3, 3, 3]), ([8, 64, 9, 7], [3, 64, 3, 3]));
+        let passes = [Pass::Forward, Pass::GradInput, Pass::GradWeight];
+        // Results with three channels stay as they are.
+        assert_eq!(passes.map(|pass| found(begin.0, begin.1, pass)), [Some(&[][..]), None, Some(&[1][..])]);
+        assert_eq!(passes.map(|pass| found(end.0, end.1, pass)), [None, Some(&[][..]), Some(&[0][..])]);
+    }
+
+    #[test]
+    fn images_of_one_pixel_and_those_without_lines_stay_in_f32() {
+        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        for (x, w) in [([2, 8, 1, 1], [8, 8, 1, 1]), ([2, 4, 5, 5], [12, 4, 3, 3]), ([2, 8, 3, 3], [8, 8, 3, 3])] {
             let g = Geometry::new(Shape::from(x), Shape::from(w), Conv2dOptions::default()).expect("the shapes fit");
             assert_eq!(halves(Pass::Forward, &g, &caps), None);
         }

@@ -1,6 +1,7 @@
 //! 2-D convolution and its two gradients. Each is linear in both operands and the three are closed under differentiation,
 //! so second derivatives come for free.
 
+mod convolution;
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
@@ -22,7 +23,7 @@ use pass::Pass;
 pub use transpose::ConvTranspose2dOptions;
 
 use super::{Halves, Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Format, Variant};
+use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -127,10 +128,7 @@ impl Kernel for Conv2d {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let geometry = Geometry::new(x[0].ty.shape, x[1].ty.shape, self.0).expect("checked when recorded");
-        match x[0].format {
-            Format::Full => launch::variants(Pass::Forward, &geometry, caps),
-            Format::Half(_) => launch::variants_of_halves(Pass::Forward, &geometry, caps),
-        }
+        launch::variants(Pass::Forward, &geometry, caps)
     }
 }
 

@@ -1,11 +1,10 @@
-//! Convolutions on matrix units, of images in halves, and gradients of their inputs where there is no stride: a column of taps at a
-//! time, on inputs that lie in workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
+//! Convolutions on matrix units, of images in halves, and gradients of their inputs: a column of taps at a time, on inputs that lie in
+//! workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
 
 use std::cmp::Reverse;
 
 use super::Geometry;
-use super::halo::Weights;
-use super::pass::Pass;
+use super::convolution::Convolution;
 use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
 use crate::kernel::gemm::sum_parts_by_lines;
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, Variant, define, tree};
@@ -68,14 +67,18 @@ impl Tiling {
         c.groups * (c.o / c.groups).div_ceil(self.channels()) * Tile::new(c, self.pixels(), 1).count(c)
     }
 
-    fn variant(&self, c: &Geometry, weights: Weights<'_>, caps: &Caps) -> Option<Variant> {
+    fn variant(&self, convolution: &Convolution<'_>, caps: &Caps) -> Option<Variant> {
+        let c = &convolution.geometry;
         let tile = Tile::new(c, self.pixels(), 1);
         let invocations = invocations(self.subgroups, caps)?;
         let memory = |turns| self.memory(c, &tile, turns);
         let turns = [1, 2, 4].into_iter().find(|&turns| memory(turns) <= MEMORY).unwrap_or(4);
         let [rows, columns] = self.fragments;
         let fits = c.kernel[0] * columns <= FRAGMENTS && tile.rows.is_multiple_of(rows);
-        if !fits || !weights.pack_fits(self.channels(), caps) || memory(turns) > caps.workgroup_memory || !tile.suits(c)
+        if !fits
+            || !convolution.pack_fits(self.channels(), caps)
+            || memory(turns) > caps.workgroup_memory
+            || !tile.suits(c)
         {
             return None;
         }
@@ -87,6 +90,7 @@ impl Tiling {
         let of_step = c.kernel[0] * self.depth * self.channels() / LINE;
         let mut defines = c.defines();
         defines.extend(tile.defines());
+        defines.extend(convolution.scatter());
         defines.extend(define![
             SM: self.subgroups[0], SN: self.subgroups[1], FM: rows, FN: columns, SUBGROUP: caps.subgroup.1,
             STEPS: self.depth / 16, HALO_P: Tile::rows_of(c, tile.rows), ROWS_READ: Tile::rows_of(c, rows), PARTS: parts, TURNS: turns,
@@ -100,8 +104,8 @@ impl Tiling {
         let product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops);
         let [packed, powers] = [0, 1].map(|k| Binding::Scratch(usize::from(parts > 1) + k));
         let mut bindings = vec![Binding::Input(0), packed, powers];
-        let elements = c.n * c.o * c.p * c.q;
-        let mut launches = vec![weights.pack(self.channels(), packed, powers)];
+        let elements = convolution.elements();
+        let mut launches = vec![convolution.pack(self.channels(), packed, powers)];
         let mut scratch = Vec::new();
         if parts == 1 {
             let mut product = Launch { bindings, ..product };
@@ -114,23 +118,20 @@ impl Tiling {
             launches.extend([product, sum_parts_by_lines(parts, elements, 0)]);
             scratch.push(parts * elements);
         }
-        scratch.extend(weights.scratch(self.channels()));
+        scratch.extend(convolution.scratch(self.channels()));
         Some(Variant { name: if parts == 1 { self.name } else { self.split }, launches, scratch })
     }
 }
 
-/// Ways to compute a pass, best first; none where taps are too many, or tiles would be half empty. Channels are multiples of eight.
-pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
-    let weights = Weights::new(pass, g);
-    // A convolution is the gradient of its gradient.
-    let transposed = g.transposed();
-    let Some(c) = (if pass == Pass::Forward { Some(g) } else { transposed.as_ref() }) else { return Vec::new() };
+/// Ways to compute a pass, best first; none where taps are too many, or tiles would be half empty.
+pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Variant> {
+    let c = &convolution.geometry;
     let tilings = match (c.o / c.groups, c.kernel) {
         (0..=32, _) => [NARROW, SMALL, LARGE, DEEP, DEEP_SMALL],
         (_, [1, 1]) => [DEEP, DEEP_SMALL, SMALL, LARGE, NARROW],
         _ => [LARGE, SMALL, NARROW, DEEP, DEEP_SMALL],
     };
-    let offered = |tiling: &Tiling| Some((tiling.workgroups(c), tiling.variant(c, weights, caps)?.bounded()?));
+    let offered = |tiling: &Tiling| Some((tiling.workgroups(c), tiling.variant(convolution, caps)?.bounded()?));
     let mut offered: Vec<_> = tilings.iter().filter_map(offered).collect();
     // The first that keeps a device busy; where none does, that with the most workgroups, whose reduction is cut.
     let busy = offered.iter().position(|&(workgroups, _)| workgroups >= WORKGROUPS / 2);

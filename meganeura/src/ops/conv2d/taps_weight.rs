@@ -17,6 +17,9 @@ struct Tiling {
 const WIDE: Tiling = Tiling { name: "taps 64×32", subgroups: [2, 2], fragments: [2, 1] };
 /// The same for few input channels.
 const NARROW: Tiling = Tiling { name: "taps 128×16", subgroups: [4, 1], fragments: [2, 1] };
+/// For images of few channels, that a network begins or ends with.
+const FEW_INPUTS: Tiling = Tiling { name: "taps 64×16", subgroups: [4, 1], fragments: [1, 1] };
+const FEW_OUTPUTS: Tiling = Tiling { name: "taps 16×64", subgroups: [1, 4], fragments: [1, 1] };
 /// For a tap or two.
 const SQUARE: Tiling = Tiling { name: "taps 64", subgroups: [2, 2], fragments: [2, 2] };
 
@@ -41,7 +44,8 @@ impl Tiling {
         (tile.halo(g) * (c / 4 + 2) + tile.pixels() * (o / 4 + 2)) * 8 + memory_of_sums(self.subgroups, 2)
     }
 
-    fn variant(&self, g: &Geometry, caps: &Caps) -> Option<Variant> {
+    /// `g` is `of` with channels that fall into lines.
+    fn variant(&self, of: &Geometry, g: &Geometry, caps: &Caps) -> Option<Variant> {
         let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
         let invocations = invocations(self.subgroups, caps)?;
         let tile = self.tile(g);
@@ -67,26 +71,32 @@ impl Tiling {
         let loops = zeros + 2 * (tiles.div_ceil(parts) + 1) * (lines + 4) + 32;
         let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
         let product = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels).loops(loops);
+        let (of_o, of_c) = (of.o / of.groups, of.c / of.groups);
         let part = Parts {
             elements: taps * g.groups * padded_o * padded_c,
             taps,
             at: format!(
-                "(i % {taps}u * {groups}u + i / {group}u) * {plane}u + i / {row}u % {o}u * {padded_c}u + i / {taps}u % {c}u",
+                "(i % {taps}u * {groups}u + i / {group}u) * {plane}u + i / {row}u % {of_o}u * {padded_c}u + i / {taps}u % {of_c}u",
                 groups = g.groups,
-                group = o * c * taps,
+                group = of_o * of_c * taps,
                 plane = padded_o * padded_c,
-                row = c * taps,
+                row = of_c * taps,
             ),
         };
-        let sums = sum_parts_at(parts, g.o * g.patch(), 0, &part);
+        let sums = sum_parts_at(parts, of.o * of.patch(), 0, &part);
         let launches = vec![Launch { bindings, ..product }, sums];
         Some(Variant { name: self.name, launches, scratch: vec![parts * part.elements] })
     }
 }
 
-/// Ways to compute the gradient, best first; none where taps are too many, or tiles would be half empty. Channels are multiples of
-/// eight.
+/// Ways to compute the gradient, best first; none where taps are too many, or tiles would be half empty.
 pub(super) fn variants(g: &Geometry, caps: &Caps) -> Vec<Variant> {
-    let tilings = if g.c / g.groups <= 16 { [SQUARE, NARROW, WIDE] } else { [SQUARE, WIDE, NARROW] };
-    tilings.iter().filter_map(|tiling| tiling.variant(g, caps)).filter_map(Variant::bounded).collect()
+    let Some(lines) = g.in_lines() else { return Vec::new() };
+    let tilings = match (lines.o / lines.groups, lines.c / lines.groups) {
+        (0..=16, _) => [FEW_OUTPUTS, SQUARE, WIDE, NARROW, FEW_INPUTS],
+        (0..=64, 0..=16) => [FEW_INPUTS, SQUARE, NARROW, WIDE, FEW_OUTPUTS],
+        (_, 0..=16) => [SQUARE, NARROW, WIDE, FEW_INPUTS, FEW_OUTPUTS],
+        _ => [SQUARE, WIDE, NARROW, FEW_INPUTS, FEW_OUTPUTS],
+    };
+    tilings.iter().filter_map(|tiling| tiling.variant(g, &lines, caps)).filter_map(Variant::bounded).collect()
 }

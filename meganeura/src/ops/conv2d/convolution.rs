@@ -1,0 +1,200 @@
+//! What `conv2d_halo` and `conv2d_taps` compute: a convolution of images in lines, which a forward pass is, and the gradient of the input
+//! as well; and how the weights are packed for it.
+//!
+//! The gradient of the input at stride 1 is a convolution of the cotangents, with turned taps. At stride `s` its pixels fall into `s`
+//! phases along each axis, by their remainders. The pixels of a phase are reached through some taps, and only through those. So the
+//! gradient is a convolution without stride whose output channels are those of all phases; the result is scattered where it is stored.
+//! A window that holds the taps of every phase is common to all, and weights are zeros where a phase has no such tap.
+
+use super::Geometry;
+use super::pass::Pass;
+use crate::kernel::launch::{Binding, Caps, LINE, Launch, define, tree};
+
+/// Remainders by the stride along an axis that are computed together. More would mostly multiply zeros.
+const PHASES: usize = 3;
+
+#[derive(Clone, Copy)]
+pub(super) struct Convolution<'g> {
+    /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of [`LINE`].
+    pub(super) geometry: Geometry,
+    of: &'g Geometry,
+    axes: Option<[Axis; 2]>,
+}
+
+/// How the gradient of an input goes along an axis: in phase `a`, tap `t` of the window has weight `(base + a − step·t) / dilation`,
+/// if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Axis {
+    phases: usize,
+    taps: usize,
+    padding: usize,
+    dilation: usize,
+    base: usize,
+    step: usize,
+}
+
+impl Axis {
+    /// `None` where there is more padding than taps reach over, or too large a stride.
+    fn new(g: &Geometry, axis: usize) -> Option<Self> {
+        let options = g.options();
+        let [kernel, stride, padding, dilation] =
+            [g.kernel, options.stride, options.padding, options.dilation].map(|of| of[axis]);
+        if stride == 1 {
+            let base = g.span()[axis];
+            let inside = base.checked_sub(padding)?;
+            return Some(Self { phases: 1, taps: kernel, padding: inside, dilation, base, step: dilation });
+        }
+        if stride > PHASES {
+            return None;
+        }
+        // Outputs before and behind the first pixel of each phase, in strides, that reach it through some tap.
+        let [stride, padding, dilation] = [stride, padding, dilation].map(usize::cast_signed);
+        let reached = (0..stride)
+            .flat_map(|phase| (0..kernel.cast_signed()).map(move |tap| phase + padding - tap * dilation))
+            .filter(|distance| distance % stride == 0)
+            .map(|distance| distance / stride);
+        let (first, last) = (reached.clone().min()?, reached.max()?);
+        let before = usize::try_from(-first).ok()?;
+        Some(Self {
+            phases: stride.cast_unsigned(),
+            taps: (last - first + 1).cast_unsigned(),
+            padding: before,
+            dilation: 1,
+            base: padding.cast_unsigned() + stride.cast_unsigned() * before,
+            step: stride.cast_unsigned(),
+        })
+    }
+}
+
+impl<'g> Convolution<'g> {
+    /// `None` where the pass cannot be brought into this form: its result's channels must fall into lines, those of what it reads are
+    /// padded.
+    pub(super) fn new(pass: Pass, of: &'g Geometry) -> Option<Self> {
+        let lines = of.in_lines()?;
+        match pass {
+            Pass::Forward => (lines.o == of.o).then_some(Self { geometry: lines, of, axes: None }),
+            Pass::GradInput if lines.c == of.c => {
+                let [vertical, horizontal] = [Axis::new(of, 0)?, Axis::new(of, 1)?];
+                let geometry = lines.transposed(
+                    vertical.phases * horizontal.phases,
+                    [vertical.taps, horizontal.taps],
+                    [of.h.div_ceil(vertical.phases), of.w.div_ceil(horizontal.phases)],
+                    [vertical.padding, horizontal.padding],
+                    [vertical.dilation, horizontal.dilation],
+                );
+                Some(Self { geometry, of, axes: Some([vertical, horizontal]) })
+            }
+            Pass::GradInput | Pass::GradWeight => None,
+        }
+    }
+
+    /// Along each axis, how many pixels of the result are computed as channels of one.
+    pub(super) fn phases(&self) -> [usize; 2] {
+        self.axes.map_or([1, 1], |axes| axes.map(|axis| axis.phases))
+    }
+
+    /// Elements of the result.
+    pub(super) fn elements(&self) -> usize {
+        let g = self.of;
+        if self.axes.is_some() { g.n * g.c * g.h * g.w } else { g.n * g.o * g.p * g.q }
+    }
+
+    /// Where the result goes, for the shader.
+    pub(super) fn scatter(&self) -> Vec<(&'static str, String)> {
+        let (g, [down, across]) = (self.of, self.phases());
+        let [rows, columns] = if self.axes.is_some() { [g.h, g.w] } else { [g.p, g.q] };
+        define![PHASES_P: down, PHASES_Q: across, RESULT_P: rows, RESULT_Q: columns]
+    }
+
+    /// The product's rows and the channels that it sums over, of a group.
+    fn extents(&self) -> [usize; 2] {
+        let g = &self.geometry;
+        [g.o / g.groups, g.c / g.groups]
+    }
+
+    fn taps(&self) -> usize {
+        self.geometry.kernel[0] * self.geometry.kernel[1]
+    }
+
+    /// Blocks of eight channels of a tile's rows, each with a power of two of its own.
+    fn blocks(&self, rows: usize) -> usize {
+        let [m, k] = self.extents();
+        self.of.groups * m.div_ceil(rows) * (k / LINE)
+    }
+
+    /// Whether a workgroup of the kernel that packs weights has memory for a block, and what its peak is found with.
+    pub(super) fn pack_fits(&self, rows: usize, caps: &Caps) -> bool {
+        16 * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory
+    }
+
+    /// The launch that rounds weights and brings them into order, for tiles of so many rows.
+    pub(super) fn pack(&self, rows: usize, packed: Binding, powers: Binding) -> Launch {
+        let (g, [m, k], taps, blocks) = (self.of, self.extents(), self.taps(), self.blocks(rows));
+        let [kh, kw] = g.kernel;
+        let mut defines = define![
+            G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], ROWS: rows, LOADS: taps * rows / 32, M: m, K: k,
+            W_O: g.o / g.groups, W_C: g.c / g.groups, W_KH: kh, W_KW: kw, FORM: "forward",
+        ];
+        if let Some([vertical, horizontal]) = self.axes {
+            let dilation = g.options().dilation;
+            defines.pop();
+            defines.extend(define![
+                FORM: "grad_input", PHASES_P: vertical.phases, PHASES_Q: horizontal.phases,
+                BASE_P: vertical.base, BASE_Q: horizontal.base, STEP_P: vertical.step, STEP_Q: horizontal.step,
+                DH: dilation[0], DW: dilation[1],
+            ]);
+        }
+        let launch = Launch::new("conv2d_pack_halves", defines, (0, 0), blocks);
+        let launch = launch.loops((2 * taps * rows).div_ceil(256) + 1 + tree(256));
+        Launch { bindings: vec![Binding::Input(1), packed, powers], ..launch }
+    }
+
+    /// Floats of what is packed, and of the powers.
+    pub(super) fn scratch(&self, rows: usize) -> [usize; 2] {
+        let [m, k] = self.extents();
+        [(self.of.groups * m * k * self.taps()).div_ceil(2), self.blocks(rows)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+    use crate::ops::Conv2dOptions;
+
+    /// The gradient of an input through the window of all phases, along one axis, against the definition.
+    #[test]
+    fn windows_of_phases_hold_every_tap() {
+        for stride in 1..=PHASES {
+            for (kernel, padding, dilation) in
+                (1..6).flat_map(|k| (0..4).flat_map(move |p| (1..4).map(move |d| (k, p, d))))
+            {
+                let options =
+                    Conv2dOptions { stride: [stride; 2], padding: [padding; 2], dilation: [dilation; 2], groups: 1 };
+                let Ok(g) = Geometry::new(Shape::from([1, 8, 13, 13]), Shape::from([8, 8, kernel, kernel]), options)
+                else {
+                    continue;
+                };
+                let Some(axis) = Axis::new(&g, 0) else {
+                    assert!(padding > (kernel - 1) * dilation, "kernel {kernel}, {options:?}");
+                    continue;
+                };
+                for pixel in 0..g.h {
+                    let (phase, place) = (pixel % axis.phases, pixel / axis.phases);
+                    let window = (0..axis.taps).filter_map(|t| {
+                        let output = (place + t * axis.dilation).checked_sub(axis.padding).filter(|&p| p < g.p)?;
+                        let weight = (axis.base + phase).checked_sub(axis.step * t)?;
+                        let tap = weight / dilation;
+                        (weight % dilation == 0 && tap < kernel).then_some((output, tap))
+                    });
+                    let mut found: Vec<_> = window.collect();
+                    found.sort_unstable();
+                    let reaches = |p: usize, i: usize| p * stride + i * dilation == pixel + padding;
+                    let outputs = (0..g.p).flat_map(|p| (0..kernel).map(move |i| (p, i)));
+                    let expected: Vec<_> = outputs.filter(|&(p, i)| reaches(p, i)).collect();
+                    assert_eq!(found, expected, "pixel {pixel}, kernel {kernel}, {options:?}");
+                }
+            }
+        }
+    }
+}
