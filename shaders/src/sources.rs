@@ -115,6 +115,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/segments"
     "shared/totals"
     "shared/tree"
+    "shared/units"
     "shared/window"
     "shared/winograd"
     "shared/winograd_tiles"

@@ -45,8 +45,8 @@ const PITCH_DY: u32 = BO / 4u + 2u;
 @group(0) @binding(1) var<storage, read> dy: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> parts: array<f32>;
 
-var<workgroup> tile_x: array<vec4<f16>, HALO * PITCH_X>;
-var<workgroup> tile_dy: array<vec4<f16>, OUTPUTS * PITCH_DY>;
+var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
+var<workgroup> tile_dy: array<Four, OUTPUTS * PITCH_DY>;
 
 /// Eight channels of a pixel, zeros where there is none. That is asked as late as can be, so that nobody waits for them.
 struct Line {
@@ -101,7 +101,7 @@ fn main(
     let fragment_o = subgroup / SN * ${FM};
     // The padding, which nobody writes again.
     for (var at = lane; at < HALO * PITCH_X; at += WG) {
-        tile_x[at] = vec4<f16>();
+        tile_x[at] = Four();
     }
     // Where lines go.
 #for L in LOADS_X
@@ -124,9 +124,11 @@ fn main(
 #endfor
 #endfor
     var exponents: vec2<i32>;
-    for (var attempt = 0u; attempt < 2u; attempt += 1u) {
+    for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
         // First the tile that it begins with, then all of them.
         var held = vec2<f32>();
+#if BFLOAT
+#else
         for (var t = begin; t < select(end, begin + 1u, attempt == 0u); t += 1u) {
             for (var at = lane; at < (INPUTS + 7u) / 8u * BC; at += WG) {
                 held.x = max(held.x, finite_magnitude(words_of(load_x(t, at, group, c0))));
@@ -135,7 +137,8 @@ fn main(
                 held.y = max(held.y, finite_magnitude(words_of(load_dy(t, at, group, o0))));
             }
         }
-        exponents = exponents_for(largest_of_all(lane, held), select(0, ROOM, attempt == 0u));
+#endif
+        exponents = exponents_of_all(lane, held, select(0, ROOM, attempt == 0u));
         let scale = powers(exponents);
 #for D in KH
 #for S in KW
@@ -155,16 +158,14 @@ fn main(
         for (var t = begin; t < end; t += 1u) {
 #for L in LOADS_X
             if is_x_${L} {
-                let line = eight_of(words_of(x_${L}));
-                tile_x[to_x_${L}] = fit_into(line.first, scale.x);
-                tile_x[to_x_${L} + 1u] = fit_into(line.second, scale.x);
+                tile_x[to_x_${L}] = first_four(words_of(x_${L}), scale.x);
+                tile_x[to_x_${L} + 1u] = last_four(words_of(x_${L}), scale.x);
             }
 #endfor
 #for L in LOADS_DY
             if is_dy_${L} {
-                let line = eight_of(words_of(dy_${L}));
-                tile_dy[to_dy_${L}] = fit_into(line.first, scale.y);
-                tile_dy[to_dy_${L} + 1u] = fit_into(line.second, scale.y);
+                tile_dy[to_dy_${L}] = first_four(words_of(dy_${L}), scale.y);
+                tile_dy[to_dy_${L} + 1u] = last_four(words_of(dy_${L}), scale.y);
             }
 #endfor
             workgroupBarrier();
@@ -221,7 +222,7 @@ fn main(
 #endfor
 #endfor
 #insert "shared/fit_check"
-        if fit || attempt == 1u {
+        if fit || attempt + 1u == ATTEMPTS {
             break;
         }
     }

@@ -1,7 +1,7 @@
 // `conv2d` without stride as a product on matrix units; see shared/gemm_halo. A tile is TILE_P×TILE_Q pixels of TILE_N·IMAGES
 // images, in fragments of sixteen: pixels beside each other of IMAGES images by turns, so that narrow images fill them, too.
 //
-// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves` → y[N,P,Q,O] by its
+// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves`, the latter without BFLOAT → y[N,P,Q,O] by its
 // epilogue, or parts[part,n,p,q,o] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS halo, FORMAT half and LINES, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8,
@@ -39,7 +39,10 @@ const RESULT: u32 = N * O * P * Q;
 @group(0) @binding(0) var<storage, read> x: array<Element>;
 #include "shared/conv2d_inputs"
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
+#if BFLOAT
+#else
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
+#endif
 
 fn load_a(group: u32, o: u32, tap: u32, c: u32) -> vec4<u32> {
     let at = select(0u, (((group * TAPS + tap) * GROUP_C + c) * GROUP_O + o) / 8u, is_row(o));
@@ -65,7 +68,11 @@ fn load_b(at: u32) -> Line {
 }
 
 fn power_b(group: u32, tile: u32, c: u32) -> f32 {
+#if BFLOAT
+    return 1.0;
+#else
     return w_powers[((group * TILES_M + tile) * GROUP_C + c) / 8u];
+#endif
 }
 
 /// Image, row and column inside of a tile of the first pixel of a fragment.

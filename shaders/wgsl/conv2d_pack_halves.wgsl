@@ -1,10 +1,10 @@
 // The weights of a convolution as `conv2d_halo` and `conv2d_taps` read them: for group g and tap t, the channels k that its product sums
 // over and its rows m. Forward those are input and output channels. For the gradient of the input they are output channels, and the
-// input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or nothing. In f16: eight k of ROWS
-// rows, all their taps, are scaled by one power of two.
+// input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or nothing. In f16, where eight k of ROWS
+// rows, all their taps, are scaled by one power of two; or with BFLOAT in bf16.
 //
-// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], the inverses of the powers powers[G,⌈M/ROWS⌉,K/8].
-// A workgroup scales those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 256.
+// Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], without BFLOAT the inverses of the powers powers[G,⌈M/ROWS⌉,K/8].
+// A workgroup rounds those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 256.
 //
 // Defines: G
 //          TAPS, KW  of the product, and of those a row
@@ -14,9 +14,13 @@
 //          W_O, W_C, W_KH, W_KW  what the weight has, of a group
 //          FORM  forward, or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
 
+#if BFLOAT
+#else
 enable f16;
+#endif
 
 #include "shared/powers"
+#include "shared/half"
 #include "shared/reduce"
 #include "shared/grid"
 
@@ -35,10 +39,16 @@ const BLOCKS: u32 = (M + ROWS - 1u) / ROWS;
 const PITCH: u32 = ROWS + 2u;
 
 @group(0) @binding(0) var<storage, read> w: array<f32>;
+#if BFLOAT
+@group(0) @binding(1) var<storage, read_write> u: array<vec2<u32>>;
+
+var<workgroup> block: array<f32, 8u * TAPS * PITCH>;
+#else
 @group(0) @binding(1) var<storage, read_write> u: array<vec4<f16>>;
 @group(0) @binding(2) var<storage, read_write> powers_of: array<f32>;
 
 var<workgroup> block: array<f16, 8u * TAPS * PITCH>;
+#endif
 
 /// Row, k and tap of element `at` of a block, in the order in which they lie in memory.
 fn element(at: u32) -> vec3<u32> {
@@ -87,6 +97,11 @@ fn main(
     let there_${L} = place_${L} < G * W_O * W_C * W_KH * W_KW;
     let w_${L} = select(0.0, w[select(0u, place_${L}, there_${L})], there_${L});
 #endfor
+#if BFLOAT
+#for L in LOADS
+    block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = w_${L};
+#endfor
+#else
     var peak = vec4<f32>();
 #for L in LOADS
     peak.x = max(peak.x, finite_magnitudes(vec4(w_${L})).x);
@@ -96,6 +111,7 @@ fn main(
 #for L in LOADS
     block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = f16(w_${L} * scale);
 #endfor
+#endif
     workgroupBarrier();
     for (var at = lane; at < 8u * TAPS * ROWS / 4u; at += WG) {
         let m = at % (ROWS / 4u) * 4u;
@@ -103,11 +119,20 @@ fn main(
         let tap = at / (ROWS / 4u * 8u);
         if m0 + m < M {
             let at_block = (k * TAPS + tap) * PITCH + m;
-            let halves = vec4(block[at_block], block[at_block + 1u], block[at_block + 2u], block[at_block + 3u]);
-            u[(((group * TAPS + tap) * K + k0 + k) * M + m0 + m) / 4u] = halves;
+            let four = vec4(block[at_block], block[at_block + 1u], block[at_block + 2u], block[at_block + 3u]);
+            let to = (((group * TAPS + tap) * K + k0 + k) * M + m0 + m) / 4u;
+#if BFLOAT
+            let halves = halves_of(four);
+            u[to] = halves.xz | halves.yw << vec2(16u);
+#else
+            u[to] = four;
+#endif
         }
     }
+#if BFLOAT
+#else
     if lane == 0u {
         powers_of[index] = powers(-exponents).x;
     }
+#endif
 }

@@ -2,7 +2,7 @@
 // are channels of one, which are scattered where they are stored. A workgroup computes BO channels of a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one
 // column's KH taps of BK channels. A fragment of inputs serves every output row whose taps read it.
 //
-// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] in f16 and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves` →
+// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves`, the latter without BFLOAT →
 // y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue, or parts of it one after the other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
 // Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8, TILE_Q is 16/IMAGES
@@ -54,10 +54,13 @@ const PITCH_W: u32 = BO / 4u + 2u;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
+#if BFLOAT
+#else
 @group(0) @binding(2) var<storage, read> w_powers: array<f32>;
+#endif
 
-var<workgroup> tile_x: array<vec4<f16>, HALO * PITCH_X>;
-var<workgroup> tile_w: array<vec4<f16>, KH * BK * PITCH_W>;
+var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
+var<workgroup> tile_w: array<Four, KH * BK * PITCH_W>;
 
 /// Whether there is channel c in the group. The last block may reach over it.
 fn in_group(c: u32) -> bool {
@@ -74,17 +77,16 @@ fn load_w(at: u32, c: u32) -> vec4<u32> {
 
 /// What channels c.. of a group are multiplied by, for the output channels from o0 on.
 fn power_of(group: u32, o0: u32, c: u32) -> f32 {
+#if BFLOAT
+    return 1.0;
+#else
     return w_powers[((group * TILES_O + o0 / BO) * GROUP_C + min(c, GROUP_C - 8u)) / 8u];
+#endif
 }
 
 /// Their product, which is finite: zeros stay zeros.
 fn factor(scale: f32, power: f32) -> f32 {
     return min(scale * power, 1e38);
-}
-
-/// Four numbers in f16, two in a word.
-fn four_of(words: vec2<u32>) -> vec4<f16> {
-    return vec4<f16>(vec4(unpack2x16float(words.x), unpack2x16float(words.y)));
 }
 
 /// Row and column of channel o of an output (image, row, column).
@@ -131,10 +133,10 @@ fn main(
     let inputs = fragment_of_inputs(block_m, row_m * STRIDE_P, 0u, 0u);
     // What there is no line for, which nobody writes again.
     for (var at = lane; at < HALO * PITCH_X; at += WG) {
-        tile_x[at] = vec4<f16>();
+        tile_x[at] = Four();
     }
     for (var at = lane; at < KH * BK * PITCH_W; at += WG) {
-        tile_w[at] = vec4<f16>();
+        tile_w[at] = Four();
     }
     // For each line where it is, in the first block, and where it goes.
     let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
@@ -168,8 +170,8 @@ fn main(
 #endfor
 #endfor
     // Weights fit as they are.
-    var exponents = exponents_for(largest_of_all(lane, vec2(held)), ROOM);
-    for (var attempt = 0u; attempt < 2u; attempt += 1u) {
+    var exponents = exponents_of_all(lane, vec2(held), ROOM);
+    for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
         let scale = powers(exponents).x;
 #for I in FM
 #for J in FN
@@ -178,9 +180,8 @@ fn main(
 #endfor
 #for L in LOADS_X
         if is_x_${L} {
-            let line = eight_of(x_${L});
-            tile_x[to_x_${L}] = fit_into(line.first, factor(scale, power_${L}));
-            tile_x[to_x_${L} + 1u] = fit_into(line.second, factor(scale, power_${L}));
+            tile_x[to_x_${L}] = first_four(x_${L}, factor(scale, power_${L}));
+            tile_x[to_x_${L} + 1u] = last_four(x_${L}, factor(scale, power_${L}));
         }
 #endfor
 #for L in LOADS_W
@@ -232,9 +233,8 @@ fn main(
             if next_s_${S} == 0u {
 #for L in LOADS_X
                 if is_x_${L} {
-                    let line = eight_of(x_${L});
-                    tile_x[to_x_${L}] = fit_into(line.first, factor(scale, power_${L}));
-                    tile_x[to_x_${L} + 1u] = fit_into(line.second, factor(scale, power_${L}));
+                    tile_x[to_x_${L}] = first_four(x_${L}, factor(scale, power_${L}));
+                    tile_x[to_x_${L} + 1u] = last_four(x_${L}, factor(scale, power_${L}));
                 }
 #endfor
             }
@@ -254,7 +254,7 @@ fn main(
 #endfor
 #endfor
 #insert "shared/fit_check"
-        if fit || attempt == 1u {
+        if fit || attempt + 1u == ATTEMPTS {
             break;
         }
         for (var block = begin; block < end; block += 1u) {
@@ -264,7 +264,7 @@ fn main(
             held = max(held, select(0.0, finite_magnitude(x_${L}) * power_${L}, is_x_${L}));
 #endfor
         }
-        exponents = exponents_for(largest_of_all(lane, vec2(held)), 0);
+        exponents = exponents_of_all(lane, vec2(held), 0);
 #for L in LOADS_X
         x_${L} = load_x(from_x_${L} + begin * (BK / 8u), begin * BK + c_x_${L});
         power_${L} = power_of(group, o0, begin * BK + c_x_${L});

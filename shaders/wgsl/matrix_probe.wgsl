@@ -5,7 +5,9 @@
 // FORM shared: y = a · b for 64×64 matrices of f32, rounded to f16 on their way through workgroup memory, 16 KB; one workgroup
 // of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
 //
-// Defines: FORM     direct or shared
+// FORM bfloat: the results of direct, of bf16 that goes through workgroup memory as words, with BFLOAT; see shared/units.
+//
+// Defines: FORM     direct, shared or bfloat
 //          SUBGROUP invocations of a subgroup, at most 64
 
 enable f16;
@@ -31,7 +33,36 @@ fn main() {
     transposed = coopMultiplyAdd(columns, right, transposed);
     coopStoreT(transposed, &y[256], 16u);
 }
-#else
+#endif
+#if FORM == bfloat
+#include "shared/units"
+
+@group(0) @binding(0) var<storage, read> a: array<vec2<u32>>;
+@group(0) @binding(1) var<storage, read> b: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+
+var<workgroup> a_tile: array<Four, 64>;
+var<workgroup> b_tile: array<Four, 64>;
+
+@compute @workgroup_size(SUBGROUP)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    for (var e = lane; e < 64u; e += SUBGROUP) {
+        a_tile[e] = four_of(a[e]);
+        b_tile[e] = four_of(b[e]);
+    }
+    workgroupBarrier();
+    let rows = coopLoadT<coop_mat16x16<f16, A>>(&a_tile[0], 4u);
+    let columns = coopLoad<coop_mat16x16<f16, A>>(&a_tile[0], 4u);
+    let right = coopLoadT<coop_mat16x16<f16, B>>(&b_tile[0], 4u);
+    var product: coop_mat16x16<f32, C>;
+    product = coopMultiplyAdd(rows, right, product);
+    coopStoreT(product, &y[0], 16u);
+    var transposed: coop_mat16x16<f32, C>;
+    transposed = coopMultiplyAdd(columns, right, transposed);
+    coopStoreT(transposed, &y[256], 16u);
+}
+#endif
+#if FORM == shared
 const SIDE: u32 = 64u;
 const WG: u32 = 4u * SUBGROUP;
 

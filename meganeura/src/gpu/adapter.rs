@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::pipelines::Pipelines;
-use super::vulkan::Vulkan;
+use super::vulkan::{Vulkan, open_with_bfloat};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
@@ -82,6 +82,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
         loops: if info.device_type == wgpu::DeviceType::Cpu { Caps::LOOPS_IN_SOFTWARE } else { usize::MAX },
         matrix: false,
         half: false,
+        bfloat: false,
     }
 }
 
@@ -115,6 +116,7 @@ impl Gpu {
         let info = adapter.get_info();
         let name = name(&info);
         let limits = adapter.limits();
+        let below = std::env::var_os(ENCODER).is_none_or(|encoder| encoder != "wgpu");
         let open = |features| {
             let descriptor = wgpu::DeviceDescriptor {
                 label: Some("meganeura"),
@@ -129,7 +131,8 @@ impl Gpu {
                 },
                 ..wgpu::DeviceDescriptor::default()
             };
-            pollster::block_on(adapter.request_device(&descriptor))
+            let opened = if below { open_with_bfloat(adapter, &descriptor) } else { None };
+            opened.map_or_else(|| pollster::block_on(adapter.request_device(&descriptor)), Ok)
         };
         // What is optional must not keep a device from being used at all.
         let features = timer::features(adapter) | matrix::features(adapter);
@@ -142,7 +145,6 @@ impl Gpu {
         device.on_uncaptured_error(Arc::new(move |error| lock(&report).note(error)));
         let report = Arc::clone(&faults);
         device.set_device_lost_callback(move |_, message| lock(&report).lost = Some(message));
-        let below = std::env::var_os(ENCODER).is_none_or(|encoder| encoder != "wgpu");
         Ok(Self(Arc::new(Inner {
             name,
             vulkan: below.then(|| Vulkan::below(adapter, &device, &limits)).flatten(),

@@ -7,6 +7,7 @@ use super::recording::Dispatch;
 use super::{Buffer, Gpu};
 use crate::error::bail;
 use crate::host::HostBuffer;
+use crate::kernel::launch::BFLOAT;
 use crate::plan::Profiling;
 use crate::{DType, Error, Result, Shape, TensorType};
 
@@ -44,6 +45,14 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
     .collect()
 }
 
+/// What was found when matrix units were first asked for.
+pub(super) struct Probe {
+    /// Why they are not used.
+    refused: Option<String>,
+    /// Whether they multiply bf16 as well.
+    pub(super) bfloat: bool,
+}
+
 fn line(dtype: DType, elements: usize) -> TensorType {
     TensorType::new(dtype, Shape::from([elements]))
 }
@@ -51,8 +60,12 @@ fn line(dtype: DType, elements: usize) -> TensorType {
 impl Gpu {
     /// Whether the matrix units are there and compute what they should, or why they are not used. Asked once.
     pub(crate) fn expect_matrix(&self) -> Result<()> {
-        let refused = self.0.matrix.get_or_init(|| self.probe().err().map(|error| error.to_string()));
-        match refused {
+        let probe = self.0.matrix.get_or_init(|| {
+            let refused = self.probe().err().map(|error| error.to_string());
+            let bfloat = refused.is_none() && self.0.vulkan.as_ref().is_some_and(|vulkan| vulkan.bfloat);
+            Probe { bfloat: bfloat && self.probe_bfloat().is_ok(), refused }
+        });
+        match &probe.refused {
             None => Ok(()),
             Some(why) => bail!(Device, "{} has no fast precision: {why}", self.0.name),
         }
@@ -80,10 +93,29 @@ impl Gpu {
         expect_overflow(&y[..64])
     }
 
+    /// Whether they multiply bf16 as they should. They need not: there is f16.
+    fn probe_bfloat(&self) -> Result<()> {
+        let (mut a, b) = (numbers(1, 256), numbers(2, 256));
+        let words =
+            |x: &[f32]| x.as_chunks().0.iter().map(|[low, high]| low.to_bits() >> 16 | high.to_bits()).collect();
+        let halves = |x: &[f32]| self.upload(&HostBuffer::U32(words(x)), line(DType::U32, x.len() / 2));
+        let y = self.product("bfloat", 512, &halves(&a)?, &halves(&b)?)?;
+        expect_product("16×16 product of bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])?;
+        expect_product("product of a transposed 16×16 matrix of bf16", 16, |i, k| a[k * 16 + i], &b, &y[256..])?;
+        // A power of two that f16 has not.
+        a[0] = 2f32.powi(100);
+        let y = self.product("bfloat", 512, &halves(&a)?, &halves(&b)?)?;
+        expect_product("16×16 product of large bf16", 16, |i, k| a[i * 16 + k], &b, &y[..256])
+    }
+
     /// The result of a form of the probe's kernel.
     fn product(&self, form: &str, elements: usize, a: &Arc<Buffer>, b: &Arc<Buffer>) -> Result<Vec<f32>> {
         let subgroup = self.0.caps.subgroup.1.to_string();
-        let source = Source::expand("matrix_probe", &[("FORM", form), ("SUBGROUP", &subgroup)], false)?;
+        let mut defines = vec![("FORM", form), ("SUBGROUP", subgroup.as_str())];
+        if form == "bfloat" {
+            defines.push((BFLOAT, "1"));
+        }
+        let source = Source::expand("matrix_probe", &defines, false)?;
         let pipeline = Arc::new(self.0.pipeline(&source)?);
         let ty = line(DType::F32, elements);
         // What the kernel leaves out shows.

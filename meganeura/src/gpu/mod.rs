@@ -32,6 +32,7 @@ use crate::error::bail;
 use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
 use crate::{Error, ErrorKind, HostTimes, Result, TensorType};
+use matrix::Probe;
 use memory::Memory;
 use pipelines::Pipelines;
 use program::Recordings;
@@ -51,7 +52,7 @@ struct Inner {
     /// What the adapter lacks of what kernels on matrix units need.
     missing: Vec<&'static str>,
     /// Why matrix units are not used, once they were asked for.
-    matrix: OnceLock<Option<String>>,
+    matrix: OnceLock<Probe>,
     memory: Arc<Memory>,
     /// What launches are recorded with, where wgpu runs on it.
     vulkan: Option<Vulkan>,
@@ -170,7 +171,8 @@ impl Drop for Inner {
 impl Gpu {
     /// What kernels may count on; `matrix` where they are to use matrix units, which were probed before.
     pub(crate) fn caps(&self, matrix: bool) -> Caps {
-        Caps { matrix, half: matrix, ..self.0.caps }
+        let probed = self.0.matrix.get().is_some_and(|probe| probe.bfloat);
+        Caps { matrix, half: matrix, bfloat: matrix && probed, ..self.0.caps }
     }
 
     pub(crate) fn reads(&self) -> u64 {

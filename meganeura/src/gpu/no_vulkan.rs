@@ -12,6 +12,13 @@ pub(super) enum Pipeline {}
 
 pub(super) enum Recording {}
 
+pub(super) fn open_with_bfloat(
+    _: &wgpu::Adapter,
+    _: &wgpu::DeviceDescriptor<'_>,
+) -> Option<(wgpu::Device, wgpu::Queue)> {
+    None
+}
+
 impl Vulkan {
     pub(super) fn below(_: &wgpu::Adapter, _: &wgpu::Device, _: &wgpu::Limits) -> Option<Self> {
         None

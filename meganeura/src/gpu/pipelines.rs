@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::recording::Pipeline;
 use super::vulkan::Vulkan;
 use super::{Inner, fault, lock};
-use crate::kernel::launch::Launch;
+use crate::kernel::launch::{BFLOAT, Launch};
 use crate::{Error, ErrorKind, PipelineCache, Result};
 
 /// Pipelines kept at most, besides those of plans that are kept.
@@ -22,6 +22,8 @@ pub(super) struct Source {
     pub(super) checked: bool,
     /// Whether workgroup memory begins as zeros: kernels of this project write it first.
     pub(super) zeroed: bool,
+    /// Whether what the text calls f16 is bf16.
+    pub(super) bfloat: bool,
 }
 
 impl Source {
@@ -39,7 +41,8 @@ impl Source {
             Error::new(ErrorKind::Device, format!("kernel {kernel} does not expand: {error}")).caused_by(error)
         })?;
         let trusted = meganeura_shaders::is_trusted(kernel);
-        Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted })
+        let bfloat = defines.iter().any(|(name, _)| *name == BFLOAT);
+        Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted, bfloat })
     }
 }
 
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_plans_use_is_kept() {
-        let source = |at: usize| Source { wgsl: at.to_string(), checked: true, zeroed: true };
+        let source = |at: usize| Source { wgsl: at.to_string(), checked: true, zeroed: true, bfloat: false };
         let mut known: HashMap<_, _> = (0..10).map(|at| (source(at), Arc::new(at))).collect();
         let used: Vec<_> = [3, 7].iter().map(|&at| Arc::clone(&known[&source(at)])).collect();
         Pipelines::evict(&mut known, 10);

@@ -125,7 +125,12 @@ pub struct Caps {
     pub matrix: bool,
     /// Whether kernels are to keep what they compute in [`Format::Half`], where they can.
     pub half: bool,
+    /// Whether matrix units multiply bf16 as well, so that what lies in [`Format::Half`] goes to them as it is.
+    pub bfloat: bool,
 }
+
+/// The define of kernels that multiply bf16 on matrix units: what they call f16 is compiled as bf16.
+pub const BFLOAT: &str = "BFLOAT";
 
 impl Caps {
     /// The iterations after which Mesa's lavapipe ends every loop of an invocation, without a word: gallivm's
@@ -146,6 +151,7 @@ impl Caps {
         loops: usize::MAX,
         matrix: false,
         half: false,
+        bfloat: false,
     };
 
     /// Those of Mesa's lavapipe.
@@ -250,6 +256,15 @@ impl Launch {
     #[must_use]
     pub fn by_lines(mut self) -> Self {
         self.lines = true;
+        self
+    }
+
+    /// The kernel multiplies bf16 on matrix units, if the device does.
+    #[must_use]
+    pub fn of_bfloats(mut self, caps: &Caps) -> Self {
+        if caps.bfloat {
+            self.defines.push((BFLOAT, "1".into()));
+        }
         self
     }
 

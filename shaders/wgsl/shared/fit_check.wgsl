@@ -1,3 +1,6 @@
+#if BFLOAT
+        let fit = true;
+#else
         // `fit`: whether `total`, the sum of all fragments of a subgroup, is finite in all subgroups.
         for (var turn = 0u; turn < TURNS; turn += 1u) {
             if subgroup % TURNS == turn {
@@ -15,3 +18,4 @@
             workgroupBarrier();
         }
         let fit = workgroupUniformLoad(&unfit) == 0u;
+#endif

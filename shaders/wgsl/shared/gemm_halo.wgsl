@@ -42,14 +42,21 @@ const PITCH_A: u32 = BM / 4u + 2u;
 const PITCH_B: u32 = BK / 4u + 2u;
 const HALF_A: u32 = RUN * BK * PITCH_A;
 
-var<workgroup> tile_a: array<vec4<f16>, HALVES * HALF_A>;
-var<workgroup> tile_b: array<vec4<f16>, HALO * PITCH_B>;
+var<workgroup> tile_a: array<Four, HALVES * HALF_A>;
+var<workgroup> tile_b: array<Four, HALO * PITCH_B>;
 
+/// Returns the largest magnitude that was stored.
 fn put_b(at: u32, line: Line, scale: f32) -> f32 {
+#if BFLOAT
+    tile_b[at] = four_of(words_of_line(line).xy);
+    tile_b[at + 1u] = four_of(words_of_line(line).zw);
+    return 0.0;
+#else
     let stored = scaled(eight_of_line(line), scale);
     tile_b[at] = vec4<f16>(stored.first);
     tile_b[at + 1u] = vec4<f16>(stored.second);
     return magnitude(stored);
+#endif
 }
 
 @compute @workgroup_size(WG)
@@ -61,7 +68,7 @@ fn main(
 #include "shared/matrix_tile"
     // The padding, which nobody writes again.
     for (var at = lane; at < HALO * PITCH_B; at += WG) {
-        tile_b[at] = vec4<f16>();
+        tile_b[at] = Four();
     }
     let channel0 = begin / TAPS;
 #for J in FN
@@ -84,16 +91,21 @@ fn main(
     var b_${L} = load_b(start_${L});
     var power_${L} = power_b(batch, row0 / BM, select(0u, channel0 + channel_b_${L}, there_${L}));
 #endfor
+    // Barriers stand between the zeros and what is stored over them.
+#if BFLOAT
+    workgroupBarrier();
+    let exponents = vec2<i32>();
+#else
     var held = vec2(SCALED, 0.0);
 #for L in LOADS_B
     held.y = max(held.y, select(0.0, finite_magnitude(eight_of_line(b_${L})) * power_${L}, there_${L}));
 #endfor
-    // Its barriers stand between the zeros and what is stored over them.
     var exponents = exponents_of_block(lane, held);
+#endif
     var scale = powers(exponents);
 #for L in LOADS_A
-    tile_a[to_a_${L}] = halves(a_${L}.xy);
-    tile_a[to_a_${L} + 1u] = halves(a_${L}.zw);
+    tile_a[to_a_${L}] = four_of(a_${L}.xy);
+    tile_a[to_a_${L} + 1u] = four_of(a_${L}.zw);
 #endfor
 #for L in LOADS_B
     if there_${L} {
@@ -145,16 +157,21 @@ fn main(
                 stored = max(stored, put_b(to_b_${L}, b_${L}, scale.y * power_${L}));
             }
 #endfor
+#if BFLOAT
+#else
             note(0u, stored);
+#endif
         }
         if ${T}u % RUN == RUN - 1u {
 #for L in LOADS_A
-            tile_a[next_half_${T} + to_a_${L}] = halves(a_${L}.xy);
-            tile_a[next_half_${T} + to_a_${L} + 1u] = halves(a_${L}.zw);
+            tile_a[next_half_${T} + to_a_${L}] = four_of(a_${L}.xy);
+            tile_a[next_half_${T} + to_a_${L} + 1u] = four_of(a_${L}.zw);
 #endfor
             workgroupBarrier();
         }
 #endfor
+#if BFLOAT
+#else
         if too_large[0] != 0u {
             var held = vec2(SCALED, 0.0);
 #for L in LOADS_B
@@ -168,6 +185,7 @@ fn main(
 #endfor
             workgroupBarrier();
         }
+#endif
     }
 
 #include "shared/matrix_sums"

@@ -61,14 +61,14 @@ fn put(at: u32, line: Halves) {
     let bits = select(vec4<u32>(), line.bits, line.there);
     if at < LINES_A {
         let place = at % BESIDE_A * PITCH_A + at / BESIDE_A * 2u;
-        tile_a[place] = halves(bits.xy);
-        tile_a[place + 1u] = halves(bits.zw);
+        tile_a[place] = four_of(bits.xy);
+        tile_a[place + 1u] = four_of(bits.zw);
         return;
     }
     let of_b = at - LINES_A;
     let place = of_b % BESIDE_B * PITCH_B + of_b / BESIDE_B * 2u;
-    tile_b[place] = halves(bits.xy);
-    tile_b[place + 1u] = halves(bits.zw);
+    tile_b[place] = four_of(bits.xy);
+    tile_b[place + 1u] = four_of(bits.zw);
 }
 
 /// The exponent of the block of a in which row i and k are, or of the last one.

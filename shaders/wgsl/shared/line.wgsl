@@ -30,8 +30,12 @@ struct Line {
     there: bool,
 }
 
+fn words_of_line(line: Line) -> vec4<u32> {
+    return select(vec4<u32>(), line.words, line.there);
+}
+
 fn eight_of_line(line: Line) -> Eight {
-    return eight_of(select(vec4<u32>(), line.words, line.there));
+    return eight_of(words_of_line(line));
 }
 
 /// Neighbours load neighbouring channels. Eight invocations load two lines of each of four pixels, two apart: whole sectors

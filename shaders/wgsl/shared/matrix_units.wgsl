@@ -56,9 +56,5 @@ var<workgroup> sums: array<f32, 2u * FINDERS>;
 #endif
 #endif
 
-/// Four elements that are two in a word, so that eight are read at once.
-fn halves(words: vec2<u32>) -> vec4<f16> {
-    return vec4<f16>(vec4(unpack2x16float(words.x), unpack2x16float(words.y)));
-}
-
+#include "shared/units"
 #include "shared/scales"

@@ -4,6 +4,7 @@
 //! and encode each of them in every run. Command buffers of this module are executed from wgpu's encoders, so that everything is
 //! submitted in one order. The only place that knows `ash`.
 
+mod bfloat;
 mod owned;
 mod pipeline;
 mod recording;
@@ -17,6 +18,7 @@ use naga::back::spv;
 use naga::valid;
 use wgpu::hal::api;
 
+pub(super) use bfloat::open as open_with_bfloat;
 pub(super) use pipeline::Pipeline;
 pub(super) use recording::Recording;
 
@@ -34,6 +36,8 @@ pub(super) struct Vulkan {
     limits: wgpu::Limits,
     /// Whether subgroups of a kernel may be of any size that the device has.
     varying_subgroups: bool,
+    /// Whether matrix units multiply bf16.
+    pub(super) bfloat: bool,
     kept: Keeping,
 }
 
@@ -67,6 +71,7 @@ impl Vulkan {
             // SAFETY: as above; the device knows the extension.
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
+        let bfloat = bfloat::is_open(below.enabled_device_extensions());
         let robust = robustness.robust_buffer_access2 == vk::TRUE;
         let features = device.features();
         let version = above.physical_device_capabilities().properties().api_version;
@@ -79,6 +84,7 @@ impl Vulkan {
             spirv: pipeline::options(features, version, robust),
             capabilities: pipeline::capabilities(features),
             limits: limits.clone(),
+            bfloat,
             varying_subgroups: features.contains(wgpu::Features::SUBGROUP),
         })
     }

@@ -124,11 +124,13 @@ impl<'g> Convolution<'g> {
 
     /// Whether a workgroup of the kernel that packs weights has memory for a block, and what its peak is found with.
     pub(super) fn pack_fits(&self, rows: usize, caps: &Caps) -> bool {
-        16 * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory
+        let bytes = if caps.bfloat { 4 } else { 2 };
+        8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory
     }
 
-    /// The launch that rounds weights and brings them into order, for tiles of so many rows.
-    pub(super) fn pack(&self, rows: usize, packed: Binding, powers: Binding) -> Launch {
+    /// The launch that rounds weights and brings them into order, for tiles of so many rows, into what `packed` binds: the weights, and
+    /// their powers of two if they are in f16.
+    pub(super) fn pack(&self, rows: usize, packed: &[Binding], caps: &Caps) -> Launch {
         let (g, [m, k], taps, blocks) = (self.of, self.extents(), self.taps(), self.blocks(rows));
         let [kh, kw] = g.kernel;
         let mut defines = define![
@@ -144,15 +146,17 @@ impl<'g> Convolution<'g> {
                 DH: dilation[0], DW: dilation[1],
             ]);
         }
-        let launch = Launch::new("conv2d_pack_halves", defines, (0, 0), blocks);
+        let launch = Launch::new("conv2d_pack_halves", defines, (0, 0), blocks).of_bfloats(caps);
         let launch = launch.loops((2 * taps * rows).div_ceil(256) + 1 + tree(256));
-        Launch { bindings: vec![Binding::Input(1), packed, powers], ..launch }
+        Launch { bindings: [&[Binding::Input(1)], packed].concat(), ..launch }
     }
 
-    /// Floats of what is packed, and of the powers.
-    pub(super) fn scratch(&self, rows: usize) -> [usize; 2] {
+    /// Floats of each buffer that is packed into.
+    pub(super) fn scratch(&self, rows: usize, caps: &Caps) -> Vec<usize> {
         let [m, k] = self.extents();
-        [(self.of.groups * m * k * self.taps()).div_ceil(2), self.blocks(rows)]
+        let mut scratch = vec![(self.of.groups * m * k * self.taps()).div_ceil(2), self.blocks(rows)];
+        scratch.truncate(if caps.bfloat { 1 } else { 2 });
+        scratch
     }
 }
 

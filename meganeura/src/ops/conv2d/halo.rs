@@ -32,15 +32,17 @@ pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Varian
     let beside = tile.is_beside() && n == pixels;
     let product = Product { batch: c.groups, m, n, k: c.patch(), operands: Operands::Gathered, beside };
     let variant = |choice: Choice| {
-        let [packed, powers] = [0, 1].map(|k| Binding::Scratch(choice.scratch() + k));
+        let of_weights = convolution.scratch(choice.rows(), caps);
+        let packed: Vec<_> = (0..of_weights.len()).map(|k| Binding::Scratch(choice.scratch() + k)).collect();
         let mut defines = c.defines();
         defines.extend(tile.defines());
-        let operands = [Binding::Input(0), packed, powers];
-        let launch = |sums| choice.launch("conv2d_halo", defines, product, &operands, [false; 2], sums);
+        let operands = [&[Binding::Input(0)], &packed[..]].concat();
+        let launch =
+            |sums| choice.launch("conv2d_halo", defines, product, &operands, [false; 2], sums).of_bfloats(caps);
         // What there is of the result: the product's columns are counted in whole tiles.
         let mut variant = choice.variant(Product { n: pixels, ..product }, launch);
-        variant.launches.insert(0, convolution.pack(choice.rows(), packed, powers));
-        variant.scratch.extend(convolution.scratch(choice.rows()));
+        variant.launches.insert(0, convolution.pack(choice.rows(), &packed, caps));
+        variant.scratch.extend(of_weights);
         variant
     };
     let choices = product.halo_choices(caps, halo(&tile, c), c.q).into_iter();

@@ -98,27 +98,27 @@ impl Tiling {
             EACH: 32usize.div_ceil(caps.subgroup.1), LINES: 1,
         ]);
         // Zeros; and twice the blocks, and once those whose magnitudes are looked at.
-        let of_weights = c.kernel[0] * self.depth * (self.channels() / 4 + 2);
-        let zeros = (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations) + of_weights.div_ceil(invocations);
+        let lines_of_weights = c.kernel[0] * self.depth * (self.channels() / 4 + 2);
+        let zeros =
+            (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations) + lines_of_weights.div_ceil(invocations);
         let loops = zeros + (4 + c.kernel[1]) * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
-        let product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops);
-        let [packed, powers] = [0, 1].map(|k| Binding::Scratch(usize::from(parts > 1) + k));
-        let mut bindings = vec![Binding::Input(0), packed, powers];
+        let mut product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops).of_bfloats(caps);
+        let of_weights = convolution.scratch(self.channels(), caps);
+        let packed: Vec<_> = (0..of_weights.len()).map(|k| Binding::Scratch(usize::from(parts > 1) + k)).collect();
+        let mut bindings = [&[Binding::Input(0)], &packed[..]].concat();
         let elements = convolution.elements();
-        let mut launches = vec![convolution.pack(self.channels(), packed, powers)];
+        let mut launches = vec![convolution.pack(self.channels(), &packed, caps)];
         let mut scratch = Vec::new();
         if parts == 1 {
-            let mut product = Launch { bindings, ..product };
             product.defines.extend(define![SUMS: "whole"]);
-            launches.push(product.stores_through_epilogue().by_lines());
+            launches.push(Launch { bindings, ..product }.stores_through_epilogue().by_lines());
         } else {
+            product.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);
             bindings.push(Binding::Scratch(0));
-            let mut product = Launch { bindings, ..product };
-            product.defines.extend(define![SUMS: "parts", SUMS_AT: 3]);
-            launches.extend([product, sum_parts_by_lines(parts, elements, 0)]);
+            launches.extend([Launch { bindings, ..product }, sum_parts_by_lines(parts, elements, 0)]);
             scratch.push(parts * elements);
         }
-        scratch.extend(convolution.scratch(self.channels()));
+        scratch.extend(of_weights);
         Some(Variant { name: if parts == 1 { self.name } else { self.split }, launches, scratch })
     }
 }

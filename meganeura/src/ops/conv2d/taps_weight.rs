@@ -70,7 +70,8 @@ impl Tiling {
         let lines = tile.loads_of_inputs(g, columns, invocations) + tile.loads_of_outputs(rows, invocations);
         let loops = zeros + 2 * (tiles.div_ceil(parts) + 1) * (lines + 4) + 32;
         let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
-        let product = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels).loops(loops);
+        let product =
+            Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels).loops(loops).of_bfloats(caps);
         let (of_o, of_c) = (of.o / of.groups, of.c / of.groups);
         let part = Parts {
             elements: taps * g.groups * padded_o * padded_c,

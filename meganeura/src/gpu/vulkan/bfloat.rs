@@ -1,0 +1,174 @@
+//! bf16 on matrix units: `VK_KHR_shader_bfloat16`, which neither wgpu nor naga knows. Devices are opened with it where they have it. Kernels
+//! that multiply bf16 say f16, and compute nothing with it but products of matrices. So it is enough to turn that type into bf16 in their
+//! SPIR-V, and what takes words apart into f16 into a cast that keeps the bits.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
+
+use ash::vk;
+use wgpu::hal::api;
+
+const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
+/// Both the extension's structure and its type of components, which `ash` does not have yet.
+const NUMBER: i32 = 1_000_141_000;
+
+/// `VkPhysicalDeviceShaderBfloat16FeaturesKHR`
+#[repr(C)]
+struct Features<'a> {
+    s_type: vk::StructureType,
+    p_next: *mut c_void,
+    numbers: vk::Bool32,
+    dot_products: vk::Bool32,
+    cooperative_matrices: vk::Bool32,
+    _chained: PhantomData<&'a mut ()>,
+}
+
+impl Default for Features<'_> {
+    fn default() -> Self {
+        Self {
+            s_type: vk::StructureType::from_raw(NUMBER),
+            p_next: std::ptr::null_mut(),
+            numbers: vk::FALSE,
+            dot_products: vk::FALSE,
+            cooperative_matrices: vk::FALSE,
+            _chained: PhantomData,
+        }
+    }
+}
+
+// SAFETY: begins as Vulkan's structures do, and has the layout of the one that its type stands for.
+unsafe impl<'a> vk::TaggedStructure for Features<'a> {
+    const STRUCTURE_TYPE: vk::StructureType = vk::StructureType::from_raw(NUMBER);
+}
+
+// SAFETY: the specification lets it extend both.
+unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Features<'_> {}
+// SAFETY: as above.
+unsafe impl vk::ExtendsDeviceCreateInfo for Features<'_> {}
+
+/// Opens an adapter as `descriptor` says, and with bf16 on its matrix units; `None` where it has none.
+pub(in crate::gpu) fn open(
+    adapter: &wgpu::Adapter,
+    descriptor: &wgpu::DeviceDescriptor<'_>,
+) -> Option<(wgpu::Device, wgpu::Queue)> {
+    // SAFETY: handles are looked at while `adapter` is there; nothing of wgpu's is destroyed.
+    let above = unsafe { adapter.as_hal::<api::Vulkan>()? };
+    let units = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+    if !descriptor.required_features.contains(units)
+        || !above.physical_device_capabilities().supports_extension(EXTENSION)
+    {
+        return None;
+    }
+    let (instance, physical) = (above.shared_instance(), above.raw_physical_device());
+    let matrices = ash::khr::cooperative_matrix::Instance::new(instance.entry(), instance.raw_instance());
+    let mut features = Features::default();
+    let mut found = vk::PhysicalDeviceFeatures2::default().push_next(&mut features);
+    // SAFETY: the device is the instance's, and knows the extensions.
+    let products = unsafe {
+        instance.raw_instance().get_physical_device_features2(physical, &mut found);
+        matrices.get_physical_device_cooperative_matrix_properties(physical).ok()?
+    };
+    let is_wanted = |product: &vk::CooperativeMatrixPropertiesKHR<'_>| {
+        let bfloat = vk::ComponentTypeKHR::from_raw(NUMBER);
+        [product.m_size, product.n_size, product.k_size] == [16; 3]
+            && [product.a_type, product.b_type] == [bfloat; 2]
+            && [product.c_type, product.result_type] == [vk::ComponentTypeKHR::FLOAT32; 2]
+            && product.scope == vk::ScopeKHR::SUBGROUP
+    };
+    if features.numbers == vk::FALSE || features.cooperative_matrices == vk::FALSE || !products.iter().any(is_wanted) {
+        return None;
+    }
+    let mut wanted = Features { numbers: vk::TRUE, cooperative_matrices: vk::TRUE, ..Features::default() };
+    // SAFETY: what is added is what the device was found to have.
+    unsafe {
+        let opened = above.open_with_callback(
+            descriptor.required_features,
+            &descriptor.required_limits,
+            &descriptor.memory_hints,
+            Some(Box::new(|device| {
+                device.extensions.push(EXTENSION);
+                *device.create_info = std::mem::take(device.create_info).push_next(&mut wanted);
+            })),
+        );
+        adapter.create_device_from_hal::<api::Vulkan>(opened.ok()?, descriptor).ok()
+    }
+}
+
+/// Whether a device was opened with it.
+pub(super) fn is_open(extensions: &[&CStr]) -> bool {
+    extensions.contains(&EXTENSION)
+}
+
+/// A module that says bf16 where `words`, a module of naga's, says f16. What it makes of the two halves of a word by `unpack2x16float` and
+/// a conversion to f16 has the bits of that word.
+pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
+    const HEADER: usize = 5;
+    const CAPABILITY: u32 = 17;
+    const EXTENSION: u32 = 10;
+    const EXTENDED: u32 = 12;
+    const TYPE_FLOAT: u32 = 22;
+    const CONVERT: u32 = 115;
+    const CAST: u32 = 124;
+    /// `UnpackHalf2x16` of GLSL's instructions, the only ones that naga imports.
+    const UNPACK: u32 = 62;
+    /// `BFloat16TypeKHR` and `BFloat16CooperativeMatrixKHR`.
+    const CAPABILITIES: [u32; 2] = [5116, 5118];
+    /// `BFloat16KHR`, how a float is encoded.
+    const ENCODING: u32 = 0;
+
+    let instruction = |code: u32, operands: &[u32]| {
+        let mut instruction = vec![(operands.len() as u32 + 1) << 16 | code];
+        instruction.extend(operands);
+        instruction
+    };
+    // Text ends with zeros, and fills whole words.
+    let text = b"SPV_KHR_bfloat16\0\0\0\0";
+    let name: Vec<u32> = text.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+    let mut module = words[..HEADER].to_vec();
+    CAPABILITIES.iter().for_each(|&capability| module.extend(instruction(CAPABILITY, &[capability])));
+    let mut unpacked = HashMap::new();
+    let (mut at, mut named) = (HEADER, false);
+    while at < words.len() {
+        let (code, len) = (words[at] & 0xffff, (words[at] >> 16) as usize);
+        let operands = &words[at + 1..at + len];
+        if code != CAPABILITY && !named {
+            module.extend(instruction(EXTENSION, &name));
+            named = true;
+        }
+        if let (EXTENDED, &[_, id, _, UNPACK, word]) = (code, operands) {
+            unpacked.insert(id, word);
+        }
+        match (code, operands) {
+            (TYPE_FLOAT, &[id, 16]) => module.extend(instruction(TYPE_FLOAT, &[id, 16, ENCODING])),
+            (CONVERT, &[ty, id, of]) if unpacked.contains_key(&of) => {
+                module.extend(instruction(CAST, &[ty, id, unpacked[&of]]));
+            }
+            _ => module.extend(&words[at..at + len]),
+        }
+        at += len;
+    }
+    module
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_sixteen_bits_alone_becomes_bf16() {
+        let instruction = |code: u32, operands: &[u32]| {
+            let mut words = vec![(operands.len() as u32 + 1) << 16 | code];
+            words.extend(operands);
+            words
+        };
+        let header = [0x0723_0203, 0x0001_0600, 0, 9, 0];
+        let [shader, f32, f16] =
+            [(17, vec![1]), (22, vec![4, 32]), (22, vec![5, 16])].map(|(code, of)| instruction(code, &of));
+        let module = instead_of_f16(&[&header[..], &shader, &f32, &f16].concat());
+        let name = instruction(10, &[0x5f56_5053, 0x5f52_484b, 0x6f6c_6662, 0x3631_7461, 0]);
+        let added = [instruction(17, &[5116]), instruction(17, &[5118])].concat();
+        let expected = [&header[..], &added, &shader, &name, &f32, &instruction(22, &[5, 16, 0])].concat();
+        assert_eq!(module, expected);
+    }
+}
