@@ -64,6 +64,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "pointwise"
     "random_uniform"
     "reduce"
+    "reduce_lines"
     "resample"
     "resample_tree"
     "shared/avg_pool2d"
@@ -181,6 +182,7 @@ const TRUSTED: &[&str] = &[
     "pointwise",
     "random_uniform",
     "reduce",
+    "reduce_lines",
     "resample",
     "resample_tree",
     "softmax",

@@ -11,9 +11,12 @@
 //! | no | less than 64 for each invocation | any | rows |
 //! | no | more | fill 512 workgroups | rows |
 //! | no | more | fewer | split rows |
+//!
+//! Sums of the channels of images in halves have a form of their own, which reads eight channels at a time.
 
 use crate::Layout;
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, offset};
+use crate::kernel::gemm::sum_parts;
+use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, define, offset, tree};
 use crate::ops::segments::Segments;
 
 /// The layouts of a reduction's results and of the elements of each, and their numbers.
@@ -124,7 +127,33 @@ pub(super) fn variants(op: &'static str, x: &Argument, axes: &[usize], caps: &Ca
     let extents = Extents { kept, reduced, outs, len };
     let best = Form::best(&extents, caps);
     let rest = Form::ALL.into_iter().filter(|form| *form != best && form.fits(caps));
-    std::iter::once(best).chain(rest).map(|form| form.variant(op, &extents)).collect()
+    let forms = std::iter::once(best).chain(rest).map(|form| form.variant(op, &extents));
+    lines(op, x, &extents).into_iter().chain(forms).collect()
+}
+
+/// The sums of the channels of images that lie in lines, over all pixels: parts of those first.
+fn lines(op: &'static str, x: &Argument, extents: &Extents) -> Option<Variant> {
+    const GROUP: usize = 256;
+    /// Lines of a pixel that a workgroup sums, 64 bytes beside each other.
+    const EIGHTS: usize = 4;
+    /// Workgroups that keep a large GPU busy, and parts that are added up in no time.
+    const WORKGROUPS: usize = 256;
+    const PARTS: usize = 64;
+
+    let &Extents { kept, reduced, outs, len } = extents;
+    let of_channels = |layout: &Layout, stride: usize| layout.offset() == 0 && layout.strides() == [stride];
+    let is_whole = of_channels(&kept, 1) && of_channels(&reduced, outs);
+    if op != "sum" || !is_whole || x.format.channels().is_none_or(|channels| channels.channels != outs) {
+        return None;
+    }
+    let (blocks, rows) = ((outs / LINE).div_ceil(EIGHTS), GROUP / EIGHTS);
+    let chunk = len.div_ceil((WORKGROUPS / blocks).clamp(1, PARTS)).next_multiple_of(rows);
+    let parts = len.div_ceil(chunk);
+    let defines = define![PIXELS: len, C: outs, PARTS: parts, CHUNK: chunk, EIGHTS: EIGHTS];
+    let launch = Launch::new("reduce_lines", defines, (1, 0), parts * blocks);
+    let launch = launch.loops((chunk / rows).next_multiple_of(16) + tree(GROUP)).loads_through_prologue(0).by_lines();
+    let first = Launch { bindings: vec![Binding::Scratch(0)], ..launch };
+    Some(Variant { name: "lines", launches: vec![first, sum_parts(parts, outs, 0)], scratch: vec![parts * outs] })
 }
 
 #[cfg(test)]
