@@ -31,7 +31,7 @@
 //! * A NaN that is read becomes a NaN that is written.
 //! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, but for large tiles of products, 48 KB at most, which
 //!   are for devices that have as much. No optional feature is needed but where a kernel's first lines enable it: matrix units
-//!   multiply f16.
+//!   multiply f16. With `BFLOAT`, what a kernel calls f16 is to be compiled as bf16 (`shared/units`).
 //! * An element's index fits `u32`.
 //! * Kernels of which [`is_trusted`] holds keep inside of their bindings and end their loops without anybody checking, whatever
 //!   numbers they read, and write workgroup memory before they read it.
