@@ -1,10 +1,9 @@
 // `conv2d_grad_input` as a product on matrix units, tap by tap; see shared/gemm_lines. A line is eight channels of a pixel.
 //
-// Bindings: dy[N,O,P,Q], w[G,TAPS·O/G/8,C/G,8] from `conv2d_pack_lines` → dx[N,C,H,W] by its epilogue, or parts[part,n,c,h,w]
-// (SUMS parts). With FORMAT half dy[N,P,Q,O]; with LINES dx[N,H,W,C] or parts[part,n,h,w,c].
+// Bindings: dy[N,P,Q,O] in halves, w[G,TAPS·O/G/8,C/G,8] from `conv2d_pack_lines` → dx[N,H,W,C] by its epilogue, or parts[part,n,h,w,c]
+// (SUMS parts).
 //
-// Defines: those of shared/gemm with UNITS lines, A_ALONG k, B_ALONG k, and of `conv2d` without WG; O/G a multiple of 8,
-//          with LINES C/G as well
+// Defines: those of shared/gemm with UNITS lines, LINES, A_ALONG k, B_ALONG k, and of `conv2d` without WG; C/G and O/G multiples of 8
 //          SUMS whole or parts
 
 #include "shared/conv2d_gemm"
@@ -14,7 +13,7 @@ const COLUMNS: u32 = N * H * W;
 const DEPTH: u32 = GROUP_O * TAPS;
 const RESULT: u32 = N * CHANNELS * H * W;
 
-@group(0) @binding(0) var<storage, read> dy: array<Element>;
+@group(0) @binding(0) var<storage, read> dy: array<vec4<u32>>;
 #include "shared/conv2d_cotangents"
 #include "shared/conv2d_packed_lines"
 
@@ -32,17 +31,8 @@ fn load_b(group: u32, k: u32, pixel: u32, end: u32) -> Line {
 }
 
 /// Where the sum of input channel i at an input pixel goes.
-#if LINES
 const PITCH_RESULT: u32 = CHANNELS;
 
 fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
     return part * RESULT + pixel * CHANNELS + group * GROUP_C + i;
 }
-#else
-const PITCH_RESULT: u32 = H * W;
-
-fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
-    let plane = pixel / (H * W) * CHANNELS + group * GROUP_C + i;
-    return part * RESULT + plane * H * W + pixel % (H * W);
-}
-#endif

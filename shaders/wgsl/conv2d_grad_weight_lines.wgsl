@@ -1,8 +1,7 @@
 // `conv2d_grad_weight` as a product on matrix units, its columns tap by tap; see shared/gemm_lines. A line is eight channels of a
 // pixel.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts). With FORMAT
-// half x[N,H,W,C] and dy[N,P,Q,O].
+// Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
 // Defines: those of shared/gemm with UNITS lines, A_ALONG row, B_ALONG column, and of `conv2d` without WG; C/G and O/G multiples of 8
 //          SUMS whole or parts
@@ -14,8 +13,8 @@ const COLUMNS: u32 = GROUP_C * TAPS;
 const DEPTH: u32 = N * P * Q;
 const RESULT: u32 = O * GROUP_C * TAPS;
 
-@group(0) @binding(0) var<storage, read> x: array<Element>;
-@group(0) @binding(1) var<storage, read> dy: array<Element>;
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> dy: array<vec4<u32>>;
 #include "shared/conv2d_cotangents"
 #include "shared/conv2d_window"
 

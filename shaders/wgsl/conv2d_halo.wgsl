@@ -4,7 +4,7 @@
 // Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] and powers[G,⌈O/G/BM⌉,C/G/8] from `conv2d_pack_halves`, the latter without BFLOAT → y[N,P,Q,O] by its
 // epilogue, or parts[part,n,p,q,o] (SUMS parts).
 //
-// Defines: those of shared/gemm with UNITS halo, FORMAT half and LINES, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8,
+// Defines: those of shared/gemm with UNITS halo and LINES, and of `conv2d` without WG; SH = SW = 1, O/G a multiple of 8,
 //          C/G of BK, and PARTS divides C/G/BK; there is no more padding than the kernel reaches over
 //          SUMS whole or parts
 //          TILE_P, TILE_Q, TILE_N, IMAGES, whose product is BN; IMAGES 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES
@@ -36,7 +36,7 @@ const COLUMNS: u32 = TILES_IMAGES * TILES_P * TILES_Q * BN;
 const DEPTH: u32 = GROUP_C * TAPS;
 const RESULT: u32 = N * O * P * Q;
 
-@group(0) @binding(0) var<storage, read> x: array<Element>;
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 #include "shared/conv2d_inputs"
 @group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;
 #if BFLOAT

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::pipelines::Source;
 use super::recording::Dispatch;
+use super::vulkan::Vulkan;
 use super::{Buffer, Gpu};
 use crate::error::bail;
 use crate::host::HostBuffer;
@@ -62,7 +63,7 @@ impl Gpu {
     pub(crate) fn expect_matrix(&self) -> Result<()> {
         let probe = self.0.matrix.get_or_init(|| {
             let refused = self.probe().err().map(|error| error.to_string());
-            let bfloat = refused.is_none() && self.0.vulkan.as_ref().is_some_and(|vulkan| vulkan.bfloat);
+            let bfloat = refused.is_none() && self.0.vulkan.as_ref().is_some_and(Vulkan::multiplies_bfloat);
             Probe { bfloat: bfloat && self.probe_bfloat().is_ok(), refused }
         });
         match &probe.refused {

@@ -24,6 +24,10 @@ impl Vulkan {
         None
     }
 
+    pub(super) fn multiplies_bfloat(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn cache(&self) -> (PipelineCache, u64) {
         match *self {}
     }

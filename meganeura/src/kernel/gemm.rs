@@ -103,8 +103,6 @@ pub struct Choice {
     unroll: usize,
     /// Invocations of a subgroup.
     subgroup: usize,
-    /// Whether operands that are read in lines of images lie in halves.
-    half: bool,
     /// Whether sums are stored in lines, eight rows of a column.
     lines: bool,
 }
@@ -204,14 +202,13 @@ pub enum Sums {
 
 impl Choice {
     fn new(tiling: Tiling, parts: usize, unroll: usize, caps: &Caps) -> Self {
-        Self { tiling, parts, unroll, subgroup: caps.subgroup.1, half: false, lines: false }
+        Self { tiling, parts, unroll, subgroup: caps.subgroup.1, lines: false }
     }
 
-    /// The same of images in [`Format::Half`](super::launch::Format), for tilings that read them in lines. `stores`: the
-    /// rows are channels of the result, which is in that format, too.
+    /// The same whose rows are channels of a result in [`Format::Half`](super::launch::Format), for tilings that read images so.
     #[must_use]
-    pub fn of_halves(self, stores: bool) -> Self {
-        Self { half: true, lines: stores, ..self }
+    pub fn stores_lines(self) -> Self {
+        Self { lines: true, ..self }
     }
 
     /// The variant's name.
@@ -274,11 +271,6 @@ impl Choice {
                 _ => defines.extend(define![PLAIN: "none"]),
             }
         }
-        if let Units::Lines | Units::Halo { .. } = units {
-            defines.extend(define![FORMAT: if self.half { "half" } else { "full" }]);
-        }
-        // Lines of halves are counted up to a multiple of eight pixels.
-        let counted = |pixels: usize| if self.half { pixels.next_multiple_of(8) } else { pixels };
         let along = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
         let [of_a, of_b] = [rows, columns].map(|side| side * depth / (load * invocations));
         match units {
@@ -287,7 +279,8 @@ impl Choice {
                 defines.extend(define![LOADS_A: of_a, LOADS_B: of_b, A_ALONG: a_along, B_ALONG: b_along]);
             }
             Units::Halo { halo, run, .. } => {
-                let lines = counted(halo.inside) * depth / load;
+                // Counted up to a multiple of eight pixels.
+                let lines = halo.inside.next_multiple_of(8) * depth / load;
                 defines.extend(
                     define![TAPS: halo.taps, RUN: run, LOADS_A: of_a * run, LOADS_B: lines.div_ceil(invocations)],
                 );

@@ -17,9 +17,8 @@
 //          RUN     taps of a step of a, which divide them
 //          those of shared/matrix_units, HALVES saying how many steps of a are in workgroup memory
 //          LOADS_A lines of a that an invocation loads, RUN·BM·BK/8/(SUBGROUP·SM·SN)
-//          LOADS_B lines of b that an invocation loads at most, ⌈PIXELS·BK/8/(SUBGROUP·SM·SN)⌉; with FORMAT half, of
-//                  PIXELS rounded up to a multiple of 8
-//          those of shared/line
+//          LOADS_B lines of b that an invocation loads at most, ⌈PIXELS·BK/8/(SUBGROUP·SM·SN)⌉, of PIXELS rounded up to a multiple
+//                  of 8
 
 #include "shared/matrix_units"
 #include "shared/line"

@@ -9,7 +9,6 @@
 // Defines: those of shared/matrix_units, HALVES being 1
 //          LOADS_A lines of a that an invocation loads, BM·BK/8/(SUBGROUP·SM·SN)
 //          LOADS_B lines of b, BN·BK/8/(SUBGROUP·SM·SN)
-//          those of shared/line
 
 #include "shared/matrix_units"
 #include "shared/line"

@@ -1,12 +1,10 @@
-// Lines of eight elements on their way to matrix units: channels of a pixel, or weights. What is not there counts as zeros,
-// whatever was read instead: nothing is made of it before it is stored, so that nobody waits for it while there is something
+// Lines of eight elements on their way to matrix units: channels of a pixel, in halves, or weights in f32. What is not there counts as
+// zeros, whatever was read instead: nothing is made of it before it is stored, so that nobody waits for it while there is something
 // to multiply.
-//
-// Defines: FORMAT of images in memory: full, [N,C,H,W] in f32; or half, [N,H,W,C] in halves (shared/half)
 
 #include "shared/half"
 
-/// A line in f32.
+/// A line of weights.
 struct FullLine {
     first: vec4<f32>,
     second: vec4<f32>,
@@ -18,13 +16,7 @@ fn eight_of_full(line: FullLine) -> Eight {
     return Eight(select(nothing, line.first, line.there), select(nothing, line.second, line.there));
 }
 
-// An image is an `array<Element>`, a line of it eight channels of a pixel.
-//
-// `line_at` is the pixel, and which eight of its channels, of line `at` of a tile of so many pixels and eights, in the order
-// in which invocations load them. Some lines are beyond the tile.
-#if FORMAT == half
-alias Element = vec4<u32>;
-
+/// A line of an image.
 struct Line {
     words: vec4<u32>,
     there: bool,
@@ -38,6 +30,7 @@ fn eight_of_line(line: Line) -> Eight {
     return eight_of(words_of_line(line));
 }
 
+/// The pixel, and which eight of its channels, of line `at` of a tile of so many pixels and eights. Some lines are beyond the tile.
 /// Neighbours load neighbouring channels. Eight invocations load two lines of each of four pixels, two apart: whole sectors
 /// of 32 bytes, which they store to different banks where the distance of pixels is an odd multiple of 16 bytes. The number
 /// of eights is even.
@@ -47,19 +40,6 @@ fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
     let pixel = turn / eights * 8u + at / 2u % 4u * 2u + turn / pairs % 2u;
     return vec2(pixel, turn % pairs * 2u + at % 2u);
 }
-#else
-alias Element = f32;
-alias Line = FullLine;
-
-fn eight_of_line(line: Line) -> Eight {
-    return eight_of_full(line);
-}
-
-/// Neighbours load neighbouring pixels.
-fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
-    return vec2(at % pixels, at / pixels);
-}
-#endif
 
 fn scaled(x: Eight, scale: f32) -> Eight {
     return Eight(x.first * scale, x.second * scale);

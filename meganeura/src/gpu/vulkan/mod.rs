@@ -36,8 +36,7 @@ pub(super) struct Vulkan {
     limits: wgpu::Limits,
     /// Whether subgroups of a kernel may be of any size that the device has.
     varying_subgroups: bool,
-    /// Whether matrix units multiply bf16.
-    pub(super) bfloat: bool,
+    bfloat: bool,
     kept: Keeping,
 }
 
@@ -87,6 +86,11 @@ impl Vulkan {
             bfloat,
             varying_subgroups: features.contains(wgpu::Features::SUBGROUP),
         })
+    }
+
+    /// Whether matrix units are said to multiply bf16.
+    pub(super) fn multiplies_bfloat(&self) -> bool {
+        self.bfloat
     }
 
     /// Whether compiled kernels were found on disk, and how often they could not be written.

@@ -136,9 +136,16 @@ impl Geometry {
         if self.is_pointwise() {
             return image;
         }
+        self.gather(image, scratch, (0, self.p * self.q));
+        scratch
+    }
+
+    /// Copies the patches of one group of an image to the columns from `first` on of a matrix of so many columns.
+    pub(super) fn gather<T: Real>(&self, image: &[T], matrix: &mut [T], (first, columns): (usize, usize)) {
         let stride = self.options.stride[1];
-        for (row, out) in scratch.chunks_exact_mut(self.p * self.q).enumerate() {
+        for (row, out) in matrix.chunks_exact_mut(columns).enumerate() {
             let tap = self.tap(row);
+            let out = &mut out[first..][..self.p * self.q];
             out[..tap.rows.start * self.q].fill(T::ZERO);
             out[tap.rows.end * self.q..].fill(T::ZERO);
             let plane = &image[tap.plane..][..self.h * self.w];
@@ -154,14 +161,14 @@ impl Geometry {
                 }
             }
         }
-        scratch
     }
 
     /// The other way: adds each patch element to the pixel that it came from.
-    pub(super) fn add_columns<T: Real>(&self, columns: &[T], image: &mut [T]) {
+    pub(super) fn add_columns<T: Real>(&self, matrix: &[T], (first, columns): (usize, usize), image: &mut [T]) {
         let stride = self.options.stride[1];
-        for (row, from) in columns.chunks_exact(self.p * self.q).enumerate() {
+        for (row, from) in matrix.chunks_exact(columns).enumerate() {
             let tap = self.tap(row);
+            let from = &from[first..][..self.p * self.q];
             let plane = &mut image[tap.plane..][..self.h * self.w];
             let lines = from.chunks_exact(self.q).take(tap.rows.end).skip(tap.rows.start);
             for (from, to) in lines.zip((tap.first..).step_by(self.options.stride[0] * self.w)) {
@@ -172,6 +179,32 @@ impl Geometry {
                 }
             }
         }
+    }
+
+    /// The channels of a group of image `n`, and all that follows.
+    pub(super) fn image<'a, T>(&self, x: &'a [T], n: usize, group: usize) -> &'a [T] {
+        &x[(n * self.groups + group) * (self.c / self.groups) * self.h * self.w..]
+    }
+
+    /// The cotangents of a group's output channels as the rows of a matrix, whose columns are the pixels of several images.
+    pub(super) fn cotangents<'a, T: Real>(
+        &self,
+        dy: &'a [T],
+        images: std::ops::Range<usize>,
+        group: usize,
+        scratch: &'a mut [T],
+    ) -> &'a [T] {
+        let (rows, pixels, columns) = (self.o / self.groups, self.p * self.q, images.len() * self.p * self.q);
+        let of_image = |n: usize| &dy[(n * self.o + group * rows) * pixels..][..rows * pixels];
+        if images.len() == 1 {
+            return of_image(images.start);
+        }
+        for (at, n) in images.enumerate() {
+            let from = of_image(n).chunks_exact(pixels);
+            let rows = scratch.chunks_exact_mut(columns).zip(from);
+            rows.for_each(|(row, from)| row[at * pixels..][..pixels].copy_from_slice(from));
+        }
+        scratch
     }
 
     /// What patch row `row` reads.
@@ -272,6 +305,9 @@ pub(super) fn cases(
         (of([1, 1], [1, 1], [1, 1], 3), [1, 3, 4, 6], [3, 1, 3, 3]),
         // the kernel covers the whole padded input
         (of([1, 1], [1, 0], [1, 1], 1), [2, 2, 2, 4], [2, 2, 4, 4]),
+        // many small images, in groups or not
+        (of([1, 2], [1, 0], [1, 1], 2), [19, 4, 3, 4], [6, 2, 2, 3]),
+        (of([1, 1], [1, 1], [1, 1], 1), [40, 2, 8, 8], [3, 2, 3, 3]),
         // widths at which reciprocal arithmetic goes wrong
         (of([1, 1], [1, 1], [1, 1], 1), [1, 1, 3, 41], [2, 1, 3, 3]),
         (of([1, 2], [1, 1], [1, 1], 1), [1, 1, 2, 55], [1, 1, 3, 3]),

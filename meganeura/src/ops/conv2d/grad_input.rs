@@ -2,9 +2,9 @@
 
 use super::launch;
 use super::pass::Pass;
-use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_winograd};
+use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -72,7 +72,6 @@ impl Kernel for Conv2dGradInput {
         true
     }
 
-    /// One product a group and image, of the transposed weights with `dy`, whose columns are then added into place.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(self.input, x[1].layout().shape(), self.options).expect("checked when recorded");
         let (dy, w, dx) = (x[0].floats(), x[1].floats(), y[0].floats());
@@ -81,16 +80,7 @@ impl Kernel for Conv2dGradInput {
         {
             return native_winograd::grad_input(&g, dy, w, dx, scratch);
         }
-        let (depth, rows, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
-        let chunk = g.c / g.groups * g.h * g.w;
-        native::parallel_scratch(dx, chunk, (scratch, rows * columns), |at, dx, patches| {
-            let (n, group) = (at / g.groups, at % g.groups);
-            let a = native::Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
-            let b = native::Matrix::new(&dy[(n * g.o + group * depth) * columns..], (depth, columns), (columns, 1));
-            native::gemm(a, b, patches, native::Accumulate::No, native::Threads::One);
-            dx.fill(T::ZERO);
-            g.add_columns(patches, dx);
-        });
+        native_products::grad_input(&g, dy, w, dx, scratch);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {

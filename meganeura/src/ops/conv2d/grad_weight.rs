@@ -2,9 +2,9 @@
 
 use super::launch;
 use super::pass::Pass;
-use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_winograd};
+use super::{Conv2d, Conv2dGradInput, Geometry, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -70,8 +70,6 @@ impl Kernel for Conv2dGradWeight {
         true
     }
 
-    /// `dw = Σₙ dy·patchesᵀ`, one product an image, summed in the order of the images. Threads share the output channels,
-    /// so that each sum is made by one thread and two runs give the same bits.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(x[0].layout().shape(), self.weight, self.options).expect("checked when recorded");
         let (x, dy, dw) = (x[0].floats(), x[1].floats(), y[0].floats());
@@ -80,18 +78,7 @@ impl Kernel for Conv2dGradWeight {
         {
             return native_winograd::grad_weight(&g, x, dy, dw, scratch);
         }
-        let (rows, depth, columns) = (g.o / g.groups, g.p * g.q, g.patch());
-        let per_group = g.c / g.groups * g.h * g.w;
-        let Some(mut patches) = scratch.borrow(g.scratch()) else { return };
-        for (group, dw) in dw.chunks_exact_mut(rows * columns).enumerate() {
-            for n in 0..g.n {
-                let patches = g.columns(&x[(n * g.groups + group) * per_group..], &mut patches);
-                let a = native::Matrix::new(&dy[(n * g.o + group * rows) * depth..], (rows, depth), (depth, 1));
-                let b = native::Matrix::new(patches, (depth, columns), (1, depth));
-                let accumulate = if n == 0 { native::Accumulate::No } else { native::Accumulate::Yes };
-                native::gemm(a, b, dw, accumulate, native::Threads::All);
-            }
-        }
+        native_products::grad_weight(&g, x, dy, dw, scratch);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {

@@ -47,5 +47,5 @@ pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Varian
     };
     let choices = product.halo_choices(caps, halo(&tile, c), c.q).into_iter();
     let packs = |choice: &Choice| convolution.pack_fits(choice.rows(), caps);
-    choices.filter(packs).map(|choice| variant(choice.of_halves(true))).collect()
+    choices.filter(packs).map(|choice| variant(choice.stores_lines())).collect()
 }

@@ -3,16 +3,15 @@
 //! * One invocation an output (`direct`, `gather`): best for tiny sums and for channels that are convolved one by one. One workgroup
 //!   (`tree`): best for the weights where those are few, and for sums so long that a device does not let an invocation loop over them.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
-//!   parts, which are added up in their order. On matrix units operands whose channels are multiples of eight are read in
-//!   lines.
+//!   parts, which are added up in their order.
 //! * Tiles of pixels, on matrix units, with what all taps read of the images in workgroup memory once: `halo` and `taps`, and for the
 //!   weights `taps_weight`.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
 //!   would lose too many digits.
 //!
-//! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by these
-//! and by `lines` alone.
+//! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by `halo`, `taps` and
+//! `taps_weight`, and by products of any geometry that read lines for each tap (`lines`).
 
 use super::convolution::Convolution;
 use super::pass::Pass;
@@ -38,7 +37,6 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         choices.truncate(1);
     }
     let mut variants: Vec<_> = choices.into_iter().map(|choice| tiled(pass, g, choice, product)).collect();
-    variants.splice(0..0, lines(pass, g, false, caps));
     let best = match pass {
         Pass::GradWeight => product.m * product.n <= 256,
         Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
@@ -85,7 +83,7 @@ fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
             variants
         }
     };
-    variants.extend(lines(pass, g, true, caps));
+    variants.extend(lines(pass, g, caps));
     // The images that it reads, as operands.
     let images = match pass {
         Pass::Forward => [Some(g.input()), None],
@@ -181,7 +179,7 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
 }
 
 /// Products whose operands come from memory in lines for each tap; any geometry.
-fn lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
+fn lines(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     if !o.is_multiple_of(8) || !c.is_multiple_of(8) {
         return Vec::new();
@@ -192,10 +190,9 @@ fn lines(pass: Pass, g: &Geometry, half: bool, caps: &Caps) -> Vec<Variant> {
         Pass::GradWeight => ("conv2d_grad_weight_lines", None),
     };
     // With channels innermost, a channel's pixels are at one distance, whatever image they are of.
-    let product = product(pass, g);
-    let product = Product { beside: product.beside || half && form.is_some(), ..product };
+    let product = Product { beside: form.is_some(), ..product(pass, g) };
     let variant = |choice: Choice| {
-        let choice = if half { choice.of_halves(form.is_some()) } else { choice };
+        let choice = if form.is_some() { choice.stores_lines() } else { choice };
         let rows = if form.is_some() { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
         let (operands, across) = ([Binding::Input(0), rows], [form.is_none(); 2]);
         let launch = |sums| choice.launch(kernel, g.defines(), product, &operands, across, sums);

@@ -7,6 +7,7 @@ mod grad_input;
 mod grad_weight;
 mod halo;
 mod launch;
+mod native_products;
 mod native_winograd;
 mod pass;
 mod taps;
@@ -24,7 +25,7 @@ pub use transpose::ConvTranspose2dOptions;
 
 use super::{Halves, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -105,8 +106,6 @@ impl Kernel for Conv2d {
         true
     }
 
-    /// One product a group and image: the weights as they lie, times the image's patches as columns (im2col). A 1×1
-    /// convolution without stride or padding multiplies the image itself.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let g = Geometry::new(x[0].layout().shape(), x[1].layout().shape(), self.0).expect("checked when recorded");
         let (x, w, y) = (x[0].floats(), x[1].floats(), y[0].floats());
@@ -115,15 +114,7 @@ impl Kernel for Conv2d {
         {
             return native_winograd::forward(&g, x, w, y, scratch);
         }
-        let (rows, depth, columns) = (g.o / g.groups, g.patch(), g.p * g.q);
-        native::parallel_scratch(y, rows * columns, (scratch, g.scratch()), |at, y, patches| {
-            let (n, group) = (at / g.groups, at % g.groups);
-            let image = &x[(n * g.c + group * g.c / g.groups) * g.h * g.w..];
-            let patches = g.columns(image, patches);
-            let a = native::Matrix::new(&w[group * rows * depth..], (rows, depth), (depth, 1));
-            let b = native::Matrix::new(patches, (depth, columns), (columns, 1));
-            native::gemm(a, b, y, native::Accumulate::No, native::Threads::One);
-        });
+        native_products::forward(&g, x, w, y, scratch);
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
