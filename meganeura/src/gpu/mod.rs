@@ -51,7 +51,7 @@ struct Inner {
     caps: Caps,
     /// What the adapter lacks of what kernels on matrix units need.
     missing: Vec<&'static str>,
-    /// Why matrix units are not used, once they were asked for.
+    /// Whether matrix units are used, and for what, once they were asked for.
     matrix: OnceLock<Probe>,
     memory: Arc<Memory>,
     /// What launches are recorded with, where wgpu runs on it.

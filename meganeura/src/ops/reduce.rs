@@ -133,6 +133,14 @@ impl Primitive for Reduce {
         }
         cases.push(case(Fold::Sum, &[0], &[33_001, 3]));
         cases.push(case(Fold::Min, &[1], &[3, 77, 65]));
+        // Channels of images that fall into lines: squared on the way, and held as lines; in one part and in several.
+        for shape in [[2, 24, 6, 5], [2, 40, 33, 31]] {
+            cases.push(Case::recorded("sum", &[&shape], |x| x[0].square().sum_over(&[0, 2, 3])));
+            cases.push(Case::recorded("sum", &[&shape], |x| {
+                let held = x[0].square();
+                held.sum_over(&[0, 2, 3]) + held.max_over(&[0, 2, 3])
+            }));
+        }
         cases.push(Case::recorded("sum", &[&[4, 6, 5]], |x| x[0].permute(&[2, 0, 1]).sum_over(&[0, 2])));
         cases.push(Case::recorded("sum", &[&[4, 6]], |x| x[0].slice(1, 1..4).expand([3, 4, 3]).sum_over(&[1])));
         cases

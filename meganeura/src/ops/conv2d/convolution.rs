@@ -13,11 +13,14 @@ use crate::kernel::launch::{Binding, Caps, LINE, Launch, define, tree};
 /// Remainders by the stride along an axis that are computed together. More would mostly multiply zeros.
 const PHASES: usize = 3;
 
+/// A pass as a convolution of the images that it reads.
 #[derive(Clone, Copy)]
 pub(super) struct Convolution<'g> {
     /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of [`LINE`].
     pub(super) geometry: Geometry,
+    /// The convolution that the pass is of.
     of: &'g Geometry,
+    /// For the gradient of the input.
     axes: Option<[Axis; 2]>,
 }
 
