@@ -1,5 +1,6 @@
 //! Pipelines: compiled side by side, and kept by the WGSL that they were made from.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -99,6 +100,9 @@ impl Inner {
 
     fn compile<'a>(&self, missing: &[&'a Source]) -> Result<BTreeMap<&'a Source, Arc<Pipeline>>> {
         let start = Instant::now();
+        // The longest first: none is left for the end that all threads would wait for.
+        let mut missing = missing.to_vec();
+        missing.sort_by_key(|source| Reverse(source.wgsl.len()));
         let next = AtomicUsize::new(0);
         let (made, refused) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
         let work = || {

@@ -5,7 +5,8 @@ mod packed;
 
 pub use packed::Packable;
 
-use super::launch::{Binding, Caps, LINE, Launch, Variant, define, offset};
+use super::launch::{Binding, Caps, LINE, Launch, Variant, define};
+use super::offset::offset;
 use crate::Layout;
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.

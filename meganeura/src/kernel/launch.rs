@@ -1,4 +1,4 @@
-//! How a kernel is launched on a GPU, as data; and how layouts and numbers are spelled in WGSL.
+//! How a kernel is launched on a GPU, as data; and how numbers are spelled in WGSL.
 
 use crate::{Layout, Shape, TensorType};
 
@@ -89,6 +89,17 @@ impl Channels {
         let Self { channels, pixels } = self;
         let image = channels * pixels;
         format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
+    }
+
+    /// WGSL expressions for the first channel of the line that begins at `place`, counted through all images, and for its pixel.
+    #[must_use]
+    pub fn of_line(self, place: &str) -> [String; 2] {
+        let Self { channels, pixels } = self;
+        let image = channels * pixels;
+        [
+            format!("{place} / {image}u * {channels}u + {place} % {channels}u"),
+            format!("{place} % {image}u / {channels}u"),
+        ]
     }
 }
 
@@ -327,51 +338,10 @@ pub fn literal(value: f64) -> String {
     format!("{value:?}f")
 }
 
-/// A WGSL expression for the place of element number `index` (an expression of type `u32`) of a layout.
-#[must_use]
-pub fn offset(layout: &Layout, index: &str) -> String {
-    let layout = layout.collapse();
-    let (shape, strides) = (layout.shape(), layout.strides());
-    let mut terms = Vec::new();
-    let mut below = shape.elements();
-    for (axis, (&extent, &stride)) in shape.dims().iter().zip(strides).enumerate() {
-        below /= extent;
-        if stride == 0 {
-            continue;
-        }
-        let mut term = index.to_owned();
-        if below != 1 {
-            term = format!("{term} / {below}u");
-        }
-        if axis != 0 {
-            term = format!("({term}) % {extent}u");
-        }
-        if stride != 1 {
-            term = format!("({term}) * {stride}u");
-        }
-        terms.push(term);
-    }
-    if layout.offset() != 0 || terms.is_empty() {
-        terms.push(format!("{}u", layout.offset()));
-    }
-    terms.join(" + ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Shape;
-
-    #[test]
-    fn offsets_are_spelled_short() {
-        let x = Layout::contiguous(Shape::from([4, 3, 5]));
-        assert_eq!(offset(&x, "i"), "i");
-        assert_eq!(offset(&x.slice(0, 1, 2), "i"), "i + 15u");
-        let bias = Layout::contiguous(Shape::from([3, 1])).expand(Shape::from([4, 3, 5]));
-        assert_eq!(offset(&bias, "i"), "(i / 5u) % 3u");
-        assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
-        assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
-    }
 
     #[test]
     fn channels_lie_innermost() {

@@ -5,3 +5,4 @@
 pub mod gemm;
 pub mod launch;
 pub mod native;
+pub mod offset;

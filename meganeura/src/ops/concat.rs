@@ -3,8 +3,9 @@
 use std::panic::Location;
 
 use super::{Halves, Kernel, Primitive, Stores};
-use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define, offset};
+use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define};
 use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::kernel::offset::offset;
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 

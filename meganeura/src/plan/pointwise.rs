@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::{KernelWork, Load, Step};
 use crate::graph::Exact;
 use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch};
+use crate::kernel::offset::{Places, offset};
 use crate::ops::{Pointwise, Primitive};
 use crate::{DType, Shape};
 
@@ -90,36 +91,37 @@ impl Program {
     }
 
     /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
-    /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there. Halves are read
-    /// and written in words of type `halves`.
-    fn wgsl(
-        &self,
-        step: &Step,
-        results: &[usize],
-        prefix: &str,
-        halves: &'static str,
-        bindings: &mut Vec<Binding>,
-    ) -> Wgsl {
+    /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there. Where statements
+    /// are for `lines`, halves are read and written in whole ones, and so is what else lies beside each other.
+    fn wgsl(&self, step: &Step, results: &[usize], prefix: &str, lines: bool, bindings: &mut Vec<Binding>) -> Wgsl {
         let mut declarations = String::new();
-        let mut declare = |binding, access, name: &str, format, dtype| {
+        let mut declare = |binding, access, name: &str, ty: &str| {
             let at = bindings.len();
-            let ty = if format == Format::Full { wgsl_type(dtype) } else { halves };
             let _ =
                 writeln!(declarations, "@group(0) @binding({at}) var<storage, {access}> {prefix}{name}: array<{ty}>;");
             bindings.push(binding);
         };
+        let halves = if lines { "vec4<u32>" } else { "u32" };
         for k in self.operands() {
-            if updated(step, results, k).is_none() {
-                let argument = &step.inputs[k].argument;
-                declare(Binding::Input(k), "read", &format!("x{k}"), argument.format, argument.ty.dtype);
+            if updated(step, results, k).is_some() {
+                continue;
             }
+            let argument = &step.inputs[k].argument;
+            let ty = match argument.format {
+                Format::Half(_) => halves.to_owned(),
+                Format::Full if lines && self.fours(step, results, k, "").is_some() => {
+                    format!("vec4<{}>", wgsl_type(argument.ty.dtype))
+                }
+                Format::Full => wgsl_type(argument.ty.dtype).to_owned(),
+            };
+            declare(Binding::Input(k), "read", &format!("x{k}"), &ty);
         }
         if !self.words().is_empty() {
-            declare(Binding::Host, "read", "host", Format::Full, DType::F32);
+            declare(Binding::Host, "read", "host", wgsl_type(DType::F32));
         }
         for (&result, &format) in results.iter().zip(&self.formats) {
-            let dtype = step.outputs[result].1.dtype;
-            declare(Binding::Output(result), "read_write", &format!("y{result}"), format, dtype);
+            let ty = if format == Format::Full { wgsl_type(step.outputs[result].1.dtype) } else { halves };
+            declare(Binding::Output(result), "read_write", &format!("y{result}"), ty);
         }
         let mut rows: Vec<Pointwise> = Vec::new();
         for (op, _) in &self.instructions {
@@ -147,7 +149,7 @@ impl Program {
             let read = match step.inputs[k].argument.format {
                 Format::Full => self.read_full(step, results, k, prefix, &index),
                 Format::Half(_) => {
-                    let at = launch::offset(&step.inputs[k].argument.layout, &format!("i{suffix}"));
+                    let at = offset(&step.inputs[k].argument.layout, &format!("i{suffix}"));
                     format!("half_at({prefix}x{k}[({at}) / 2u], i{suffix})")
                 }
             };
@@ -169,8 +171,8 @@ impl Program {
     }
 
     fn read_full(&self, step: &Step, results: &[usize], k: usize, prefix: &str, index: &str) -> String {
-        let source = updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"));
-        format!("{prefix}{source}[{}]", launch::offset(&step.inputs[k].argument.layout, index))
+        let place = offset(&step.inputs[k].argument.layout, index);
+        format!("{prefix}{}[{place}]", source(step, results, k))
     }
 
     fn read_words(&self, statements: &mut String, prefix: &str, suffix: &str) {
@@ -200,20 +202,21 @@ impl Program {
         let mut line = Element::default();
         let halves = self.halves(step);
         for k in &halves {
-            let at = launch::offset(&step.inputs[*k].argument.layout, &format!("i{suffix}"));
+            let at = offset(&step.inputs[*k].argument.layout, &format!("i{suffix}"));
             let _ = writeln!(line.reads, "    let w{k}{suffix} = {prefix}x{k}[({at}) / {LINE}u];");
+        }
+        let (full, channels) = (|k: &usize| !halves.contains(k), self.channels());
+        if self.operands().iter().any(full) || self.formats.contains(&Format::Full) {
+            let [c, s] = channels.of_line(&format!("i{suffix}"));
+            let _ = writeln!(line.work, "    let c{suffix} = {c};\n    let s{suffix} = {s};");
+        }
+        for k in self.operands().into_iter().filter(full) {
+            line.work += &self.line_of_full(step, results, k, prefix, suffix);
         }
         for e in 0..LINE {
             let own = format!("{suffix}_{e}");
-            let _ = writeln!(line.work, "    let i{own} = i{suffix} + {e}u;");
-            let index = self.index(&mut line.work, &own);
-            for k in self.operands() {
-                let read = if halves.contains(&k) {
-                    format!("half_at(w{k}{suffix}[{}u], {e}u)", e / 2)
-                } else {
-                    self.read_full(step, results, k, prefix, &index)
-                };
-                let _ = writeln!(line.work, "    let a{k}{own} = {read};");
+            for k in &halves {
+                let _ = writeln!(line.work, "    let a{k}{own} = half_at(w{k}{suffix}[{}u], {e}u);", e / 2);
             }
             self.read_words(&mut line.work, prefix, &own);
             line.work += &self.work(prefix, &own);
@@ -221,12 +224,66 @@ impl Program {
         for ((result, input), format) in results.iter().zip(&self.results).zip(&self.formats) {
             if *format == Format::Full {
                 for e in 0..LINE {
-                    let own = format!("{suffix}_{e}");
-                    let _ = writeln!(line.writes, "    {prefix}y{result}[l{own}] = {};", spell(input, &own));
+                    let value = spell(input, &format!("{suffix}_{e}"));
+                    let pixels = channels.pixels;
+                    let place = format!("(c{suffix} + {e}u) * {pixels}u + s{suffix}");
+                    let _ = writeln!(line.writes, "    {prefix}y{result}[{place}] = {value};");
                 }
             } else {
                 let value = eight(input, suffix);
                 let _ = writeln!(line.writes, "    {prefix}y{result}[i{suffix} / {LINE}u] = line_of({value});");
+            }
+        }
+        line
+    }
+
+    /// The order in which lines are counted.
+    fn channels(&self) -> Channels {
+        self.order.expect("lines are in an order of theirs")
+    }
+
+    /// Where the elements of a line of an operand are that is not held as halves. The line begins with channel `c` with the suffix, counted
+    /// through all images, of pixel `s`.
+    fn places(&self, step: &Step, k: usize, suffix: &str) -> Places {
+        let layout = &step.inputs[k].argument.layout;
+        Places::new(layout, self.channels(), &format!("c{suffix}"), &format!("s{suffix}"))
+    }
+
+    /// The place of such an operand's first four elements, where two vectors of four hold a line.
+    fn fours(&self, step: &Step, results: &[usize], k: usize, suffix: &str) -> Option<String> {
+        self.places(step, k, suffix).fours().filter(|_| updated(step, results, k).is_none())
+    }
+
+    /// The statements that read a line of such an operand.
+    fn line_of_full(&self, step: &Step, results: &[usize], k: usize, prefix: &str, suffix: &str) -> String {
+        let source = format!("{prefix}{}", source(step, results, k));
+        let element = |e: usize| format!("a{k}{suffix}_{e}");
+        let mut line = String::new();
+        if let Some(first) = self.fours(step, results, k, suffix) {
+            let _ = writeln!(line, "    let p{k}{suffix} = {first};");
+            for four in 0..2 {
+                let _ = writeln!(line, "    let v{k}{suffix}_{four} = {source}[p{k}{suffix} + {four}u];");
+            }
+            for e in 0..LINE {
+                let _ = writeln!(line, "    let {} = v{k}{suffix}_{}[{}u];", element(e), e / 4, e % 4);
+            }
+            return line;
+        }
+        match self.places(step, k, suffix) {
+            Places::Regular { first, steps, .. } => {
+                let _ = writeln!(line, "    let p{k}{suffix} = {first};");
+                for (e, step) in steps.iter().enumerate() {
+                    // What several elements share is read once.
+                    let _ = match steps.iter().position(|other| other == step).filter(|&other| other < e) {
+                        Some(other) => writeln!(line, "    let {} = {};", element(e), element(other)),
+                        None => writeln!(line, "    let {} = {source}[p{k}{suffix} + {step}u];", element(e)),
+                    };
+                }
+            }
+            Places::Each(places) => {
+                for (e, place) in places.iter().enumerate() {
+                    let _ = writeln!(line, "    let {} = {source}[{place}];", element(e));
+                }
             }
         }
         line
@@ -278,7 +335,7 @@ impl Program {
         }
         let mut bindings = Vec::new();
         let results: Vec<_> = (0..self.results.len()).collect();
-        let wgsl = self.wgsl(step, &results, "p_", "vec4<u32>", &mut bindings);
+        let wgsl = self.wgsl(step, &results, "p_", self.order.is_some(), &mut bindings);
         let elements = self.shape.elements();
         let (units, each) = match self.order {
             Some(_) => (elements / LINE, 1),
@@ -344,6 +401,11 @@ fn updated(step: &Step, results: &[usize], k: usize) -> Option<usize> {
     results.iter().copied().find(|&result| step.outputs[result].0 == step.inputs[k].storage)
 }
 
+/// The buffer from which operand `k` is read.
+fn source(step: &Step, results: &[usize], k: usize) -> String {
+    updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"))
+}
+
 fn spell(input: &Input, suffix: &str) -> String {
     match *input {
         Input::Operand(k) => format!("a{k}{suffix}"),
@@ -391,7 +453,7 @@ impl KernelWork {
             debug_assert_eq!(program.order.is_some(), launch.lines, "{:?}: how it stores", self.op);
             let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
             let Wgsl { declarations, functions } =
-                program.wgsl(step, &results, "store_", "vec4<u32>", &mut launch.bindings);
+                program.wgsl(step, &results, "store_", launch.lines, &mut launch.bindings);
             let epilogue = if launch.lines {
                 program.epilogue_of_lines(step, &results, "store_")
             } else {
@@ -407,8 +469,7 @@ impl KernelWork {
 
     /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what it is then.
     fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
-        let words = if launch.lines { "vec4<u32>" } else { "u32" };
-        let wgsl = program.wgsl(step, &[], "load_", words, &mut launch.bindings);
+        let wgsl = program.wgsl(step, &[], "load_", launch.lines, &mut launch.bindings);
         if launch.lines {
             let Element { reads, work, .. } = program.line(step, &[], "load_", "");
             return (wgsl, reads + &work, eight(&program.results[0], ""));

@@ -9,6 +9,8 @@ use std::marker::PhantomData;
 use ash::vk;
 use wgpu::hal::api;
 
+use super::spirv::{HEADER, instruction, instructions};
+
 const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
 /// Both the extension's structure and its type of components, which `ash` does not have yet.
 const NUMBER: i32 = 1_000_141_000;
@@ -103,7 +105,6 @@ pub(super) fn is_open(extensions: &[&CStr]) -> bool {
 /// A module that says bf16 where `words`, a module of naga's, says f16. What it makes of the two halves of a word by `unpack2x16float` and
 /// a conversion to f16 has the bits of that word.
 pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
-    const HEADER: usize = 5;
     const CAPABILITY: u32 = 17;
     const EXTENSION: u32 = 10;
     const EXTENDED: u32 = 12;
@@ -117,21 +118,14 @@ pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     /// `BFloat16KHR`, how a float is encoded.
     const ENCODING: u32 = 0;
 
-    let instruction = |code: u32, operands: &[u32]| {
-        let mut instruction = vec![(operands.len() as u32 + 1) << 16 | code];
-        instruction.extend(operands);
-        instruction
-    };
     // Text ends with zeros, and fills whole words.
     let text = b"SPV_KHR_bfloat16\0\0\0\0";
     let name: Vec<u32> = text.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
     let mut module = words[..HEADER].to_vec();
     CAPABILITIES.iter().for_each(|&capability| module.extend(instruction(CAPABILITY, &[capability])));
     let mut unpacked = HashMap::new();
-    let (mut at, mut named) = (HEADER, false);
-    while at < words.len() {
-        let (code, len) = (words[at] & 0xffff, (words[at] >> 16) as usize);
-        let operands = &words[at + 1..at + len];
+    let mut named = false;
+    for (code, operands) in instructions(words) {
         if code != CAPABILITY && !named {
             module.extend(instruction(EXTENSION, &name));
             named = true;
@@ -139,14 +133,11 @@ pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
         if let (EXTENDED, &[_, id, _, UNPACK, word]) = (code, operands) {
             unpacked.insert(id, word);
         }
-        match (code, operands) {
-            (TYPE_FLOAT, &[id, 16]) => module.extend(instruction(TYPE_FLOAT, &[id, 16, ENCODING])),
-            (CONVERT, &[ty, id, of]) if unpacked.contains_key(&of) => {
-                module.extend(instruction(CAST, &[ty, id, unpacked[&of]]));
-            }
-            _ => module.extend(&words[at..at + len]),
-        }
-        at += len;
+        module.extend(match (code, operands) {
+            (TYPE_FLOAT, &[id, 16]) => instruction(TYPE_FLOAT, &[id, 16, ENCODING]),
+            (CONVERT, &[ty, id, of]) if unpacked.contains_key(&of) => instruction(CAST, &[ty, id, unpacked[&of]]),
+            _ => instruction(code, operands),
+        });
     }
     module
 }
@@ -157,11 +148,6 @@ mod tests {
 
     #[test]
     fn the_type_of_sixteen_bits_alone_becomes_bf16() {
-        let instruction = |code: u32, operands: &[u32]| {
-            let mut words = vec![(operands.len() as u32 + 1) << 16 | code];
-            words.extend(operands);
-            words
-        };
         let header = [0x0723_0203, 0x0001_0600, 0, 9, 0];
         let [shader, f32, f16] =
             [(17, vec![1]), (22, vec![4, 32]), (22, vec![5, 16])].map(|(code, of)| instruction(code, &of));

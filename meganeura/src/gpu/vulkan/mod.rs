@@ -8,6 +8,7 @@ mod bfloat;
 mod owned;
 mod pipeline;
 mod recording;
+mod spirv;
 mod store;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::{AddressSpace, StorageAccess, valid};
 
 use super::store::Store;
-use super::{Layouts, Shared, Vulkan, bfloat, fault};
+use super::{Layouts, Shared, Vulkan, bfloat, fault, spirv};
 use crate::error::bail;
 use crate::gpu::pipelines::Source;
 use crate::{Error, ErrorKind, Result};
@@ -119,6 +119,7 @@ impl Vulkan {
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
         let words = spv::write_vec(&module, &info, &options, None).map_err(refused)?;
+        let words = if source.checked { words } else { spirv::without_unrolling(&words) };
         let words = if source.bfloat { bfloat::instead_of_f16(&words) } else { words };
         let layouts = self.shared.layouts(bindings.len())?;
         let raw = self.compile(&words, layouts)?;

@@ -12,8 +12,9 @@ use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Lau
 /// Invocations of a workgroup at most.
 const GROUP: usize = 256;
 
-/// Lines that an invocation holds at most.
+/// Lines that an invocation holds at most: in the backward pass, those of two tensors.
 const HELD: usize = 16;
+const HELD_BACKWARD: usize = 8;
 
 /// Slabs are wide, up to WIDE channels, where that leaves MANY workgroups with few lines for each invocation.
 const MANY: usize = 512;
@@ -51,8 +52,8 @@ impl Slab {
         Self { channels, pixels, lines: g.s.div_ceil(pixels) }
     }
 
-    /// The slab that fits best, if there is one.
-    fn of(g: &Geometry) -> Option<Self> {
+    /// The slab that fits best, if there is one, where an invocation holds so many lines at most.
+    fn of(g: &Geometry, held: usize) -> Option<Self> {
         let least = least_channels(g.c / g.groups);
         if least > WIDEST {
             return None;
@@ -62,7 +63,7 @@ impl Slab {
         let narrowest = |channels| slabs.iter().find(|slab| slab.channels >= channels);
         let leaves = |slab: &Self, workgroups, lines| slab.lines <= lines && g.n * (g.c / slab.channels) >= workgroups;
         let many = slabs.iter().rev().find(|slab| slab.channels >= 2 * SECTOR && leaves(slab, MANY, FEW_LINES));
-        let enough = || narrowest(2 * SECTOR).filter(|slab| leaves(slab, ENOUGH, HELD));
+        let enough = || narrowest(2 * SECTOR).filter(|slab| leaves(slab, ENOUGH, held));
         many.or_else(enough).or_else(|| narrowest(SECTOR)).or(slabs.first()).copied()
     }
 
@@ -91,9 +92,9 @@ impl Slab {
     }
 
     /// `true` to hold the lines, `false` to read them again; the best way first.
-    fn ways(&self) -> impl Iterator<Item = bool> + use<> {
+    fn ways(&self, held: usize) -> impl Iterator<Item = bool> + use<> {
         let lines = self.lines;
-        [true, false].into_iter().filter(move |&is_held| !is_held || lines <= HELD)
+        [true, false].into_iter().filter(move |&is_held| !is_held || lines <= held)
     }
 }
 
@@ -109,19 +110,19 @@ fn name(is_held: bool) -> &'static str {
 
 /// The ways to compute the forward pass, best first; empty if no form fits.
 pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
-    let Some(slab) = Slab::of(g) else { return Vec::new() };
+    let Some(slab) = Slab::of(g, HELD) else { return Vec::new() };
     let variant = |is_held| {
         let mut launch = slab.launch(g, "group_norm_lines", is_held, 3, 0);
         launch.defines.extend(define![EPS: literal(eps.0)]);
         launch.bindings.extend((0..3).map(Binding::Input).chain((0..3).map(Binding::Output)));
         Variant::simple(name(is_held), launch.stores_through_epilogue())
     };
-    slab.ways().map(variant).collect()
+    slab.ways(HELD).map(variant).collect()
 }
 
 /// The ways to compute the backward pass, best first; empty if no form fits.
 pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
-    let Some(slab) = Slab::of(g) else { return Vec::new() };
+    let Some(slab) = Slab::of(g, HELD_BACKWARD) else { return Vec::new() };
     let variant = |is_held| {
         let mut launch = slab.launch(g, "group_norm_grad_lines", is_held, 2, 2 * LINE);
         launch.bindings.extend((0..4).map(Binding::Input).chain([Binding::Scratch(0)]));
@@ -130,7 +131,7 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
         forms::add_sums(g, g.n, &mut variant);
         variant
     };
-    slab.ways().map(variant).collect()
+    slab.ways(HELD_BACKWARD).map(variant).collect()
 }
 
 /// `true` if the device keeps results in halves, and there are forms for an operand of this type.
@@ -160,22 +161,23 @@ mod tests {
 
     #[test]
     fn slabs_follow_the_shape() {
-        for (shape, groups, channels, form) in [
-            ([64, 128, 32, 32], 32, 32, "lines_held"),
-            ([64, 64, 32, 32], 32, 32, "lines_held"),
-            ([32, 64, 32, 32], 32, 16, "lines_held"),
-            ([128, 256, 16, 16], 32, 32, "lines_held"),
-            ([128, 512, 4, 4], 32, 128, "lines_held"),
-            ([64, 512, 8, 8], 1, 512, "lines_held"),
-            ([1, 128, 128, 128], 4, 32, "lines"),
+        let (held, read) = ("lines_held", "lines");
+        for (shape, groups, [first, second]) in [
+            ([64, 128, 32, 32], 32, [(32, held), (16, held)]),
+            ([64, 64, 32, 32], 32, [(32, held), (16, held)]),
+            ([32, 64, 32, 32], 32, [(16, held), (16, held)]),
+            ([128, 256, 16, 16], 32, [(32, held), (32, held)]),
+            ([128, 512, 4, 4], 32, [(128, held), (128, held)]),
+            ([64, 512, 8, 8], 1, [(512, held), (512, read)]),
+            ([1, 128, 128, 128], 4, [(32, read), (32, read)]),
             // lines that groups share with half of a neighbour
-            ([2, 24, 3, 3], 2, 24, "lines_held"),
-            ([2, 8, 3, 3], 8, 8, "lines_held"),
+            ([2, 24, 3, 3], 2, [(24, held), (24, held)]),
+            ([2, 8, 3, 3], 8, [(8, held), (8, held)]),
         ] {
             let g = Geometry::of(Shape::from(shape), groups);
-            for variants in [forward(&g, Exact(1e-5)), backward(&g)] {
+            for (variants, expected) in [(forward(&g, Exact(1e-5)), first), (backward(&g), second)] {
                 let found = (number(&variants[0].launches[0], "SLAB"), variants[0].name);
-                assert_eq!(found, (channels, form), "{shape:?}, {groups} groups");
+                assert_eq!(found, expected, "{shape:?}, {groups} groups");
             }
         }
     }

@@ -16,7 +16,8 @@
 
 use crate::Layout;
 use crate::kernel::gemm::sum_parts;
-use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, define, offset, tree};
+use crate::kernel::launch::{Argument, Binding, Caps, LINE, Launch, Variant, define, tree};
+use crate::kernel::offset::offset;
 use crate::ops::segments::Segments;
 
 /// The layouts of a reduction's results and of the elements of each, and their numbers.

@@ -1,0 +1,244 @@
+//! Where elements lie in memory, as WGSL expressions of type `u32`.
+
+use super::launch::{Channels, LINE};
+use crate::Layout;
+
+/// An axis along which an element's index decides its place: element `index` is `index / below % extent` of it.
+struct Axis {
+    /// Elements of the axes behind it.
+    below: usize,
+    extent: usize,
+    stride: usize,
+    /// Whether there is none before it: the remainder is the number itself.
+    is_first: bool,
+}
+
+impl Axis {
+    /// What is added to the place of an element that is `number` of the axis, or of those before it too.
+    fn step(&self, number: String) -> String {
+        let number = if self.is_first { number } else { format!("({number}) % {}u", self.extent) };
+        self.steps(number)
+    }
+
+    fn steps(&self, number: String) -> String {
+        if self.stride == 1 { number } else { format!("({number}) * {}u", self.stride) }
+    }
+}
+
+/// `number / by`.
+fn over(number: &str, by: usize) -> String {
+    if by == 1 { number.to_owned() } else { format!("{number} / {by}u") }
+}
+
+/// The axes of a layout, and where its elements begin.
+fn axes(layout: &Layout) -> (Vec<Axis>, usize) {
+    let layout = layout.collapse();
+    let (shape, mut below) = (layout.shape(), layout.shape().elements());
+    let axes = shape.dims().iter().zip(layout.strides()).enumerate().map(|(axis, (&extent, &stride))| {
+        below /= extent;
+        Axis { below, extent, stride, is_first: axis == 0 }
+    });
+    (axes.filter(|axis| axis.stride != 0).collect(), layout.offset())
+}
+
+fn sum(mut terms: Vec<String>, begin: usize) -> String {
+    if begin != 0 || terms.is_empty() {
+        terms.push(format!("{begin}u"));
+    }
+    terms.join(" + ")
+}
+
+/// The place of element number `index` of a layout.
+#[must_use]
+pub fn offset(layout: &Layout, index: &str) -> String {
+    let (axes, begin) = axes(layout);
+    sum(axes.iter().map(|axis| axis.step(over(index, axis.below))).collect(), begin)
+}
+
+/// The places of a line's elements: neighbouring channels of a pixel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Places {
+    /// Element `e` is `steps[e]` behind the first, whose place is a multiple of four where they are `aligned`.
+    Regular { first: String, steps: [usize; LINE], aligned: bool },
+    /// Those of all elements.
+    Each([String; LINE]),
+}
+
+impl Places {
+    /// Those in a layout whose elements have `channels`. The line begins with channel `c`, counted through all images, of pixel `s`.
+    #[must_use]
+    pub fn new(layout: &Layout, channels: Channels, c: &str, s: &str) -> Self {
+        let (axes, begin) = axes(layout);
+        let terms: Option<Vec<_>> = axes.iter().map(|axis| Term::new(axis, channels.pixels, c, s)).collect();
+        let Some(terms) = terms else {
+            let of = |e| format!("(({c} + {e}u) * {}u + {s})", channels.pixels);
+            return Self::Each(std::array::from_fn(|e| offset(layout, &of(e))));
+        };
+        let aligned = begin.is_multiple_of(4) && terms.iter().all(|term| term.aligned);
+        let steps = std::array::from_fn(|e| terms.iter().map(|term| term.steps[e]).sum());
+        Self::Regular { first: sum(terms.into_iter().map(|term| term.first).collect(), begin), steps, aligned }
+    }
+
+    /// The place of the first of two groups of four, counted in such groups, where all lie beside each other.
+    #[must_use]
+    pub fn fours(&self) -> Option<String> {
+        match self {
+            Self::Regular { first, steps, aligned: true } if *steps == std::array::from_fn(|e| e) => {
+                Some(format!("({first}) / 4u"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What an axis adds to the places of a line.
+struct Term {
+    first: String,
+    steps: [usize; LINE],
+    aligned: bool,
+}
+
+impl Term {
+    /// `None` where a line may reach over the end of the axis, or has steps of several lengths.
+    fn new(axis: &Axis, pixels: usize, c: &str, s: &str) -> Option<Self> {
+        let &Axis { below, extent, stride, is_first } = axis;
+        let steps = |step: &dyn Fn(usize) -> usize| std::array::from_fn(|e| step(e) * stride);
+        let aligned = stride.is_multiple_of(4);
+        if below.is_multiple_of(pixels) {
+            // So many channels have the same number.
+            let run = below / pixels;
+            let within = is_first || (extent * run).is_multiple_of(LINE);
+            let first = axis.step(over(c, run));
+            if run.is_multiple_of(LINE) {
+                return Some(Self { first, steps: [0; LINE], aligned });
+            }
+            let fits = LINE.is_multiple_of(run) && within;
+            return fits.then(|| Self { first, steps: steps(&|e| e / run), aligned: aligned || run == 1 });
+        }
+        if !is_first && pixels.is_multiple_of(below * extent) {
+            let number = over(s, below);
+            let first = if pixels == below * extent { axis.steps(number) } else { axis.step(number) };
+            return Some(Self { first, steps: [0; LINE], aligned });
+        }
+        let run = pixels / below;
+        (is_first && pixels.is_multiple_of(below)).then(|| {
+            let first = axis.steps(format!("{c} * {run}u + {}", over(s, below)));
+            Self { first, steps: steps(&|e| e * run), aligned }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Shape;
+
+    #[test]
+    fn offsets_are_spelled_short() {
+        let x = Layout::contiguous(Shape::from([4, 3, 5]));
+        assert_eq!(offset(&x, "i"), "i");
+        assert_eq!(offset(&x.slice(0, 1, 2), "i"), "i + 15u");
+        let bias = Layout::contiguous(Shape::from([3, 1])).expand(Shape::from([4, 3, 5]));
+        assert_eq!(offset(&bias, "i"), "(i / 5u) % 3u");
+        assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
+        assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
+    }
+    /// What an expression of numbers, `c`, `s`, sums, products, quotients and remainders is; each operator binds as tightly as the next.
+    struct Reader<'a> {
+        words: std::iter::Peekable<std::slice::Iter<'a, String>>,
+        c: usize,
+        s: usize,
+    }
+
+    impl Reader<'_> {
+        fn read(text: &str, c: usize, s: usize) -> usize {
+            let spaced = text.replace('(', " ( ").replace(')', " ) ");
+            let words: Vec<_> = spaced.split_whitespace().map(str::to_owned).collect();
+            Reader { words: words.iter().peekable(), c, s }.sum()
+        }
+
+        fn sum(&mut self) -> usize {
+            let mut total = self.product();
+            while self.words.next_if(|word| *word == "+").is_some() {
+                total += self.product();
+            }
+            total
+        }
+
+        fn product(&mut self) -> usize {
+            let mut product = self.factor();
+            while let Some(operator) = self.words.next_if(|word| ["*", "/", "%"].contains(&word.as_str())) {
+                let by = self.factor();
+                product = match operator.as_str() {
+                    "*" => product * by,
+                    "/" => product / by,
+                    _ => product % by,
+                };
+            }
+            product
+        }
+
+        fn factor(&mut self) -> usize {
+            match self.words.next().expect("a number").as_str() {
+                "(" => {
+                    let inside = self.sum();
+                    assert_eq!(self.words.next().map(String::as_str), Some(")"));
+                    inside
+                }
+                "c" => self.c,
+                "s" => self.s,
+                number => number.trim_end_matches('u').parse().expect("a number"),
+            }
+        }
+    }
+
+    /// Whether the places of all lines are those of the layout.
+    fn check(layout: &Layout, channels: Channels) -> Places {
+        let places = Places::new(layout, channels, "c", "s");
+        let lines = layout.shape().elements() / (LINE * channels.pixels);
+        for (c, s) in (0..lines).flat_map(|line| (0..channels.pixels).map(move |s| (LINE * line, s))) {
+            for e in 0..LINE {
+                let place = match &places {
+                    Places::Regular { first, steps, aligned } => {
+                        let first = Reader::read(first, c, s);
+                        assert!(!aligned || first.is_multiple_of(4), "{layout:?}: {places:?}");
+                        first + steps[e]
+                    }
+                    Places::Each(each) => Reader::read(&each[e], c, s),
+                };
+                let expected = layout.at((c + e) * channels.pixels + s);
+                assert_eq!(place, expected, "{layout:?}: {places:?} at {c}, {s}, {e}");
+            }
+        }
+        places
+    }
+
+    #[test]
+    fn places_of_lines_are_those_of_their_elements() {
+        for (n, c, h, w) in [(3, 16, 2, 3), (2, 24, 3, 1), (1, 8, 4, 4), (2, 40, 1, 2), (5, 48, 2, 2)] {
+            let (shape, channels) = (Shape::from([n, c, h, w]), Channels { channels: c, pixels: h * w });
+            let of = |dims: &[usize]| Layout::contiguous(Shape::new(dims));
+            check(&of(&[n, c, h, w]), channels);
+            check(&of(&[n, c, 2 * h, w]).slice(2, 1, h), channels);
+            check(&of(&[n, 2 * c, h, w]).slice(1, 3, c), channels);
+            check(&of(&[n, h, w, c]).permute(&[0, 3, 1, 2]), channels);
+            check(&of(&[n, c, w, h]).permute(&[0, 1, 3, 2]), channels);
+            check(&of(&[1, 1, 1, 1]).expand(shape), channels);
+            check(&of(&[1, 1, h, w]).expand(shape), channels);
+            check(&of(&[n, 1, 1, w]).expand(shape), channels);
+            check(&of(&[n, 1, h, 1]).expand(shape), channels);
+            assert!(check(&of(&[1, c, 1, 1]).expand(shape), channels).fours().is_some());
+            assert!(check(&of(&[n, c, 1, 1]).expand(shape), channels).fours().is_some());
+            assert!(check(&of(&[2, c, 1, 1]).slice(0, 1, 1).expand(shape), channels).fours().is_some());
+            let odd = of(&[1, c + 1, 1, 1]).slice(1, 1, c).expand(shape);
+            assert!(check(&odd, channels).fours().is_none());
+            for groups in (1..=c).filter(|groups| c.is_multiple_of(*groups)) {
+                let shape = Shape::from([n, groups, c / groups, h * w]);
+                let places = check(&Layout::strided(shape, &[2 * groups, 2, 0, 0]), channels);
+                let run = c / groups;
+                let is_regular = run.is_multiple_of(LINE) || LINE.is_multiple_of(run);
+                assert_eq!(matches!(places, Places::Regular { .. }), is_regular, "{places:?}");
+            }
+        }
+    }
+}
