@@ -50,6 +50,10 @@ struct Options {
     /// Run another variant than the device would choose: its name or its number, of every operation that has it or of one
     #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
     variant: Option<String>,
+    /// Time a convolution of images that lie in memory as between the layers of a network: in fast precision, as halves. Only its
+    /// own launches count, each timed by itself
+    #[arg(long, requires = "kernel", conflicts_with = "check")]
+    inside: bool,
     /// Compare the kernel's results with those in double precision on the CPU
     #[arg(long, requires = "kernel")]
     check: bool,
@@ -73,6 +77,9 @@ struct Options {
     /// What these batches are drawn from
     #[arg(long, default_value_t = 42, requires = "batches")]
     seed: u64,
+    /// Another learning rate than the workload's own
+    #[arg(long, conflicts_with_all = ["kernel", "serve"])]
+    learning_rate: Option<f64>,
     /// Write the loss of every step, warm-up included, as lines of `step,loss`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "serve"])]
     losses: Option<PathBuf>,
@@ -157,7 +164,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
-    let mut workload = options.workload.make(&device, batch, channels, data, options.compile)?;
+    let mut workload = options.workload.make(&device, batch, channels, data, options.learning_rate, options.compile)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;

@@ -60,22 +60,23 @@ impl Name {
     }
 
     /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many channels, where
-    /// they may be chosen.
+    /// they may be chosen, and another learning rate than its own.
     pub fn make(
         self,
         device: &Device,
         batch: usize,
         channels: usize,
         data: Data,
+        learning_rate: Option<f64>,
         compile: bool,
     ) -> meganeura::Result<Box<dyn Workload>> {
-        let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
+        let adamw = || AdamW::new(learning_rate.unwrap_or(1e-3)).weight_decay(1e-2);
         match self {
             Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile),
             Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile),
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
-                let sgd = Sgd::new(0.1).momentum(0.9).weight_decay(5e-4);
+                let sgd = Sgd::new(learning_rate.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
                 Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile)
             }
             Self::Unet => {

@@ -28,6 +28,7 @@ pub struct Bench {
     steps: u32,
     warmup: u32,
     variant: Option<String>,
+    inside: bool,
     numbers: Vec<f32>,
     pub sets: Vec<Vec<Tensor>>,
     /// The passes timed so far.
@@ -92,6 +93,7 @@ impl Bench {
             steps: options.steps,
             warmup: options.warmup,
             variant: options.variant.clone(),
+            inside: options.inside,
             numbers,
             sets: Vec::new(),
             known: Vec::new(),
@@ -120,7 +122,7 @@ impl Bench {
     }
 
     fn run(&self, device: &Device, data: &[Tensor], pass: Pass) -> Result<Vec<Tensor>> {
-        let wanted = self.kernel.record(&Tape::with_seed(device, 0), data, pass)?;
+        let wanted = self.kernel.record(&Tape::with_seed(device, 0), data, pass, self.inside)?;
         wanted.iter().map(meganeura::Var::to_tensor).collect()
     }
 
@@ -186,7 +188,15 @@ impl Bench {
             warm += 1;
         }
         let mut times = Vec::new();
-        if device_clock {
+        if self.inside {
+            self.device.set_profiling(Profiling::Launches)?;
+            for _ in 0..self.steps {
+                run()?;
+                run()?;
+                let profile = self.device.last_profile()?;
+                times.push(milliseconds(self.own(&profile.launches).map(|launch| launch.duration).sum()));
+            }
+        } else if device_clock {
             for _ in 0..self.steps {
                 // The run before it keeps the device busy until the timed one has arrived.
                 run()?;
@@ -211,10 +221,16 @@ impl Bench {
             run()?;
             run()?;
             let spell = |launch: &LaunchTime| format!("{} {:.1}", launch.name, launch.duration.as_secs_f64() * 1e6);
-            kernels.extend(self.device.last_profile()?.launches.iter().map(spell));
+            kernels.extend(self.own(&self.device.last_profile()?.launches).map(spell));
         }
         let timer = if device_clock { "device" } else { "host" };
         Ok(Times { median: median(&times), min: times[0], launches, variants, kernels, timer, preferred, offered })
+    }
+
+    /// The launches that are of the kernel: inside of a network, other operations have some, too.
+    fn own<'a>(&self, launches: &'a [LaunchTime]) -> impl Iterator<Item = &'a LaunchTime> {
+        let name = self.kernel.convolution().filter(|_| self.inside);
+        launches.iter().filter(move |launch| name.is_none_or(|name| launch.op.starts_with(name)))
     }
 
     /// The largest difference from the native executor in double precision, relative to the largest magnitude of the same

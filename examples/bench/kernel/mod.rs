@@ -22,6 +22,11 @@ pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
         ));
     }
     let device = choose_device(options)?;
+    if options.inside && (kernel.convolution().is_none() || options.precision != Accuracy::Fast || !device.is_gpu()) {
+        return Err(Failure::NotThere(
+            "only convolutions in fast precision on a GPU read other images inside of a network".into(),
+        ));
+    }
     let wanted = |pass: &&Pass| options.pass.is_none_or(|wanted| wanted == **pass);
     if !kernel.passes().iter().any(|pass| wanted(&pass)) {
         let passes: Vec<_> = kernel.passes().iter().map(ToString::to_string).collect();
@@ -48,6 +53,7 @@ fn report(bench: &Bench, pass: Pass, options: &Options, times: &Times, error: Op
         ("framework", "meganeura".into()),
         ("device", bench.device.to_string().into()),
         ("precision", options.precision.to_string().into()),
+        ("inside", options.inside.into()),
         ("kernel", kernel.to_string().into()),
         ("pass", pass.to_string().into()),
         ("ms", rounded(times.median, 6).into()),

@@ -129,6 +129,11 @@ impl Kernel {
         }
     }
 
+    /// What the names of a convolution's operations begin with, those of its gradients too; `None` of other kernels.
+    pub fn convolution(&self) -> Option<&'static str> {
+        matches!(self, Self::Conv2d { .. }).then_some("conv2d")
+    }
+
     /// The shape of the result, which is that of its cotangent.
     pub fn result(&self) -> Shape {
         match *self {
@@ -175,12 +180,19 @@ impl Kernel {
     }
 
     /// Records a pass on a tape; the wanted values, and no others are held. `data` are the operands, then the cotangent of
-    /// the result.
-    pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass) -> Result<Vec<Var>> {
-        let inputs: Vec<_> = data.iter().map(|tensor| tape.input(tensor)).collect();
+    /// the result. With `inside`, other operations make the images and read those that come out, as in a network: what is
+    /// wanted then is what they make of them.
+    pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
+        let is_image = |shape: Shape| inside && shape != self.operands()[1].0;
+        let input = |tensor| {
+            let x = tape.input(tensor);
+            if is_image(x.shape()) { x.abs() } else { x }
+        };
+        let read = |x: &Var| if is_image(x.shape()) { x.sum_over(&[0, 2, 3]) } else { x.clone() };
+        let inputs: Vec<_> = data.iter().map(input).collect();
         let y = self.forward(&inputs);
         if pass == Pass::Forward {
-            return Ok(vec![y]);
+            return Ok(vec![read(&y)]);
         }
         let (dy, operands) = inputs.split_last().expect("the cotangent at least");
         let grads = tape.backward_with(&y, dy)?;
@@ -191,7 +203,8 @@ impl Kernel {
         };
         let of = |x: &Var| grads.of(x).expect("the result depends on every operand");
         let kept = if pass == Pass::Both { Some(y) } else { None };
-        Ok(kept.into_iter().chain(wanted.iter().map(of)).collect())
+        let wanted: Vec<_> = kept.into_iter().chain(wanted.iter().map(of)).collect();
+        Ok(wanted.iter().map(read).collect())
     }
 
     fn forward(&self, x: &[Var]) -> Var {

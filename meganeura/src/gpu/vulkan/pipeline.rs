@@ -119,7 +119,8 @@ impl Vulkan {
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
         let words = spv::write_vec(&module, &info, &options, None).map_err(refused)?;
-        let words = if source.checked { words } else { spirv::without_unrolling(&words) };
+        let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
+        let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
         let words = if source.bfloat { bfloat::instead_of_f16(&words) } else { words };
         let layouts = self.shared.layouts(bindings.len())?;
         let raw = self.compile(&words, layouts)?;
