@@ -121,6 +121,19 @@ pub(crate) fn expand<'s>(
     }
 }
 
+/// A line of a file, to be named where it is wrong.
+#[derive(Clone, Copy)]
+struct Line<'f> {
+    file: &'f str,
+    number: usize,
+}
+
+impl Line<'_> {
+    fn location(self) -> Location {
+        Location { file: self.file.to_owned(), line: self.number }
+    }
+}
+
 struct Expansion<'d, F> {
     source: F,
     defines: Defines<'d>,
@@ -150,46 +163,46 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         let mut conditions: Vec<Condition> = Vec::new();
         let mut index = 0;
         while let Some(&line) = lines.get(index) {
-            let at = Location { file: file.to_owned(), line: first + index };
+            let at = Line { file, number: first + index };
             index += 1;
             let active = wanted && conditions.iter().all(|condition| condition.holds);
             let Some((directive, rest)) = directive(line) else {
-                self.text(line, active, &at)?;
+                self.text(line, active, at)?;
                 continue;
             };
             match (directive, rest) {
                 ("#include", name) => {
-                    let name = unquote(name).ok_or_else(|| malformed(&at, line))?;
+                    let name = unquote(name).ok_or_else(|| malformed(at, line))?;
                     if active {
                         self.include(name, at)?;
                     }
                 }
                 ("#insert", name) => {
-                    let name = unquote(name).ok_or_else(|| malformed(&at, line))?;
+                    let name = unquote(name).ok_or_else(|| malformed(at, line))?;
                     if active {
                         self.insert(name, at)?;
                     }
                 }
                 ("#if", condition) => {
-                    let holds = self.condition(condition, active, &at).ok_or_else(|| malformed(&at, line))??;
-                    conditions.push(Condition { at, holds, in_else: false });
+                    let holds = self.condition(condition, active, at).ok_or_else(|| malformed(at, line))??;
+                    conditions.push(Condition { at: at.location(), holds, in_else: false });
                 }
                 ("#else", "") => match conditions.last_mut() {
                     Some(condition) if !condition.in_else => {
                         condition.holds = !condition.holds;
                         condition.in_else = true;
                     }
-                    _ => return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() }),
+                    _ => return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() }),
                 },
                 ("#endif", "") => {
                     if conditions.pop().is_none() {
-                        return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() });
+                        return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
                     }
                 }
                 ("#for", range) => {
-                    let (name, count) = self.range(range, active, &at).ok_or_else(|| malformed(&at, line))??;
+                    let (name, count) = self.range(range, active, at).ok_or_else(|| malformed(at, line))??;
                     let Some(length) = body_of_for(&lines[index..]) else {
-                        return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() });
+                        return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
                     };
                     let body = &lines[index..index + length];
                     // The names in a body that is repeated no times count as well.
@@ -200,8 +213,10 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
                     }
                     index += length + 1;
                 }
-                ("#endfor", "") => return Err(ExpandError::Unbalanced { at, directive: directive.to_owned() }),
-                _ => return Err(malformed(&at, line)),
+                ("#endfor", "") => {
+                    return Err(ExpandError::Unbalanced { at: at.location(), directive: directive.to_owned() });
+                }
+                _ => return Err(malformed(at, line)),
             }
         }
         match conditions.pop() {
@@ -215,7 +230,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         &mut self,
         text: &'t str,
         active: bool,
-        at: &Location,
+        at: Line<'_>,
     ) -> Option<Result<(&'t str, usize), ExpandError>> {
         let (name, count) = text.split_once(" in ")?;
         let (name, count) = (name.trim(), count.trim());
@@ -232,7 +247,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         }
     }
 
-    fn include(&mut self, name: &str, at: Location) -> Result<(), ExpandError> {
+    fn include(&mut self, name: &str, at: Line<'_>) -> Result<(), ExpandError> {
         if self.seen.iter().any(|seen| seen == name) {
             return Ok(());
         }
@@ -240,11 +255,11 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         self.insert(name, at)
     }
 
-    fn insert(&mut self, name: &str, at: Location) -> Result<(), ExpandError> {
-        let text =
-            (self.source)(name).ok_or_else(|| ExpandError::UnknownInclude { at: at.clone(), name: name.to_owned() })?;
+    fn insert(&mut self, name: &str, at: Line<'_>) -> Result<(), ExpandError> {
+        let text = (self.source)(name)
+            .ok_or_else(|| ExpandError::UnknownInclude { at: at.location(), name: name.to_owned() })?;
         if self.inside.iter().any(|outer| outer == name) {
-            return Err(ExpandError::Circular { at, name: name.to_owned() });
+            return Err(ExpandError::Circular { at: at.location(), name: name.to_owned() });
         }
         self.inside.push(name.to_owned());
         self.file(name, text)?;
@@ -253,7 +268,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
     }
 
     /// Whether `NAME`, `NAME == value` or `NAME != value` holds. `None` if the text is none of these.
-    fn condition(&mut self, text: &str, active: bool, at: &Location) -> Option<Result<bool, ExpandError>> {
+    fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
         let Some((name, wanted, equal)) = compared("==", true).or_else(|| compared("!=", false)) else {
             return is_name(text).then(|| Ok(self.defines.mention(text).is_some()));
@@ -270,7 +285,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
     }
 
     /// Fills the holes of a line of WGSL.
-    fn text(&mut self, line: &str, active: bool, at: &Location) -> Result<(), ExpandError> {
+    fn text(&mut self, line: &str, active: bool, at: Line<'_>) -> Result<(), ExpandError> {
         let mut rest = line;
         while let Some((before, hole)) = rest.split_once("${") {
             let Some((name, after)) = hole.split_once('}').filter(|(name, _)| is_name(name)) else {
@@ -357,12 +372,12 @@ fn is_name(text: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-fn malformed(at: &Location, line: &str) -> ExpandError {
-    ExpandError::Malformed { at: at.clone(), line: line.trim().to_owned() }
+fn malformed(at: Line<'_>, line: &str) -> ExpandError {
+    ExpandError::Malformed { at: at.location(), line: line.trim().to_owned() }
 }
 
-fn undefined(at: &Location, name: &str) -> ExpandError {
-    ExpandError::Undefined { at: at.clone(), name: name.to_owned() }
+fn undefined(at: Line<'_>, name: &str) -> ExpandError {
+    ExpandError::Undefined { at: at.location(), name: name.to_owned() }
 }
 
 #[cfg(test)]

@@ -22,17 +22,12 @@ const SOURCES: &[(&str, &str)] = embed! {
     "conv2d_gemm"
     "conv2d_grad_input"
     "conv2d_grad_input_gemm"
-    "conv2d_grad_input_lines"
     "conv2d_grad_input_tree"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
-    "conv2d_grad_weight_lines"
     "conv2d_grad_weight_taps"
-    "conv2d_halo"
-    "conv2d_lines"
     "conv2d_pack"
     "conv2d_pack_halves"
-    "conv2d_pack_lines"
     "conv2d_taps"
     "conv2d_tree"
     "convert"
@@ -71,14 +66,10 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/blocks"
     "shared/blocks_step"
     "shared/conv2d"
-    "shared/conv2d_cotangents"
     "shared/conv2d_gather"
     "shared/conv2d_gemm"
-    "shared/conv2d_inputs"
     "shared/conv2d_packed"
-    "shared/conv2d_packed_lines"
     "shared/conv2d_tile"
-    "shared/conv2d_window"
     "shared/epilogue"
     "shared/epilogue_lines"
     "shared/fit"
@@ -86,8 +77,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/float"
     "shared/gemm"
     "shared/gemm_epilogue"
-    "shared/gemm_halo"
-    "shared/gemm_lines"
     "shared/gemm_matrix"
     "shared/gemm_packed"
     "shared/gemm_result"
@@ -96,10 +85,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/group_norm_lines"
     "shared/group_norm_lines_step"
     "shared/half"
-    "shared/line"
-    "shared/lines_step"
-    "shared/lines_tile"
-    "shared/lower_scales"
     "shared/math"
     "shared/matrix_sums"
     "shared/matrix_tile"
@@ -107,6 +92,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/mean"
     "shared/outputs"
     "shared/packed"
+    "shared/packed_step"
     "shared/powers"
     "shared/prologue"
     "shared/prologue_lines"
@@ -141,17 +127,12 @@ const TRUSTED: &[&str] = &[
     "conv2d_gemm",
     "conv2d_grad_input",
     "conv2d_grad_input_gemm",
-    "conv2d_grad_input_lines",
     "conv2d_grad_input_tree",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
-    "conv2d_grad_weight_lines",
     "conv2d_grad_weight_taps",
-    "conv2d_halo",
-    "conv2d_lines",
     "conv2d_pack",
     "conv2d_pack_halves",
-    "conv2d_pack_lines",
     "conv2d_taps",
     "conv2d_tree",
     "convert",

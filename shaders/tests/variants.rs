@@ -188,19 +188,24 @@ fn every_variant_is_valid() {
         assert_eq!((entry.name.as_str(), entry.stage), ("main", ShaderStage::Compute), "{}", variant.kernel);
         let invocations: u32 = entry.workgroup_size.iter().product();
         assert!(invocations <= 256, "{}: {invocations} invocations a workgroup", variant.kernel);
-        assert!(workgroup_bytes(&module) <= 48 << 10, "{}: {} bytes", variant.kernel, workgroup_bytes(&module));
+        let shared = workgroup_memory(&module);
+        assert!(shared.iter().sum::<u32>() <= 48 << 10, "{}: {shared:?} bytes", variant.kernel);
+        // NVIDIA's driver puts variables behind one another, and loads fragments wrongly where they do not begin at a multiple of 16.
+        let of_matrices = wgsl.contains("wgpu_cooperative_matrix");
+        assert!(!of_matrices || shared.iter().all(|size| size % 16 == 0), "{}: {shared:?} bytes", variant.kernel);
         assert_bindings(&variant.kernel, &module);
     }
 }
 
-fn workgroup_bytes(module: &naga::Module) -> u32 {
+/// Bytes of each variable in workgroup memory.
+fn workgroup_memory(module: &naga::Module) -> Vec<u32> {
     let mut layouter = naga::proc::Layouter::default();
     layouter.update(module.to_ctx()).expect("the module is valid");
     let shared = module.global_variables.iter().map(|(_, variable)| variable);
     shared
         .filter(|variable| variable.space == naga::AddressSpace::WorkGroup)
         .map(|variable| layouter[variable.ty].size)
-        .sum()
+        .collect()
 }
 
 /// Bindings are storage buffers, numbered 0, 1, … in group 0.

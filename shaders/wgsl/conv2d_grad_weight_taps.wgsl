@@ -1,12 +1,14 @@
 // `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the gradient, for
-// all taps at once: a sum over pixels, a tile of shared/conv2d_tile at a time. A fragment of inputs serves every row of taps that
+// all taps at once, or for some rows of them: a sum over pixels, a tile of shared/conv2d_tile at a time. A fragment of inputs serves every row of taps that
 // reads it. An input that is not finite spreads to all taps of its channel: a tile that reaches over the outputs multiplies it by
 // zeros.
 //
 // Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's channels,
 // rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
 //
-// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8
+// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8. KH and PH are those of the rows of
+//          taps that are computed
+//          TAPS, FIRST   taps of the gradient, and the first that is computed
 //          SM, SN    subgroups along output and input channels
 //          FM, FN    fragments of each
 //          SUBGROUP  invocations of a subgroup
@@ -233,7 +235,7 @@ fn main(
 #for S in KW
 #for I in FM
 #for K in FN
-    let o_${D}_${S}_${I}_${K} = ((part * KH * KW + ${D}u * KW + ${S}u) * ${G} + group) * ROWS + o0 + (fragment_o + ${I}u) * 16u;
+    let o_${D}_${S}_${I}_${K} = ((part * ${TAPS} + ${FIRST} + ${D}u * KW + ${S}u) * ${G} + group) * ROWS + o0 + (fragment_o + ${I}u) * 16u;
     let to_${D}_${S}_${I}_${K} = o_${D}_${S}_${I}_${K} * COLUMNS + c0 + (fragment_c + ${K}u) * 16u;
     let scaled_${D}_${S}_${I}_${K} = sum_${D}_${S}_${I}_${K} * back.x * back.y;
     coopStoreT(scaled_${D}_${S}_${I}_${K}, &parts[to_${D}_${S}_${I}_${K}], COLUMNS);

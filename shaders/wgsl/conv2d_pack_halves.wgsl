@@ -1,5 +1,5 @@
-// The weights of a convolution as `conv2d_halo` and `conv2d_taps` read them: for group g and tap t, the channels k that its product sums
-// over and its rows m. Forward those are input and output channels. For the gradient of the input they are output channels, and the
+// The weights of a convolution as `conv2d_taps` reads them: for group g and tap t, the channels k that its product sums over and its
+// rows m. Forward those are input and output channels. For the gradient of the input they are output channels, and the
 // input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or nothing. In f16, where eight k of ROWS
 // rows, all their taps, are scaled by one power of two; or with BFLOAT in bf16.
 //
@@ -8,8 +8,8 @@
 //
 // Defines: G
 //          TAPS, KW  of the product, and of those a row
-//          ROWS  a multiple of 32
-//          LOADS TAPS·ROWS/32, elements of an invocation
+//          ROWS  a multiple of 16
+//          LOADS ⌈TAPS·ROWS/32⌉, elements of an invocation
 //          M, K  multiples of 8; beyond the weight's channels there are zeros
 //          W_O, W_C, W_KH, W_KW  what the weight has, of a group
 //          FORM  forward, or grad_input, with PHASES_P, PHASES_Q, BASE_P, BASE_Q, STEP_P, STEP_Q, DH, DW
@@ -35,6 +35,8 @@ const W_C: u32 = ${W_C};
 const W_KH: u32 = ${W_KH};
 const W_KW: u32 = ${W_KW};
 const BLOCKS: u32 = (M + ROWS - 1u) / ROWS;
+/// Elements of a block.
+const COUNT: u32 = 8u * TAPS * ROWS;
 /// Distance of what is beside each other in the weights: one bank.
 const PITCH: u32 = ROWS + 2u;
 
@@ -99,7 +101,9 @@ fn main(
 #endfor
 #if BFLOAT
 #for L in LOADS
-    block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = w_${L};
+    if lane + ${L}u * WG < COUNT {
+        block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = w_${L};
+    }
 #endfor
 #else
     var peak = vec4<f32>();
@@ -109,11 +113,13 @@ fn main(
     let exponents = exponents_for(vec2(workgroup_max(lane, peak.x)), 0);
     let scale = powers(exponents).x;
 #for L in LOADS
-    block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = f16(w_${L} * scale);
+    if lane + ${L}u * WG < COUNT {
+        block[(at_${L}.y * TAPS + at_${L}.z) * PITCH + at_${L}.x] = f16(w_${L} * scale);
+    }
 #endfor
 #endif
     workgroupBarrier();
-    for (var at = lane; at < 8u * TAPS * ROWS / 4u; at += WG) {
+    for (var at = lane; at < COUNT / 4u; at += WG) {
         let m = at % (ROWS / 4u) * 4u;
         let k = at / (ROWS / 4u) % 8u;
         let tap = at / (ROWS / 4u * 8u);

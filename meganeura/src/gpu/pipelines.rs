@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::recording::Pipeline;
@@ -45,6 +46,24 @@ impl Source {
         let bfloat = defines.iter().any(|(name, _)| *name == BFLOAT);
         Ok(Self { wgsl, checked: checked || !trusted, zeroed: !trusted, bfloat })
     }
+}
+
+/// What `work` makes of each item, by as many threads as there are. They take the items in their order.
+pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let next = || next.fetch_add(1, Ordering::Relaxed);
+        let made = std::iter::from_fn(|| Some(next()).and_then(|at| Some((at, work(items.get(at)?)))));
+        made.collect::<Vec<_>>()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let mut made = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(take)).collect();
+        let joined = others.into_iter().map(|thread| thread.join().unwrap_or_else(|why| resume_unwind(why)));
+        take().into_iter().chain(joined.flatten()).collect::<Vec<_>>()
+    });
+    made.sort_unstable_by_key(|&(at, _)| at);
+    made.into_iter().map(|(_, made)| made).collect()
 }
 
 /// `true` if a module has loops, as the project's kernels spell them.
@@ -103,22 +122,13 @@ impl Inner {
         // The longest first: none is left for the end that all threads would wait for.
         let mut missing = missing.to_vec();
         missing.sort_by_key(|source| Reverse(source.wgsl.len()));
-        let next = AtomicUsize::new(0);
-        let (made, refused) = (Mutex::new(BTreeMap::new()), Mutex::new(None));
-        let work = || {
-            while let Some(&source) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.pipeline(source) {
-                    Ok(pipeline) => drop(lock(&made).insert(source, Arc::new(pipeline))),
-                    Err(error) => drop(lock(&refused).insert(error)),
-                }
+        let (mut made, mut refused) = (BTreeMap::new(), None);
+        for (&source, pipeline) in missing.iter().zip(side_by_side(&missing, |source| self.pipeline(source))) {
+            match pipeline {
+                Ok(pipeline) => drop(made.insert(source, Arc::new(pipeline))),
+                Err(error) => drop(refused.get_or_insert(error)),
             }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
-        std::thread::scope(|scope| {
-            (1..threads).for_each(|_| drop(scope.spawn(work)));
-            work();
-        });
-        let made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+        }
         {
             let mut known = lock(&self.pipelines.known);
             known.extend(made.iter().map(|(&source, pipeline)| (source.clone(), Arc::clone(pipeline))));
@@ -131,7 +141,7 @@ impl Inner {
         if let Some(vulkan) = &self.vulkan {
             vulkan.save();
         }
-        match refused.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match refused {
             Some(error) => Err(error),
             None => self.check().map(|()| made),
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::memory::Buffer;
-use super::pipelines::Source;
+use super::pipelines::{Source, side_by_side};
 use super::reading::{Along, SMALL, Small, small};
 use super::recording::{Dispatch, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
@@ -90,7 +90,7 @@ impl Gpu {
         let source = |(step, launch): &(&Step, &Launch)| {
             expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
         };
-        let sources = distinct.iter().map(source).collect::<Result<Vec<_>>>()?;
+        let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
         let pipelines = self.0.pipelines(&sources)?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));

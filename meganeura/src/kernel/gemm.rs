@@ -30,28 +30,9 @@ enum Units {
     Scalar { halves: usize },
     /// On matrix units, with so many halves.
     Matrix { halves: usize },
-    /// The same, of operands that are read in lines of eight.
-    Lines,
     /// The same, of operands that are in f16 already.
     Packed,
-    /// The same, where columns are pixels, which are in workgroup memory with those around them; and as many steps of the rows as
-    /// there are halves, each of so many taps.
-    Halo { halo: Halo, halves: usize, run: usize },
 }
-
-/// What a tile of pixels reads of images.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Halo {
-    /// For each pixel.
-    pub taps: usize,
-    /// Pixels, those around the tile included.
-    pub pixels: usize,
-    /// Those among them that can be anything but padding.
-    pub inside: usize,
-}
-
-/// Columns of a tile that are pixels.
-pub const HALO_COLUMNS: usize = 128;
 
 /// Extents of a batch of products `[M,K]·[K,N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,8 +85,6 @@ pub struct Choice {
     unroll: usize,
     /// Invocations of a subgroup.
     subgroup: usize,
-    /// Whether sums are stored in lines, eight rows of a column.
-    lines: bool,
 }
 
 impl Tiling {
@@ -130,13 +109,10 @@ impl Tiling {
         match self.units {
             Units::Scalar { halves } => halves * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
             Units::Matrix { halves } => halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + others,
-            Units::Lines | Units::Packed => {
+            Units::Packed => {
                 // A tile lies along the reduction or across it.
                 let tile = |side: usize| (side * (self.depth / 4 + 2)).max(self.depth * (side / 4 + 2)) * 8;
                 tile(rows) + tile(columns) + others
-            }
-            Units::Halo { halo, halves, run } => {
-                (halves * run * self.depth * (rows / 4 + 2) + halo.pixels * (self.depth / 4 + 2)) * 8 + others
             }
         }
     }
@@ -154,16 +130,9 @@ impl Tiling {
     fn fits(&self, caps: &Caps) -> bool {
         let [rows, columns] = self.extent();
         let invocations = self.invocations(caps);
-        // Blocks are loaded by all invocations alike; of the lines of halos some may be too many.
-        let alike = if let Units::Halo { .. } = self.units { rows } else { rows + columns };
-        let loads = alike * self.depth;
-        // Those of one operand and of the other.
-        let apart = self.units != Units::Lines || (rows * self.depth).is_multiple_of(self.load() * invocations);
-        let taps = if let Units::Halo { halo, run, .. } = self.units { halo.taps.is_multiple_of(run) } else { true };
-        taps && apart
-            && self.memory() <= caps.workgroup_memory
+        self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
-            && loads.is_multiple_of(self.load() * invocations)
+            && ((rows + columns) * self.depth).is_multiple_of(self.load() * invocations)
     }
 
     /// A bound on the iterations of a part of so many terms, as [`Launch::loops`] counts them.
@@ -203,25 +172,13 @@ pub enum Sums {
 
 impl Choice {
     fn new(tiling: Tiling, parts: usize, unroll: usize, caps: &Caps) -> Self {
-        Self { tiling, parts, unroll, subgroup: caps.subgroup.1, lines: false }
-    }
-
-    /// The same whose rows are channels of a result in [`Format::Half`](super::launch::Format), for tilings that read images so.
-    #[must_use]
-    pub fn stores_lines(self) -> Self {
-        Self { lines: true, ..self }
+        Self { tiling, parts, unroll, subgroup: caps.subgroup.1 }
     }
 
     /// The variant's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         if self.parts == 1 { self.tiling.name } else { self.tiling.split }
-    }
-
-    /// Rows of a tile.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.tiling.extent()[0]
     }
 
     /// The number of workgroups.
@@ -249,57 +206,33 @@ impl Choice {
         let (name, each) = match units {
             Units::Scalar { .. } => ("scalar", 1),
             Units::Matrix { .. } => ("matrix", self.subgroup),
-            Units::Lines => ("lines", self.subgroup),
             Units::Packed => ("packed", self.subgroup),
-            Units::Halo { .. } => ("halo", self.subgroup),
         };
         let invocations = down * over * each;
         defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
         if let Units::Scalar { halves } = units {
             defines.extend(define![TM: down, TN: over, BK: depth, HALVES: halves, UNROLL: self.unroll]);
         } else {
-            let halves = if let Units::Matrix { halves } | Units::Halo { halves, .. } = units { halves } else { 1 };
+            let halves = if let Units::Matrix { halves } = units { halves } else { 1 };
             defines.extend(define![SM: down, SN: over, STEPS: depth / 16, HALVES: halves]);
-            let each = if self.lines { 32usize.div_ceil(self.subgroup) } else { 256 / self.subgroup };
-            defines.extend(define![SUBGROUP: self.subgroup, EACH: each]);
-            if self.lines {
-                defines.extend(define![LINES: 1]);
-            }
+            defines.extend(define![SUBGROUP: self.subgroup, EACH: 256 / self.subgroup]);
             let whole = product.beside && product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns);
             match sums {
-                Sums::Whole if whole && !self.lines => plain = true,
+                Sums::Whole if whole => plain = true,
                 Sums::Scratch(_) if whole => defines.extend(define![PLAIN: "parts"]),
                 _ => defines.extend(define![PLAIN: "none"]),
             }
         }
-        let along = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
-        let [of_a, of_b] = [rows, columns].map(|side| side * depth / (load * invocations));
-        match units {
-            Units::Lines => {
-                let [a_along, b_along] = along;
-                defines.extend(define![LOADS_A: of_a, LOADS_B: of_b, A_ALONG: a_along, B_ALONG: b_along]);
-            }
-            Units::Halo { halo, run, .. } => {
-                // Counted up to a multiple of eight pixels.
-                let lines = halo.inside.next_multiple_of(8) * depth / load;
-                defines.extend(
-                    define![TAPS: halo.taps, RUN: run, LOADS_A: of_a * run, LOADS_B: lines.div_ceil(invocations)],
-                );
-            }
-            _ => {
-                let [a_along, b_along] = along;
-                let loads = (rows + columns) * depth / (load * invocations);
-                defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
-            }
-        }
+        let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
+        let loads = (rows + columns) * depth / (load * invocations);
+        defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
         let loops = self.tiling.loops(self.tiling.part(product, self.parts), self.unroll);
         let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product)).loops(loops);
         match sums {
             Sums::Whole => {
                 launch.bindings = bindings;
                 launch.defines.extend(define![SUMS: "whole"]);
-                let launch = Launch { plain, ..launch.stores_through_epilogue() };
-                if self.lines { launch.by_lines() } else { launch }
+                Launch { plain, ..launch.stores_through_epilogue() }
             }
             Sums::Scratch(at) => {
                 launch.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);
@@ -324,8 +257,7 @@ impl Choice {
             return Variant::simple(self.name(), launch(Sums::Whole));
         }
         let elements = product.batch * product.m * product.n;
-        let sum = if self.lines { sum_parts_by_lines } else { sum_parts };
-        let launches = vec![launch(Sums::Scratch(0)), sum(self.parts, elements, 0)];
+        let launches = vec![launch(Sums::Scratch(0)), sum_parts(self.parts, elements, 0)];
         Variant { name: self.name(), launches, scratch: vec![self.parts * elements] }
     }
 

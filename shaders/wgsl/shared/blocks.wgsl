@@ -22,12 +22,17 @@ fn place_b(at: u32) -> vec2<u32> {
 #endif
 }
 
-/// Block number `at` of the step at k0, first those of a.
-fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, at: u32) -> mat4x4<f32> {
-    if at < BLOCKS_A {
-        let place = place_a(at);
+/// Whether the block that an invocation loads, counted from `first`, is one of a. `first` is a constant, so this often is one, too.
+fn is_of_a(lane: u32, first: u32) -> bool {
+    return first + WG <= BLOCKS_A || (first < BLOCKS_A && first + lane < BLOCKS_A);
+}
+
+/// The block of the step at k0 that an invocation loads, counted from `first`; first come those of a.
+fn fetch(b: u32, row0: u32, column0: u32, k0: u32, end: u32, lane: u32, first: u32) -> mat4x4<f32> {
+    if is_of_a(lane, first) {
+        let place = place_a(first + lane);
         return load_a(b, row0 + 4u * place.x, k0 + 4u * place.y, end);
     }
-    let place = place_b(at - BLOCKS_A);
+    let place = place_b(first + lane - BLOCKS_A);
     return load_b(b, k0 + 4u * place.y, column0 + 4u * place.x, end);
 }

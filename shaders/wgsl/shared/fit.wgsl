@@ -29,8 +29,8 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
 const ATTEMPTS: u32 = 2u;
 
 var<workgroup> largest_of: array<vec2<f32>, WG / SUBGROUP>;
-/// Whether a sum is not finite.
-var<workgroup> unfit: u32;
+/// Whether a sum is not finite, in x; four numbers, so that tiles begin at a multiple of 16 bytes.
+var<workgroup> unfit: vec4<u32>;
 
 /// The exponents for the largest of all invocations' magnitudes, of each operand. All invocations call this together.
 fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
@@ -40,7 +40,7 @@ fn exponents_of_all(lane: u32, held: vec2<f32>, room: i32) -> vec2<i32> {
         largest_of[lane / SUBGROUP] = largest;
     }
     if lane == 0u {
-        unfit = 0u;
+        unfit.x = 0u;
     }
     workgroupBarrier();
     var all = largest_of[0];

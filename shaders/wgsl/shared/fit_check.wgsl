@@ -11,11 +11,11 @@
                 for (var at = lane % SUBGROUP; at < 64u; at += SUBGROUP) {
                     let four = bitcast<vec4<u32>>(sums[begin_sums + at / 4u * PITCH_SUMS + at % 4u]);
                     if any((four & vec4(0x7f800000u)) == vec4(0x7f800000u)) {
-                        unfit = 1u;
+                        unfit.x = 1u;
                     }
                 }
             }
             workgroupBarrier();
         }
-        let fit = workgroupUniformLoad(&unfit) == 0u;
+        let fit = workgroupUniformLoad(&unfit).x == 0u;
 #endif

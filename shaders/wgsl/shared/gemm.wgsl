@@ -7,9 +7,6 @@
 //       both with zeros where `is_row`, `is_column` and `is_term` say no; i, j and k are multiples of 4. A load that depends on a
 //       condition waits for it, and the next for that: better to read element 0 and select
 //   fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32         where shared/gemm_epilogue puts the sum of row i and column j
-//   fn has_result(j: u32) -> bool                                  whether there is such a place (with UNITS halo;
-//                                                                  else there is for each j < COLUMNS)
-//                                                                  With LINES the sums of eight rows, from i on
 //   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
 // It includes this first, since what it enables must come first.
 //
@@ -17,10 +14,9 @@
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Defines: UNITS    scalar, matrix, lines, packed or halo; the further defines are those of shared/gemm_scalar,
-//                   shared/gemm_matrix, or shared/gemm_lines, shared/gemm_packed and shared/gemm_halo, which read
-//                   their operands in another way
-//          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column (not with UNITS halo)
+// Defines: UNITS    scalar, matrix or packed; the further defines are those of shared/gemm_scalar, shared/gemm_matrix, or
+//                   shared/gemm_packed, which reads its operands in another way
+//          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column
 //          PARTS    parts of the reduction
 
 #if UNITS == scalar
@@ -32,14 +28,8 @@ enable wgpu_cooperative_matrix;
 #if UNITS == matrix
 #include "shared/gemm_matrix"
 #endif
-#if UNITS == lines
-#include "shared/gemm_lines"
-#endif
 #if UNITS == packed
 #include "shared/gemm_packed"
-#endif
-#if UNITS == halo
-#include "shared/gemm_halo"
 #endif
 #endif
 
@@ -61,12 +51,6 @@ fn is_row(i: u32) -> bool {
 fn is_column(j: u32) -> bool {
     return WHOLE_COLUMNS || j < COLUMNS;
 }
-
-#if UNITS != halo
-fn has_result(j: u32) -> bool {
-    return is_column(j);
-}
-#endif
 
 fn is_term(k: u32, end: u32) -> bool {
     return WHOLE_DEPTH || k < end;

@@ -16,12 +16,12 @@ var<workgroup> tile_a: array<vec4<f16>, HALVES * BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f16>, HALVES * BK * PITCH_B>;
 
 /// The largest finite magnitudes that a block adds to a and b.
-fn magnitudes(at: u32, block: mat4x4<f32>) -> vec2<f32> {
+fn magnitudes(lane: u32, first: u32, block: mat4x4<f32>) -> vec2<f32> {
     var of_all = vec4<f32>();
 #for C in 4
     of_all = max(of_all, finite_magnitudes(block[${C}]));
 #endfor
-    return select(vec2(0.0, largest(of_all)), vec2(largest(of_all), 0.0), at < BLOCKS_A);
+    return select(vec2(0.0, largest(of_all)), vec2(largest(of_all), 0.0), is_of_a(lane, first));
 }
 
 /// The largest finite magnitudes of a and b that an invocation loads for the tile.
@@ -29,22 +29,22 @@ fn largest_of_all(b: u32, row0: u32, column0: u32, begin: u32, end: u32, lane: u
     var held = vec2<f32>();
     for (var k = begin; k < end; k += BK) {
 #for L in LOADS
-        held = max(held, magnitudes(lane + ${L}u * WG, fetch(b, row0, column0, k, end, lane + ${L}u * WG)));
+        held = max(held, magnitudes(lane, ${L}u * WG, fetch(b, row0, column0, k, end, lane, ${L}u * WG)));
 #endfor
     }
     return held;
 }
 
-fn put(half: u32, at: u32, block: mat4x4<f32>, scale: vec2<f32>) {
-    if at < BLOCKS_A {
-        let place = place_a(at);
+fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>, scale: vec2<f32>) {
+    if is_of_a(lane, first) {
+        let place = place_a(first + lane);
         let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
 #for C in 4
         tile_a[line + ${C}u * PITCH_A] = vec4<f16>(block[${C}] * scale.x);
 #endfor
         return;
     }
-    let place = place_b(at - BLOCKS_A);
+    let place = place_b(first + lane - BLOCKS_A);
     let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
 #for C in 4
     tile_b[line + ${C}u * PITCH_B] = vec4<f16>(block[${C}] * scale.y);
@@ -60,8 +60,8 @@ fn main(
 #include "shared/matrix_tile"
     var held = vec2<f32>();
 #for L in LOADS
-    let first_${L} = fetch(batch, row0, column0, begin, end, lane + ${L}u * WG);
-    held = max(held, magnitudes(lane + ${L}u * WG, first_${L}));
+    let first_${L} = fetch(batch, row0, column0, begin, end, lane, ${L}u * WG);
+    held = max(held, magnitudes(lane, ${L}u * WG, first_${L}));
 #endfor
     var exponents = exponents_of_block(lane, held);
     if are_unknown(exponents) {
@@ -69,7 +69,7 @@ fn main(
     }
     let scale = powers(exponents);
 #for L in LOADS
-    put(0u, lane + ${L}u * WG, first_${L}, scale);
+    put(0u, lane, ${L}u * WG, first_${L}, scale);
 #endfor
     workgroupBarrier();
     for (var k0 = begin; k0 < end; k0 += HALVES * BK) {
@@ -80,7 +80,7 @@ fn main(
 #endfor
         if more_${H} {
 #for L in LOADS
-            next_${H}_${L} = fetch(batch, row0, column0, k0 + ${H}u * BK + BK, end, lane + ${L}u * WG);
+            next_${H}_${L} = fetch(batch, row0, column0, k0 + ${H}u * BK + BK, end, lane, ${L}u * WG);
 #endfor
         }
 #insert "shared/blocks_step"
@@ -89,7 +89,7 @@ fn main(
 #endif
         if more_${H} {
 #for L in LOADS
-            put((${H}u + 1u) % HALVES, lane + ${L}u * WG, next_${H}_${L}, scale);
+            put((${H}u + 1u) % HALVES, lane, ${L}u * WG, next_${H}_${L}, scale);
 #endfor
         }
         workgroupBarrier();
@@ -113,7 +113,7 @@ fn main(
         note_sum(sums[begin_total + e / 16u * PITCH + e % 16u]);
     }
     workgroupBarrier();
-    if too_large[0] != 0u {
+    if too_large.x != 0u {
         // Once more, in small steps: hardly a tile gets here.
         exponents = exponents_of_block(lane, largest_of_all(batch, row0, column0, begin, end, lane));
         let lower = powers(exponents);
@@ -125,7 +125,7 @@ fn main(
         for (var k = begin; k < end; k += BK) {
             workgroupBarrier();
 #for L in LOADS
-            put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, k, end, lane + ${L}u * WG), lower);
+            put(0u, lane, ${L}u * WG, fetch(batch, row0, column0, k, end, lane, ${L}u * WG), lower);
 #endfor
             workgroupBarrier();
 #for H in 1

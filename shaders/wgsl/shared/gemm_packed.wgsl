@@ -9,7 +9,26 @@
 #include "shared/matrix_units"
 #include "shared/packed"
 
-#include "shared/lines_tile"
+const LINES_A: u32 = BM * BK / 8u;
+// Lines of a tile beside each other, and the distance of the next in groups of four, 16 bytes more than they have elements, so that
+// neighbours lie in different banks.
+#if A_ALONG == k
+const BESIDE_A: u32 = BM;
+const PITCH_A: u32 = BK / 4u + 2u;
+#else
+const BESIDE_A: u32 = BK;
+const PITCH_A: u32 = BM / 4u + 2u;
+#endif
+#if B_ALONG == k
+const BESIDE_B: u32 = BN;
+const PITCH_B: u32 = BK / 4u + 2u;
+#else
+const BESIDE_B: u32 = BK;
+const PITCH_B: u32 = BN / 4u + 2u;
+#endif
+
+var<workgroup> tile_a: array<vec4<f16>, BESIDE_A * PITCH_A>;
+var<workgroup> tile_b: array<vec4<f16>, BESIDE_B * PITCH_B>;
 
 /// Eight elements, two in a word. Zeros where there is nothing, whatever was read instead.
 struct Halves {
@@ -133,7 +152,7 @@ fn least_exponents(origin: vec3<u32>, first: vec2<i32>, lane: u32) -> vec2<i32> 
 /// The lesser of two exponents; notes where the new one is another than the first, of something.
 fn noted(least: i32, exponent: i32, first: i32) -> i32 {
     if exponent != first && exponent != NOTHING {
-        too_large[0] = 1u;
+        too_large.x = 1u;
     }
     return min(least, exponent);
 }
@@ -150,13 +169,13 @@ fn main(
     let first_${L} = fetch(batch, origin, end, lane + ${L}u * WG);
 #endfor
     if lane == 0u {
-        too_large[0] = 0u;
+        too_large.x = 0u;
     }
     workgroupBarrier();
     var exponents = first_exponents(origin);
     let least = least_exponents(origin, exponents, lane);
     workgroupBarrier();
-    if too_large[0] == 0u {
+    if too_large.x == 0u {
 #for L in LOADS
         put(lane + ${L}u * WG, first_${L});
 #endfor
@@ -167,7 +186,7 @@ fn main(
 #for L in LOADS
             let next_${L} = fetch(batch, vec3(row0, column0, k), end, lane + ${L}u * WG);
 #endfor
-#insert "shared/lines_step"
+#insert "shared/packed_step"
             workgroupBarrier();
 #for L in LOADS
             put(lane + ${L}u * WG, next_${L});
@@ -184,7 +203,7 @@ fn main(
             put(lane + ${L}u * WG, brought(fetch(batch, at, end, lane + ${L}u * WG), at, lane + ${L}u * WG, exponents));
 #endfor
             workgroupBarrier();
-#insert "shared/lines_step"
+#insert "shared/packed_step"
         }
     }
 

@@ -31,16 +31,16 @@ const PITCH_B: u32 = LINES_B + 1u;
 var<workgroup> tile_a: array<vec4<f32>, HALVES * BK * PITCH_A>;
 var<workgroup> tile_b: array<vec4<f32>, HALVES * BK * PITCH_B>;
 
-fn put(half: u32, at: u32, block: mat4x4<f32>) {
-    if at < BLOCKS_A {
-        let place = place_a(at);
+fn put(half: u32, lane: u32, first: u32, block: mat4x4<f32>) {
+    if is_of_a(lane, first) {
+        let place = place_a(first + lane);
         let line = (half * BK + 4u * place.y) * PITCH_A + place.x;
 #for C in 4
         tile_a[line + ${C}u * PITCH_A] = block[${C}];
 #endfor
         return;
     }
-    let place = place_b(at - BLOCKS_A);
+    let place = place_b(first + lane - BLOCKS_A);
     let line = (half * BK + 4u * place.y) * PITCH_B + place.x;
 #for C in 4
     tile_b[line + ${C}u * PITCH_B] = block[${C}];
@@ -76,25 +76,22 @@ fn main(
     let begin = part * PART_K;
     let end = min(begin + PART_K, DEPTH);
 
-#for L in LOADS
-    put(0u, lane + ${L}u * WG, fetch(batch, row0, column0, begin, end, lane + ${L}u * WG));
-#endfor
-    workgroupBarrier();
+    // A round loads a step and multiplies the one before it: the first has nothing to multiply, the last nothing to load.
     var half = 0u;
-    for (var k0 = begin; k0 < end; k0 += BK) {
-        let more = k0 + BK < end;
+    var depth = 0u;
+    for (var k0 = begin; k0 < end + BK; k0 += BK) {
+        let more = k0 < end;
 #for L in LOADS
         var next_${L}: mat4x4<f32>;
 #endfor
         if more {
 #for L in LOADS
-            next_${L} = fetch(batch, row0, column0, k0 + BK, end, lane + ${L}u * WG);
+            next_${L} = fetch(batch, row0, column0, k0, end, lane, ${L}u * WG);
 #endfor
         }
         let lines_a = half * BK * PITCH_A + y;
         let lines_b = half * BK * PITCH_B + x;
         // Not a constant: a loop unrolled altogether would leave the instruction cache.
-        let depth = min(BK, end - k0);
         for (var step = 0u; step < depth; step += ${UNROLL}u) {
 #for U in UNROLL
             let line_a_${U} = lines_a + (step + ${U}u) * PITCH_A;
@@ -121,10 +118,11 @@ fn main(
 #endif
         if more {
 #for L in LOADS
-            put(half, lane + ${L}u * WG, next_${L});
+            put(half, lane, ${L}u * WG, next_${L});
 #endfor
         }
         workgroupBarrier();
+        depth = min(BK, end - k0);
     }
 
 #for I in FM
@@ -134,7 +132,7 @@ fn main(
 #for J in FN
 #for C in 4
         let column_${J}_${C} = column0 + (${J}u * TN + x) * 4u + ${C}u;
-        let there_${J}_${C} = is_row(row) && has_result(column_${J}_${C});
+        let there_${J}_${C} = is_row(row) && is_column(column_${J}_${C});
         let epilogue_${J}_${C} = epilogue(select(0u, result_at(batch, part, row, column_${J}_${C}), there_${J}_${C}));
 #endfor
 #endfor

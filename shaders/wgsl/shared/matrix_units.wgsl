@@ -6,14 +6,10 @@
 //          STEPS          BK/16
 //          HALVES         1 or 2: steps that workgroup memory holds; with 2 one is multiplied while the next is stored
 //          SUBGROUP       invocations of a subgroup
-//          LINES          if defined, sums are stored in lines, eight rows of a column, which lie beside each other in
-//                         the result: shared/gemm_epilogue takes them so, and rows are multiples of 8
-//          EACH           elements of a fragment that each invocation of a subgroup stores, 256/SUBGROUP; with LINES,
-//                         lines at most, ⌈32/SUBGROUP⌉
+//          EACH           elements of a fragment that each invocation of a subgroup stores, 256/SUBGROUP
 //          PLAIN          the buffer of the result, where fragments of sums lie inside of it and nothing is done to them but to store them;
 //                         else `none`. It takes from the kernel
-//                           const PITCH_RESULT   how much further on than `result_at` of a row is that of the next;
-//                                                with LINES, of a column
+//                           const PITCH_RESULT   how much further on than `result_at` of a row is that of the next
 
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};
@@ -21,11 +17,7 @@ const FM: u32 = ${FM};
 const FN: u32 = ${FN};
 const BK: u32 = 16u * ${STEPS};
 const HALVES: u32 = ${HALVES};
-#if UNITS == halo
-const ROUND: u32 = TAPS * BK;
-#else
 const ROUND: u32 = HALVES * BK;
-#endif
 const SUBGROUP: u32 = ${SUBGROUP};
 const WG: u32 = SUBGROUP * SM * SN;
 const BM: u32 = 16u * FM * SM;
@@ -33,28 +25,18 @@ const BN: u32 = 16u * FN * SN;
 /// Distance of the rows of a fragment's sums.
 const PITCH: u32 = 20u;
 
-/// The same in fours of columns, with LINES.
-const PITCH_LINES: u32 = PITCH / 4u;
-
 /// The sums of a fragment of each subgroup, where they are looked at before they are stored; and before there are any, what the
-/// scales are found with. With LINES, in fours.
-#if LINES
+/// scales are found with.
 #if PLAIN == none
-var<workgroup> sums: array<vec4<f32>, SM * SN * 16u * PITCH_LINES>;
+const SUMS: u32 = SM * SN * 16u * PITCH;
 #else
-var<workgroup> sums: array<vec4<f32>, FINDERS / 2u>;
-#endif
+#if UNITS == packed
+const SUMS: u32 = 2u * FINDERS;
 #else
-#if PLAIN == none
-var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
-#else
-#if UNITS == matrix
-var<workgroup> sums: array<f32, SM * SN * 16u * PITCH>;
-#else
-var<workgroup> sums: array<f32, 2u * FINDERS>;
+const SUMS: u32 = SM * SN * 16u * PITCH;
 #endif
 #endif
-#endif
+var<workgroup> sums: array<f32, SUMS>;
 
 #include "shared/units"
 #include "shared/scales"

@@ -16,6 +16,8 @@ enum Executor {
     Double,
     Native,
     Gpu,
+    /// On matrix units.
+    Fast,
 }
 
 #[derive(Default)]
@@ -33,6 +35,7 @@ static ROWS: Mutex<BTreeMap<(usize, String), Row>> = Mutex::new(BTreeMap::new())
 /// Notes an error of a case on a device.
 pub(super) fn note(file: &str, case: &str, device: &Device, error: f64) {
     let executor = match (device.is_gpu(), device.precision()) {
+        (true, Precision::Fast) => Executor::Fast,
         (true, _) => Executor::Gpu,
         (false, Precision::Double) => Executor::Double,
         (false, _) => Executor::Native,
@@ -66,18 +69,21 @@ fn subject(case: &str) -> String {
 /// Prints what was noted.
 pub(crate) fn print(conclusion: &Conclusion) {
     match adapter() {
-        Ok(device) => println!("GPU: {device}\n"),
+        Ok(device) => match device.with_precision(Precision::Fast) {
+            Ok(_) => println!("GPU: {device}\n"),
+            Err(why) => println!("GPU: {why}\n"),
+        },
         Err(why) => println!("GPU: not here, {why}\n"),
     }
-    println!("| PyTorch | cases | f64 | f32, native | f32, GPU |\n|---|---|---|---|---|");
+    println!("| PyTorch | cases | f64 | f32, native | f32, GPU | fast, GPU |\n|---|---|---|---|---|---|");
     for ((_, name), Row { cases, errors }) in &*ROWS.lock().expect("notes do not panic") {
         let cell = |executor| match errors.get(&executor) {
             Some(0.0) => "0".to_owned(),
             Some(error) => format!("{error:.0e}"),
             None => "-".to_owned(),
         };
-        let [double, native, gpu] = [Executor::Double, Executor::Native, Executor::Gpu].map(cell);
-        println!("| `{name}` | {} | {double} | {native} | {gpu} |", cases.len());
+        let [double, native, gpu, fast] = [Executor::Double, Executor::Native, Executor::Gpu, Executor::Fast].map(cell);
+        println!("| `{name}` | {} | {double} | {native} | {gpu} | {fast} |", cases.len());
     }
     if conclusion.num_failed > 0 {
         println!("\n{} tests failed", conclusion.num_failed);

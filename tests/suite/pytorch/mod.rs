@@ -51,6 +51,9 @@ fn tolerance(file: &str, precision: Precision) -> f64 {
         Precision::Double if file == "models" => 1e-7,
         // Some ten roundings of 1e-16, of sums that nearly cancel.
         Precision::Double => 1e-12,
+        // Operands of products are rounded to 11 bits, and images to 8 bits after each of a model's operations.
+        Precision::Fast if file == "models" => 5e-2,
+        Precision::Fast => 1e-2,
         // Sums of thousands of roundings of 6e-8, through seventeen layers in the deepest model.
         _ => 1e-4,
     }
@@ -75,6 +78,12 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("gpu"), move |device| agrees(&shared, &device.for_testing(0)?)));
+        let shared = Arc::clone(&case);
+        trials.push(gpu_trial(name("fast"), move |device| match device.with_precision(Precision::Fast) {
+            Ok(fast) => agrees(&shared, &fast.for_testing(0)?),
+            // `devices::fast` holds the reason to those that are known.
+            Err(_) => Ok(()),
+        }));
     }
 }
 

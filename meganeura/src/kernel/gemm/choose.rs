@@ -1,6 +1,6 @@
 //! Which tilings suit which product on which device: by tables on matrix units, by an estimate of the time in f32.
 
-use super::{Choice, Cut, Halo, Operands, Product, Tiling, Units};
+use super::{Choice, Cut, Operands, Product, Tiling, Units};
 use crate::kernel::launch::{Caps, Kind};
 
 /// A tiling, and its name with a cut reduction.
@@ -43,17 +43,6 @@ const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 
 const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 2 }, [2, 2], [2, 4], 32);
 /// 64×64.
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
-
-/// 128×256 of operands in lines.
-const LINES_WIDE: Tiling = tiling!("lines 128×256", Units::Lines, [2, 4], [4, 4], 32);
-/// 256×128, where rows are many.
-const LINES_TALL: Tiling = tiling!("lines 256×128", Units::Lines, [4, 2], [4, 4], 32);
-/// 128×128.
-const LINES_LARGE: Tiling = tiling!("lines 128", Units::Lines, [2, 4], [4, 2], 32);
-/// 64×128, where rows are few.
-const LINES_MEDIUM: Tiling = tiling!("lines 64×128", Units::Lines, [2, 2], [2, 4], 32);
-/// 64×64.
-const LINES_SMALL: Tiling = tiling!("lines 64", Units::Lines, [2, 2], [2, 2], 32);
 
 /// 128×128 of operands in f16.
 const PACKED_LARGE: Tiling = tiling!("packed 128", Units::Packed, [2, 2], [4, 4], 32);
@@ -204,34 +193,6 @@ impl Product {
         choices
     }
 
-    /// Ways to tile this on matrix units where both operands can be read in lines of eight, best first; none where the device has
-    /// no such units. Lines that lie across the reduction take more loads than those along it, so their tiles are smaller. A
-    /// multiprocessor takes one workgroup of a large tile, or two of a small one: the reduction is cut into parts of 256 terms or
-    /// more to make as many.
-    #[must_use]
-    pub fn line_choices(self, caps: &Caps, across: bool) -> Vec<Choice> {
-        let mut order = match self.m {
-            _ if self.m.min(self.n) <= 32 => [LINES_SMALL, LINES_MEDIUM, LINES_LARGE, LINES_WIDE, LINES_TALL],
-            0..=64 => [LINES_MEDIUM, LINES_SMALL, LINES_LARGE, LINES_WIDE, LINES_TALL],
-            _ if across => [LINES_LARGE, LINES_WIDE, LINES_TALL, LINES_MEDIUM, LINES_SMALL],
-            65..256 => [LINES_WIDE, LINES_LARGE, LINES_TALL, LINES_MEDIUM, LINES_SMALL],
-            _ => [LINES_TALL, LINES_WIDE, LINES_LARGE, LINES_MEDIUM, LINES_SMALL],
-        }
-        .to_vec();
-        order.retain(|tiling| caps.matrix && tiling.fits(caps));
-        let choice = |tiling, parts| Choice::new(tiling, parts, 1, caps);
-        let mut choices = Vec::new();
-        for tiling in order {
-            let each = 8 / (tiling.workers[0] * tiling.workers[1]);
-            let parts = tiling.parts(self, each * busy(caps), 256);
-            choices.push(choice(tiling, parts));
-            if parts > 1 {
-                choices.push(choice(tiling, 1));
-            }
-        }
-        choices
-    }
-
     /// Ways to tile this on matrix units where both operands are in f16 already, best first; none where the device has no such units.
     /// The reduction is cut, if it may be, into parts of 256 terms or more, to make two workgroups for each multiprocessor.
     #[must_use]
@@ -247,35 +208,6 @@ impl Product {
         order.retain(|tiling| caps.matrix && tiling.fits(caps));
         let choice = |tiling: Tiling| Choice::new(tiling, parts(&tiling), 1, caps);
         order.into_iter().map(choice).collect()
-    }
-
-    /// Ways to tile this on matrix units where its columns are pixels of tiles that read so much of images, best first, those that
-    /// fit. Tiles are for two workgroups of a multiprocessor, those of narrow images in steps of three taps; or where there are too
-    /// few of them for one, in deep steps. The reduction is cut into whole steps of all taps, where there are not tiles enough for
-    /// each multiprocessor.
-    #[must_use]
-    pub fn halo_choices(self, caps: &Caps, halo: Halo, width: usize) -> Vec<Choice> {
-        let [one, two] = [1, 2].map(|halves| Units::Halo { halo, halves, run: 1 });
-        let three = Units::Halo { halo, halves: 1, run: 3 };
-        let four = tiling!("halo 128", two, [2, 2], [4, 4], 16);
-        let eight = tiling!("halo 128 by 8", one, [2, 4], [4, 2], 16);
-        let deep = tiling!("halo 128 deep", one, [2, 4], [4, 2], 32);
-        let flat = tiling!("halo 64×128", two, [1, 4], [4, 2], 16);
-        let by_rows = tiling!("halo 64×128 by 3", three, [1, 4], [4, 2], 16);
-        let tilings = match width {
-            _ if self.m <= 64 => [flat, deep, four, eight, by_rows],
-            0..16 if by_rows.tiles(self) >= 2 * busy(caps) => [by_rows, deep, four, eight, flat],
-            0..16 => [deep, four, eight, flat, by_rows],
-            _ => [four, eight, deep, flat, by_rows],
-        };
-        let channels = self.k / halo.taps;
-        let choice = |tiling: Tiling| {
-            let (steps, most) = (channels / tiling.depth, tiling.parts(self, busy(caps), 256));
-            let parts = (1..=most).rev().find(|&parts| steps.is_multiple_of(parts)).unwrap_or(1);
-            Choice::new(tiling, parts, 1, caps)
-        };
-        let fits = |tiling: &Tiling| caps.matrix && channels.is_multiple_of(tiling.depth) && tiling.fits(caps);
-        tilings.into_iter().filter(fits).map(choice).collect()
     }
 }
 

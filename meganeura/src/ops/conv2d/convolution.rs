@@ -1,5 +1,5 @@
-//! What `conv2d_halo` and `conv2d_taps` compute: a convolution of images in lines, which a forward pass is, and the gradient of the input
-//! as well; and how the weights are packed for it.
+//! What `conv2d_taps` computes: a convolution of images in lines, which a forward pass is, and the gradient of the input as well; and
+//! how the weights are packed for it.
 //!
 //! The gradient of the input at stride 1 is a convolution of the cotangents, with turned taps. At stride `s` its pixels fall into `s`
 //! phases along each axis, by their remainders. The pixels of a phase are reached through some taps, and only through those. So the
@@ -125,19 +125,30 @@ impl<'g> Convolution<'g> {
         self.of.groups * m.div_ceil(rows) * (k / LINE)
     }
 
-    /// Whether a workgroup of the kernel that packs weights has memory for a block, and what its peak is found with.
-    pub(super) fn pack_fits(&self, rows: usize, caps: &Caps) -> bool {
-        let bytes = if caps.bfloat { 4 } else { 2 };
-        8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory
+    /// Rows of a block that a workgroup of the kernel that packs weights takes, for tiles of so many; `None` where it has no memory for
+    /// them, and for what a block's peak is found with. In bf16 rows have nothing in common: few of them make many workgroups.
+    fn rows_of_block(&self, rows: usize, caps: &Caps) -> Option<usize> {
+        let fits = |rows: &usize, bytes: usize| 8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory;
+        if caps.bfloat {
+            [32, 16].into_iter().find(|rows| fits(rows, 4))
+        } else {
+            Some(rows).filter(|rows| fits(rows, 2))
+        }
+    }
+
+    /// Whether weights can be packed for tiles of so many rows.
+    pub(super) fn can_pack(&self, rows: usize, caps: &Caps) -> bool {
+        self.rows_of_block(rows, caps).is_some()
     }
 
     /// The launch that rounds weights and brings them into order, for tiles of so many rows, into what `packed` binds: the weights, and
     /// their powers of two if they are in f16.
     pub(super) fn pack(&self, rows: usize, packed: &[Binding], caps: &Caps) -> Launch {
+        let rows = self.rows_of_block(rows, caps).expect("asked before");
         let (g, [m, k], taps, blocks) = (self.of, self.extents(), self.taps(), self.blocks(rows));
         let [kh, kw] = g.kernel;
         let mut defines = define![
-            G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], ROWS: rows, LOADS: taps * rows / 32, M: m, K: k,
+            G: g.groups, TAPS: taps, KW: self.geometry.kernel[1], ROWS: rows, LOADS: (taps * rows).div_ceil(32), M: m, K: k,
             W_O: g.o / g.groups, W_C: g.c / g.groups, W_KH: kh, W_KW: kw, FORM: "forward",
         ];
         if let Some([vertical, horizontal]) = self.axes {

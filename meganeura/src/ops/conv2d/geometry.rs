@@ -228,6 +228,11 @@ impl Geometry {
         [0, 1].map(|axis| (self.kernel[axis] - 1) * self.options.dilation[axis])
     }
 
+    /// The same with so many rows of taps, and no fewer outputs.
+    pub(super) fn with_rows(&self, rows: usize) -> Self {
+        Self { kernel: [rows, self.kernel[1]], ..*self }
+    }
+
     /// The same with channels that fall into lines: where there is one group, rounded up to them.
     pub(super) fn in_lines(&self) -> Option<Self> {
         let [c, o] = [self.c, self.o].map(|channels| (channels / self.groups).next_multiple_of(LINE) * self.groups);
@@ -250,10 +255,18 @@ impl Geometry {
 
     /// The shader's constants.
     pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
+        self.defines_below(0)
+    }
+
+    /// The same where windows begin so many rows of inputs further down. That is less padding, which may be below zero: shaders count
+    /// modulo 2³².
+    pub(super) fn defines_below(&self, rows: usize) -> Vec<(&'static str, String)> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        #[expect(clippy::cast_possible_truncation, reason = "that is meant")]
+        let above = padding[0].wrapping_sub(rows) as u32;
         define![
             N: self.n, C: self.c, H: self.h, W: self.w, O: self.o, KH: self.kernel[0], KW: self.kernel[1],
-            P: self.p, Q: self.q, SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1],
+            P: self.p, Q: self.q, SH: stride[0], SW: stride[1], PH: above, PW: padding[1],
             DH: dilation[0], DW: dilation[1], G: groups,
         ]
     }
@@ -280,6 +293,7 @@ pub(super) fn cases(
         (of([1, 1], [2, 0], [1, 2], 2), [2, 16, 7, 9], [144, 8, 3, 2]),
         (of([1, 1], [3, 3], [1, 1], 1), [3, 40, 5, 4], [8, 40, 3, 3]),
         (of([1, 1], [2, 2], [1, 1], 1), [1, 8, 6, 7], [8, 8, 5, 5]),
+        (of([2, 1], [3, 2], [1, 1], 1), [2, 16, 15, 12], [40, 16, 7, 5]),
         // … in sixteens: narrow images by turns, wide ones in two tiles, a dilated one with more rows than taps reach, whole tiles
         (of([1, 1], [1, 1], [1, 1], 1), [3, 16, 6, 5], [32, 16, 3, 3]),
         (of([1, 1], [0, 1], [1, 1], 2), [1, 64, 5, 40], [96, 32, 2, 3]),

@@ -4,19 +4,17 @@
 //!   (`tree`): best for the weights where those are few, and for sums so long that a device does not let an invocation loop over them.
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order.
-//! * Tiles of pixels, on matrix units, with what all taps read of the images in workgroup memory once: `halo` and `taps`, and for the
-//!   weights `taps_weight`.
+//! * Tiles of pixels, on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), with what all taps read of
+//!   them in workgroup memory once: `taps`, and for the weights `taps_weight`. They store images in halves as well. Where taps reach too
+//!   far for that, images are converted.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
 //!   would lose too many digits.
-//!
-//! Images in halves ([`Format::Half`](crate::kernel::launch::Format)) are read, and results in halves stored, by `halo`, `taps` and
-//! `taps_weight`, and by products of any geometry that read lines for each tap (`lines`).
 
 use super::convolution::Convolution;
 use super::pass::Pass;
 use super::winograd::transform;
-use super::{Geometry, halo, taps, taps_weight, winograd};
+use super::{Geometry, taps, taps_weight, winograd};
 use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
@@ -76,14 +74,8 @@ fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let mut variants = match (pass, Convolution::new(pass, g)) {
         (Pass::GradWeight, _) => taps_weight::variants(g, caps),
         (Pass::Forward | Pass::GradInput, None) => Vec::new(),
-        (Pass::Forward | Pass::GradInput, Some(convolution)) => {
-            let mut variants = taps::variants(&convolution, caps);
-            let at = if halo::pays(&convolution) { 0 } else { variants.len() };
-            variants.splice(at..at, halo::variants(&convolution, caps));
-            variants
-        }
+        (Pass::Forward | Pass::GradInput, Some(convolution)) => taps::variants(&convolution, caps),
     };
-    variants.extend(lines(pass, g, caps));
     // The images that it reads, as operands.
     let images = match pass {
         Pass::Forward => [Some(g.input()), None],
@@ -173,60 +165,19 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
     let launch = |sums| choice.launch(kernel, defines, product, &operands, across, sums);
     let mut variant = choice.variant(product, launch);
     if packed {
-        pack(&mut variant, g, form, false);
+        pack(&mut variant, g, form);
     }
     variant
 }
 
-/// Products whose operands come from memory in lines for each tap; any geometry.
-fn lines(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
-    let (o, c) = (g.o / g.groups, g.c / g.groups);
-    if !o.is_multiple_of(8) || !c.is_multiple_of(8) {
-        return Vec::new();
-    }
-    let (kernel, form) = match pass {
-        Pass::Forward => ("conv2d_lines", Some("forward")),
-        Pass::GradInput => ("conv2d_grad_input_lines", Some("grad_input")),
-        Pass::GradWeight => ("conv2d_grad_weight_lines", None),
-    };
-    // With channels innermost, a channel's pixels are at one distance, whatever image they are of.
-    let product = Product { beside: form.is_some(), ..product(pass, g) };
-    let variant = |choice: Choice| {
-        let choice = if form.is_some() { choice.stores_lines() } else { choice };
-        let rows = if form.is_some() { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
-        let (operands, across) = ([Binding::Input(0), rows], [form.is_none(); 2]);
-        let launch = |sums| choice.launch(kernel, g.defines(), product, &operands, across, sums);
-        let mut variant = choice.variant(product, launch);
-        if let Some(form) = form {
-            pack(&mut variant, g, form, true);
-        }
-        variant
-    };
-    product.line_choices(caps, form.is_none()).into_iter().map(variant).collect()
-}
-
 /// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a further scratch
 /// buffer.
-fn pack(variant: &mut Variant, g: &Geometry, form: &'static str, lines: bool) {
+fn pack(variant: &mut Variant, g: &Geometry, form: &'static str) {
     let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
-    let launch = if lines {
-        pack_lines(g, form)
-    } else {
-        let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
-        transform("conv2d_pack", define![LEN: len, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form], len)
-    };
+    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+    let launch = transform("conv2d_pack", define![LEN: len, TAPS: taps, GROUP_O: o, GROUP_C: c, FORM: form], len);
     variant.launches.insert(0, Launch { bindings, ..launch });
     variant.scratch.push(len);
-}
-
-/// The launch of the kernel that puts weights into lines for matrix units, without its bindings.
-fn pack_lines(g: &Geometry, form: &'static str) -> Launch {
-    const RUN: usize = 9;
-    let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
-    let (m, k) = if form == "forward" { (o, c) } else { (c, o) };
-    let defines = define![G: g.groups, TAPS: taps, RUN: taps.min(RUN), GROUP_O: o, GROUP_C: c, FORM: form];
-    let launch = Launch::new("conv2d_pack_lines", defines, (0, 0), g.groups * (k / 8) * m.div_ceil(32));
-    launch.loops(pairs(taps.div_ceil(RUN), 2 * RUN))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ mod convolution;
 pub(crate) mod geometry;
 mod grad_input;
 mod grad_weight;
-mod halo;
 mod launch;
 mod native_products;
 mod native_winograd;

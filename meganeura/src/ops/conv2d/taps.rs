@@ -32,16 +32,23 @@ macro_rules! tiling {
     };
 }
 
+/// For many channels of images that are wide enough to make many workgroups. Subgroups of 128×32 read the fewest fragments.
+const WIDE: Tiling = tiling!("taps 128", [1, 4], [8, 2], 16);
 /// For many workgroups.
 const LARGE: Tiling = tiling!("taps 128×64", [2, 2], [4, 2], 16);
 /// For few workgroups, or the lowest images.
 const SMALL: Tiling = tiling!("taps 64", [2, 2], [2, 2], 16);
 /// For few channels.
 const NARROW: Tiling = tiling!("taps 256×32", [4, 1], [4, 2], 16);
+/// For columns of many taps.
+const TALL: Tiling = tiling!("taps 128×32", [2, 2], [4, 1], 16);
 /// For a single tap, whose steps are short.
 const DEEP: Tiling = tiling!("taps 128 deep", [2, 2], [4, 4], 32);
 /// The same for fewer channels or workgroups.
 const DEEP_SMALL: Tiling = tiling!("taps 64 deep", [2, 2], [2, 2], 32);
+
+/// In how many turns subgroups may store their sums.
+const TURNS: [usize; 3] = [1, 2, 4];
 
 /// Fragments of weights in a step that an invocation has registers for.
 const FRAGMENTS: usize = 12;
@@ -67,16 +74,22 @@ impl Tiling {
         c.groups * (c.o / c.groups).div_ceil(self.channels()) * Tile::new(c, self.pixels(), 1).count(c)
     }
 
+    /// Workgroups that a large GPU runs at once: two on each multiprocessor if there is room, else one.
+    fn slots(&self, c: &Geometry) -> usize {
+        let tile = Tile::new(c, self.pixels(), 1);
+        if self.memory(c, &tile, TURNS[2]) <= MEMORY { WORKGROUPS } else { WORKGROUPS / 2 }
+    }
+
     fn variant(&self, convolution: &Convolution<'_>, caps: &Caps) -> Option<Variant> {
         let c = &convolution.geometry;
         let tile = Tile::new(c, self.pixels(), 1);
         let invocations = invocations(self.subgroups, caps)?;
         let memory = |turns| self.memory(c, &tile, turns);
-        let turns = [1, 2, 4].into_iter().find(|&turns| memory(turns) <= MEMORY).unwrap_or(4);
+        let turns = TURNS.into_iter().find(|&turns| memory(turns) <= MEMORY).unwrap_or(TURNS[2]);
         let [rows, columns] = self.fragments;
         let fits = c.kernel[0] * columns <= FRAGMENTS && tile.rows.is_multiple_of(rows);
         if !fits
-            || !convolution.pack_fits(self.channels(), caps)
+            || !convolution.can_pack(self.channels(), caps)
             || memory(turns) > caps.workgroup_memory
             || !tile.suits(c)
         {
@@ -86,7 +99,7 @@ impl Tiling {
         let workgroups = self.workgroups(c);
         // A part has some terms, or it is not worth the sum of parts.
         let least = 256usize.div_ceil(self.depth * c.kernel[0] * c.kernel[1]);
-        let parts = (WORKGROUPS / workgroups).clamp(1, (blocks / least).max(1));
+        let parts = (self.slots(c) / workgroups).clamp(1, (blocks / least).max(1));
         let of_step = c.kernel[0] * self.depth * self.channels() / LINE;
         let mut defines = c.defines();
         defines.extend(tile.defines());
@@ -127,17 +140,26 @@ impl Tiling {
 pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Variant> {
     let c = &convolution.geometry;
     let tilings = match (c.o / c.groups, c.kernel) {
-        (0..=32, _) => [NARROW, SMALL, LARGE, DEEP, DEEP_SMALL],
-        (_, [1, 1]) => [DEEP, DEEP_SMALL, SMALL, LARGE, NARROW],
-        _ => [LARGE, SMALL, NARROW, DEEP, DEEP_SMALL],
+        (0..=32, _) => [NARROW, SMALL, LARGE, WIDE, TALL, DEEP, DEEP_SMALL],
+        (_, [1, 1]) => [DEEP, DEEP_SMALL, SMALL, LARGE, NARROW, WIDE, TALL],
+        (65.., _) if c.q >= 16 => [WIDE, LARGE, SMALL, NARROW, TALL, DEEP, DEEP_SMALL],
+        _ => [LARGE, SMALL, WIDE, NARROW, TALL, DEEP, DEEP_SMALL],
     };
-    let offered = |tiling: &Tiling| Some((tiling.workgroups(c), tiling.variant(convolution, caps)?.bounded()?));
+    let offered = |tiling: &Tiling| {
+        let variant = tiling.variant(convolution, caps)?.bounded()?;
+        Some((tiling.workgroups(c), tiling.slots(c), variant))
+    };
     let mut offered: Vec<_> = tilings.iter().filter_map(offered).collect();
-    // The first that keeps a device busy; where none does, that with the most workgroups, whose reduction is cut.
-    let busy = offered.iter().position(|&(workgroups, _)| workgroups >= WORKGROUPS / 2);
+    // The first whose workgroups fill a device, once where a multiprocessor runs one; or the first that keeps half of it busy; or that
+    // with the most workgroups, whose reduction is cut.
+    let fills = |&(workgroups, slots, _): &(usize, usize, Variant)| {
+        10 * workgroups >= 9 * slots && (slots == WORKGROUPS || workgroups <= slots)
+    };
+    let filled = offered.iter().position(fills);
+    let busy = || offered.iter().position(|&(workgroups, _, _)| workgroups >= WORKGROUPS / 2);
     let most = || (0..offered.len()).min_by_key(|&at| Reverse(offered[at].0));
-    if let Some(best) = busy.or_else(most) {
+    if let Some(best) = filled.or_else(busy).or_else(most) {
         offered[..=best].rotate_right(1);
     }
-    offered.into_iter().map(|(_, variant)| variant).collect()
+    offered.into_iter().map(|(_, _, variant)| variant).collect()
 }

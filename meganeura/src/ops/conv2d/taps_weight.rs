@@ -1,4 +1,4 @@
-//! Gradients of weights on matrix units, of images in halves: sums over tiles of pixels for all taps at once; see
+//! Gradients of weights on matrix units, of images in halves: sums over tiles of pixels for many taps at once; see
 //! `shaders/wgsl/conv2d_grad_weight_taps.wgsl`.
 
 use super::Geometry;
@@ -22,9 +22,14 @@ const FEW_INPUTS: Tiling = Tiling { name: "taps 64×16", subgroups: [4, 1], frag
 const FEW_OUTPUTS: Tiling = Tiling { name: "taps 16×64", subgroups: [1, 4], fragments: [1, 1] };
 /// For a tap or two.
 const SQUARE: Tiling = Tiling { name: "taps 64", subgroups: [2, 2], fragments: [2, 2] };
+/// The same for many channels.
+const SQUARE_LARGE: Tiling = Tiling { name: "taps 128", subgroups: [2, 2], fragments: [4, 4] };
 
 /// Fragments of sums that an invocation has registers for.
 const FRAGMENTS: usize = 18;
+
+/// What the sum of parts takes.
+const MOST_TAPS: usize = 256;
 
 impl Tiling {
     fn channels(&self) -> [usize; 2] {
@@ -44,35 +49,44 @@ impl Tiling {
         (tile.halo(g) * (c / 4 + 2) + tile.pixels() * (o / 4 + 2)) * 8 + memory_of_sums(self.subgroups, 2)
     }
 
-    /// `g` is `of` with channels that fall into lines.
+    /// `g` is `of` with channels that fall into lines. As many rows of taps are computed at a time as there are registers for, which
+    /// mostly is all of them.
     fn variant(&self, of: &Geometry, g: &Geometry, caps: &Caps) -> Option<Variant> {
-        let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);
+        let (o, c, [kh, kw]) = (g.o / g.groups, g.c / g.groups, g.kernel);
         let invocations = invocations(self.subgroups, caps)?;
-        let tile = self.tile(g);
-        let fits =
-            taps * self.fragments[0] * self.fragments[1] <= FRAGMENTS && self.memory(g, &tile) <= caps.workgroup_memory;
-        if !fits || !tile.suits(g) {
+        let at_a_time = FRAGMENTS / (kw * self.fragments[0] * self.fragments[1]);
+        let most = g.with_rows(kh.div_ceil(kh.div_ceil(at_a_time.max(1))));
+        let tile = self.tile(&most);
+        if at_a_time == 0
+            || kh * kw > MOST_TAPS
+            || self.memory(&most, &tile) > caps.workgroup_memory
+            || !tile.suits(&most)
+        {
             return None;
         }
         let [rows, columns] = self.channels();
         let [padded_o, padded_c] = [o.next_multiple_of(rows), c.next_multiple_of(columns)];
         let (tiles, of_channels) = (tile.count(g), g.groups * (padded_o / rows) * (padded_c / columns));
         let parts = (WORKGROUPS / of_channels).clamp(1, tiles);
-        let mut defines = g.defines();
-        defines.extend(tile.defines());
-        defines.extend(define![
-            SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
-            SUBGROUP: caps.subgroup.1, ACROSS: tile.across(), HALO_P: Tile::rows_of(g, tile.rows), PARTS: parts,
-            LOADS_X: tile.loads_of_inputs(g, columns, invocations), LOADS_DY: tile.loads_of_outputs(rows, invocations),
-        ]);
-        // Zeros; the tiles, and the lines of each of them, whose magnitudes are looked at; and all of that twice.
-        let zeros = (tile.halo(g) * (columns / 4 + 2)).div_ceil(invocations);
-        let lines = tile.loads_of_inputs(g, columns, invocations) + tile.loads_of_outputs(rows, invocations);
-        let loops = zeros + 2 * (tiles.div_ceil(parts) + 1) * (lines + 4) + 32;
-        let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
-        let product =
-            Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels).loops(loops).of_bfloats(caps);
-        let (of_o, of_c) = (of.o / of.groups, of.c / of.groups);
+        let product = |first: usize| {
+            let some = g.with_rows(most.kernel[0].min(kh - first));
+            let mut defines = some.defines_below(first * g.options().dilation[0]);
+            defines.extend(tile.defines());
+            defines.extend(define![
+                SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
+                SUBGROUP: caps.subgroup.1, ACROSS: tile.across(), HALO_P: Tile::rows_of(&some, tile.rows), PARTS: parts,
+                LOADS_X: tile.loads_of_inputs(&some, columns, invocations),
+                LOADS_DY: tile.loads_of_outputs(rows, invocations), TAPS: kh * kw, FIRST: first * kw,
+            ]);
+            // Zeros; the tiles, and the lines of each of them, whose magnitudes are looked at; and all of that twice.
+            let zeros = (tile.halo(&some) * (columns / 4 + 2)).div_ceil(invocations);
+            let lines = tile.loads_of_inputs(&some, columns, invocations) + tile.loads_of_outputs(rows, invocations);
+            let loops = zeros + 2 * (tiles.div_ceil(parts) + 1) * (lines + 4) + 32;
+            let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
+            let launch = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels);
+            Launch { bindings, ..launch.loops(loops).of_bfloats(caps) }
+        };
+        let (of_o, of_c, taps) = (of.o / of.groups, of.c / of.groups, kh * kw);
         let part = Parts {
             elements: taps * g.groups * padded_o * padded_c,
             taps,
@@ -84,20 +98,25 @@ impl Tiling {
                 row = of_c * taps,
             ),
         };
-        let sums = sum_parts_at(parts, of.o * of.patch(), 0, &part);
-        let launches = vec![Launch { bindings, ..product }, sums];
+        let mut launches: Vec<_> = (0..kh).step_by(most.kernel[0]).map(product).collect();
+        launches.push(sum_parts_at(parts, of.o * of.patch(), 0, &part));
         Some(Variant { name: self.name, launches, scratch: vec![parts * part.elements] })
     }
 }
 
-/// Ways to compute the gradient, best first; none where taps are too many, or tiles would be half empty.
+/// Ways to compute the gradient, best first; none where rows of taps are too long, or tiles would be half empty.
 pub(super) fn variants(g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let Some(lines) = g.in_lines() else { return Vec::new() };
     let tilings = match (lines.o / lines.groups, lines.c / lines.groups) {
-        (0..=16, _) => [FEW_OUTPUTS, SQUARE, WIDE, NARROW, FEW_INPUTS],
-        (0..=64, 0..=16) => [FEW_INPUTS, SQUARE, NARROW, WIDE, FEW_OUTPUTS],
-        (_, 0..=16) => [SQUARE, NARROW, WIDE, FEW_INPUTS, FEW_OUTPUTS],
-        _ => [SQUARE, WIDE, NARROW, FEW_INPUTS, FEW_OUTPUTS],
+        (0..=16, _) => [FEW_OUTPUTS, SQUARE, WIDE, NARROW, FEW_INPUTS, SQUARE_LARGE],
+        (0..=64, 0..=16) => [FEW_INPUTS, SQUARE, NARROW, WIDE, FEW_OUTPUTS, SQUARE_LARGE],
+        (_, 0..=16) => [SQUARE, NARROW, WIDE, FEW_INPUTS, FEW_OUTPUTS, SQUARE_LARGE],
+        (128.., 128..) => [SQUARE_LARGE, SQUARE, WIDE, NARROW, FEW_INPUTS, FEW_OUTPUTS],
+        _ => [SQUARE, WIDE, NARROW, FEW_INPUTS, FEW_OUTPUTS, SQUARE_LARGE],
     };
-    tilings.iter().filter_map(|tiling| tiling.variant(g, &lines, caps)).filter_map(Variant::bounded).collect()
+    let variant = |tiling: &Tiling| tiling.variant(g, &lines, caps)?.bounded();
+    let mut variants: Vec<_> = tilings.iter().filter_map(variant).collect();
+    // Those for all taps at once first: each launch reads both images.
+    variants.sort_by_key(|variant| variant.launches.len());
+    variants
 }

@@ -19,7 +19,7 @@ pub(super) const MEMORY: usize = 24 << 10;
 /// Bytes of it that the sums of so many subgroups take, and what finds powers of two; see `shared/fit.wgsl`.
 pub(super) fn memory_of_sums(subgroups: [usize; 2], turns: usize) -> usize {
     let subgroups = subgroups[0] * subgroups[1];
-    subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 8
+    subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16
 }
 
 /// Workgroups that keep a large GPU busy, two for each multiprocessor.
@@ -92,11 +92,6 @@ impl Tile {
     /// The same of its outputs.
     pub(super) fn loads_of_outputs(&self, channels: usize, invocations: usize) -> usize {
         loads(self.pixels(), channels, invocations)
-    }
-
-    /// Whether a fragment's pixels are of one image.
-    pub(super) fn is_beside(&self) -> bool {
-        self.images == 1
     }
 
     /// The shader's constants.

@@ -1,4 +1,4 @@
-        // A step's products, of operands in the tiles of shared/lines_tile.
+        // A step's products, of operands in the tiles of shared/gemm_packed.
 #for U in STEPS
         // Named, because naga's SPIR-V writer does not take them inside of the calls.
 #for I in FM
