@@ -153,6 +153,11 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 + seed) % 13) as f32 / 4.0 - 1.6).collect()
 }
 
+/// The same numbers, rounded to zero so that halves hold them: nothing is lost of them on the way to matrix units.
+fn halves(numbers: Vec<f32>) -> Vec<f32> {
+    numbers.into_iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect()
+}
+
 /// Holds what is finite to sums in full precision, to an error of a thousandth of the largest.
 fn hold(found: &[f32], wanted: &[f32], what: &str) {
     hold_to(1e-3, found, wanted, what);
@@ -181,20 +186,19 @@ fn late(device: &Device) -> Outcome {
     const Y: [usize; 4] = [8, 40, 32, 32];
     let growing = |shape: [usize; 4], seed: usize| -> Vec<f32> {
         let [_, channels, height, width] = shape;
-        let mut x = numbers(shape.iter().product(), seed);
+        let mut x = halves(numbers(shape.iter().product(), seed));
         for (at, x) in x.iter_mut().enumerate() {
             let (image, channel, row) =
                 (at / (channels * height * width), at / (height * width) % channels, at / width % height);
             let exponent = (row % 16) as i32 + if channel < 16 { -8 } else { 2 };
-            // What lies in memory as a half loses nothing.
-            *x = f32::from_bits(x.to_bits() & 0xffff_0000) * 2f32.powi(exponent);
+            *x *= 2f32.powi(exponent);
             if image < 2 && (row < 8 || channel < 16) {
                 *x = 0.0;
             }
         }
         x
     };
-    let (x, w, dy) = (growing(X, 1), numbers(W.iter().product(), 2), growing(Y, 3));
+    let (x, w, dy) = (growing(X, 1), halves(numbers(W.iter().product(), 2)), growing(Y, 3));
     let options = Conv2dOptions { padding: [1; 2], ..Conv2dOptions::default() };
     let run = |device: &Device| -> Result<[Vec<f32>; 3]> {
         let tape = Tape::new(device);
@@ -253,9 +257,7 @@ fn outliers(device: &Device) -> Outcome {
 fn fast_products(device: &Device) -> Outcome {
     let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let (a, b) = (numbers(72 * 64, 1), numbers(64 * 136, 2));
-    let (x, w) = (numbers(2 * 16 * 8 * 8, 3), numbers(16 * 16 * 9, 4));
-    // Images are rounded to bf16 before they are convolved.
-    let x: Vec<_> = x.into_iter().map(|x| f32::from_bits(x.to_bits() & 0xffff_0000)).collect();
+    let (x, w) = (halves(numbers(2 * 16 * 8 * 8, 3)), halves(numbers(16 * 16 * 9, 4)));
     let product = |device: &Device, a: &[f32]| -> Result<Vec<f32>> {
         let tape = Tape::new(device);
         let a = tape.input(&Tensor::from_slice(device, [72, 64], a)?);
