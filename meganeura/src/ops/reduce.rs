@@ -195,6 +195,10 @@ impl Kernel for Reduce {
             }
         } else if columns {
             self.columns(data, &kept, &reduced, 0..len, y);
+        } else if len <= RUN && kept.shape().rank() > 0 {
+            native::parallel(y, native::grain(len), |first, y| {
+                arch.dispatch(Short { fold: self.fold, data, kept: &kept, reduced: &reduced, first, y });
+            });
         } else {
             native::parallel(y, native::grain(len), |first, part| {
                 rows(first, part, 0..len);
@@ -261,6 +265,57 @@ impl<T: Real> Columns<'_, T> {
             cascade.push(run, &join);
         }
         y.copy_from_slice(&cascade.finish(&join)[..y.len()]);
+    }
+}
+
+/// Folds the few elements of each of some results, for all results along the innermost kept axis at once.
+struct Short<'a, T> {
+    fold: Fold,
+    data: &'a [T],
+    kept: &'a Layout,
+    /// Of [`RUN`] elements at most.
+    reduced: &'a Layout,
+    /// The number of the first result.
+    first: usize,
+    y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Short<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        match self.fold {
+            Fold::Sum => self.folded(Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
+            Fold::Max => self.folded(Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
+            Fold::Min => self.folded(Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
+        }
+    }
+}
+
+impl<T: Real> Short<'_, T> {
+    #[inline(always)]
+    fn folded(self, neutral: T, join: impl Fn(T, T) -> T) {
+        let Self { data, kept, reduced, first, y, .. } = self;
+        let (width, stride) = (kept.shape().dims()[kept.shape().rank() - 1], kept.strides()[kept.shape().rank() - 1]);
+        let len = reduced.shape().elements();
+        let mut done = 0;
+        while done < y.len() {
+            let at = first + done;
+            let count = (width - at % width).min(y.len() - done);
+            let (y, base) = (&mut y[done..done + count], kept.at(at));
+            y.fill(neutral);
+            for r in 0..len {
+                let x = &data[base + reduced.at(r)..];
+                match stride {
+                    1 => y.iter_mut().zip(x).for_each(|(y, &x)| *y = join(*y, x)),
+                    2 => y.iter_mut().zip(x.chunks(2)).for_each(|(y, x)| *y = join(*y, x[0])),
+                    0 => y.iter_mut().for_each(|y| *y = join(*y, x[0])),
+                    _ => y.iter_mut().zip(x.iter().step_by(stride)).for_each(|(y, &x)| *y = join(*y, x)),
+                }
+            }
+            done += count;
+        }
     }
 }
 
