@@ -175,7 +175,7 @@ impl Kernel for Reduce {
         let (outs, len) = (y.len(), reduced.shape().elements());
         let arch = pulp::Arch::new();
         let rows = |first, y: &mut [T], range| {
-            arch.dispatch(Rows { fold: self.fold, data, kept: &kept, reduced: &reduced, range, first, y });
+            arch.dispatch(By(self.fold, Rows { data, kept: &kept, reduced: &reduced, range, first, y }));
         };
         // Few results with many elements each: parts of those, whose number depends on the shape alone, not on the threads.
         let chunk = PART.max(len.div_ceil(PARTS));
@@ -197,7 +197,7 @@ impl Kernel for Reduce {
             self.columns(data, &kept, &reduced, 0..len, y);
         } else if len <= RUN && kept.shape().rank() > 0 {
             native::parallel(y, native::grain(len), |first, y| {
-                arch.dispatch(Short { fold: self.fold, data, kept: &kept, reduced: &reduced, first, y });
+                arch.dispatch(By(self.fold, Short { data, kept: &kept, reduced: &reduced, first, y }));
             });
         } else {
             native::parallel(y, native::grain(len), |first, part| {
@@ -220,15 +220,39 @@ impl Reduce {
             let base = kept.at(row * width);
             y.par_chunks_mut(COLUMNS).enumerate().for_each(|(part, y)| {
                 let data = &data[base + part * COLUMNS..];
-                arch.dispatch(Columns { fold: self.fold, data, reduced, range: range.clone(), y });
+                arch.dispatch(By(self.fold, Columns { data, reduced, range: range.clone(), y }));
             });
         });
     }
 }
 
+/// Work that folds elements.
+trait Folded {
+    type Number: Real;
+
+    /// Does it with a function, and what changes none of its results.
+    fn folded(self, neutral: Self::Number, join: impl Fn(Self::Number, Self::Number) -> Self::Number);
+}
+
+/// Work by a fold, compiled for each of them and for the processor's SIMD.
+struct By<W>(Fold, W);
+
+impl<W: Folded> WithSimd for By<W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Self(fold, work) = self;
+        match fold {
+            Fold::Sum => work.folded(Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
+            Fold::Max => work.folded(Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
+            Fold::Min => work.folded(Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
+        }
+    }
+}
+
 /// Folds a range of the elements of each of some results that lie side by side, [`COLUMNS`] at most.
 struct Columns<'a, T> {
-    fold: Fold,
     /// From the first result's first element on.
     data: &'a [T],
     reduced: &'a Layout,
@@ -236,20 +260,9 @@ struct Columns<'a, T> {
     y: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Columns<'_, T> {
-    type Output = ();
+impl<T: Real> Folded for Columns<'_, T> {
+    type Number = T;
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        match self.fold {
-            Fold::Sum => self.folded(Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
-            Fold::Max => self.folded(Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
-            Fold::Min => self.folded(Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
-        }
-    }
-}
-
-impl<T: Real> Columns<'_, T> {
     #[inline(always)]
     fn folded(self, neutral: T, join: impl Fn(T, T) -> T) {
         let Self { data, reduced, range, y, .. } = self;
@@ -270,7 +283,6 @@ impl<T: Real> Columns<'_, T> {
 
 /// Folds the few elements of each of some results, for all results along the innermost kept axis at once.
 struct Short<'a, T> {
-    fold: Fold,
     data: &'a [T],
     kept: &'a Layout,
     /// Of [`RUN`] elements at most.
@@ -280,20 +292,9 @@ struct Short<'a, T> {
     y: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Short<'_, T> {
-    type Output = ();
+impl<T: Real> Folded for Short<'_, T> {
+    type Number = T;
 
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        match self.fold {
-            Fold::Sum => self.folded(Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
-            Fold::Max => self.folded(Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
-            Fold::Min => self.folded(Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
-        }
-    }
-}
-
-impl<T: Real> Short<'_, T> {
     #[inline(always)]
     fn folded(self, neutral: T, join: impl Fn(T, T) -> T) {
         let Self { data, kept, reduced, first, y, .. } = self;
@@ -321,7 +322,6 @@ impl<T: Real> Short<'_, T> {
 
 /// Folds a range of the elements of each of some results.
 struct Rows<'a, T> {
-    fold: Fold,
     data: &'a [T],
     kept: &'a Layout,
     reduced: &'a Layout,
@@ -331,19 +331,14 @@ struct Rows<'a, T> {
     y: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Rows<'_, T> {
-    type Output = ();
+impl<T: Real> Folded for Rows<'_, T> {
+    type Number = T;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Self { data, kept, reduced, range, first, y, .. } = self;
+    fn folded(self, neutral: T, join: impl Fn(T, T) -> T) {
+        let Self { data, kept, reduced, range, first, y } = self;
         for (i, y) in y.iter_mut().enumerate() {
-            let (data, range) = (&data[kept.at(first + i)..], range.clone());
-            *y = match self.fold {
-                Fold::Sum => row(data, reduced, range, Fold::Sum.start(), |a, b| Fold::Sum.join(a, b)),
-                Fold::Max => row(data, reduced, range, Fold::Max.start(), |a, b| Fold::Max.join(a, b)),
-                Fold::Min => row(data, reduced, range, Fold::Min.start(), |a, b| Fold::Min.join(a, b)),
-            };
+            *y = row(&data[kept.at(first + i)..], reduced, range.clone(), neutral, &join);
         }
     }
 }
