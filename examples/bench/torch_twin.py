@@ -491,15 +491,21 @@ def compare(ours, theirs):
     print(f"{first} against {second}; ratio: the time of the latter over that of the former\n")
     print("| what | pass | ours, ms | theirs, ms | ratio | rate | variant |")
     print("|---|---|---|---|---|---|---|")
-    ratios = []
+    ratios, without = {}, {}
     for what in both:
         our, their = ours[what][0], theirs[what][0]
         ratio = time_of(their) / time_of(our)
-        ratios.append(ratio)
+        ratios.setdefault(what[1], []).append(ratio)
+        packing = our.get("packing_ms") or 0
+        without.setdefault(what[1], []).append(time_of(their) / (time_of(our) - packing))
         rate = next((f"{our[key]:.4g} {unit}" for key, unit in UNITS.items() if key in our), "")
         cells = (*what, f"{time_of(our):.4g}", f"{time_of(their):.4g}", f"{ratio:.2f}", rate, our.get("variant") or "")
         print(f"| {' | '.join(cells)} |")
-    print(f"\n{len(ratios)} rows, geometric mean of the ratios {statistics.geometric_mean(ratios):.2f}")
+    print()
+    for measured, of_pass in ratios.items():
+        mean = f"{measured}: geometric mean of {len(of_pass)} ratios {statistics.geometric_mean(of_pass):.3f}"
+        rest = statistics.geometric_mean(without[measured])
+        print(mean + (f", without the packing of weights {rest:.3f}" if without[measured] != of_pass else ""))
     for (side, file), what in itertools.product(sides, both):
         fastest, *slower = file[what]
         if slower or len(described[side]) > 1:

@@ -16,20 +16,16 @@ const SHARED: &str = "shared/";
 const SOURCES: &[(&str, &str)] = embed! {
     "avg_pool2d"
     "avg_pool2d_grad"
-    "avg_pool2d_grad_tree"
-    "avg_pool2d_tree"
     "conv2d"
     "conv2d_gemm"
     "conv2d_grad_input"
     "conv2d_grad_input_gemm"
-    "conv2d_grad_input_tree"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
     "conv2d_grad_weight_taps"
     "conv2d_pack"
     "conv2d_pack_halves"
     "conv2d_taps"
-    "conv2d_tree"
     "convert"
     "copy"
     "cross_entropy"
@@ -53,15 +49,12 @@ const SOURCES: &[(&str, &str)] = embed! {
     "matrix_probe"
     "max_pool2d"
     "max_pool2d_grad"
-    "max_pool2d_grad_tree"
-    "max_pool2d_tree"
     "pad"
     "pointwise"
     "random_uniform"
     "reduce"
     "reduce_lines"
     "resample"
-    "resample_tree"
     "shared/avg_pool2d"
     "shared/blocks"
     "shared/blocks_step"
@@ -93,6 +86,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/outputs"
     "shared/packed"
     "shared/packed_step"
+    "shared/pool"
     "shared/powers"
     "shared/prologue"
     "shared/prologue_lines"
@@ -100,9 +94,10 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/resample"
     "shared/scales"
     "shared/segments"
+    "shared/terms"
     "shared/totals"
-    "shared/tree"
     "shared/units"
+    "shared/values"
     "shared/window"
     "shared/winograd"
     "shared/winograd_tiles"
@@ -121,20 +116,16 @@ const SOURCES: &[(&str, &str)] = embed! {
 const TRUSTED: &[&str] = &[
     "avg_pool2d",
     "avg_pool2d_grad",
-    "avg_pool2d_grad_tree",
-    "avg_pool2d_tree",
     "conv2d",
     "conv2d_gemm",
     "conv2d_grad_input",
     "conv2d_grad_input_gemm",
-    "conv2d_grad_input_tree",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
     "conv2d_grad_weight_taps",
     "conv2d_pack",
     "conv2d_pack_halves",
     "conv2d_taps",
-    "conv2d_tree",
     "convert",
     "copy",
     "cross_entropy",
@@ -157,15 +148,12 @@ const TRUSTED: &[&str] = &[
     "matrix_probe",
     "max_pool2d",
     "max_pool2d_grad",
-    "max_pool2d_grad_tree",
-    "max_pool2d_tree",
     "pad",
     "pointwise",
     "random_uniform",
     "reduce",
     "reduce_lines",
     "resample",
-    "resample_tree",
     "softmax",
     "softmax_parts",
     "sum_parts",

@@ -1,51 +1,44 @@
 // 2-D average pooling: y[n,p,q] = mean over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW]. INCLUDE_PAD 1: padding counts,
 // as zeros. INCLUDE_PAD 0: only what lies inside counts; an output that sees nothing but padding is 0.
 //
-// Bindings: x[N,H,W] → y[N,P,Q]. One invocation computes an output; ⌈N·P·Q/WG⌉ workgroups.
+// Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.
 //
-// Defines: those of `max_pool2d`, and INCLUDE_PAD
+// Defines: those of shared/terms and shared/window
+//          INCLUDE_PAD
 
-#include "shared/epilogue"
-#include "shared/grid"
-#include "shared/window"
+#include "shared/terms"
+#include "shared/avg_pool2d"
 
-const WG: u32 = ${WG};
+const RESULTS: u32 = N * P * Q * SIDE;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let output = workgroup_index(workgroup, workgroups) * WG + lane;
-    if output >= N * P * Q {
-        return;
-    }
-    let q = output % Q;
-    let p = output / Q % P;
-    let n = output / (P * Q);
+struct Terms {
+    /// Elements of the window that are inside of the plane.
+    extent: vec2<u32>,
+    /// The first of them.
+    first: u32,
+    /// The number that the sum is divided by.
+    averaged: f32,
+}
 
-    var sum = 0.0;
-    var inside = 0u;
-    for (var i = 0u; i < KH; i++) {
-        let row = input_row(p, i);
-        if row < 0 {
-            continue;
-        }
-        for (var j = 0u; j < KW; j++) {
-            let column = input_column(q, j);
-            if column < 0 {
-                continue;
-            }
-            sum += x[(n * H + u32(row)) * W + u32(column)];
-            inside += 1u;
-        }
-    }
-#if INCLUDE_PAD == 1
-    store(output, sum / (f32(KH) * f32(KW)));
-#else
-    store(output, sum / f32(max(inside, 1u)));
-#endif
+fn terms_of(output: u32) -> Terms {
+    let q = output / SIDE % Q;
+    let p = output / (SIDE * Q) % P;
+    let n = output / (SIDE * P * Q);
+    let rows = rows_inside(p);
+    let columns = columns_inside(q);
+    let row = p * SH + rows.x * DH - PH;
+    let column = q * SW + columns.x * DW - PW;
+    let first = ((n * H + row) * W + column) * SIDE + output % SIDE;
+    // A window that sees nothing but padding is 0.
+    return Terms(vec2(rows.y, columns.y), first, max(averaged(p, q), 1.0));
+}
+
+fn term(terms: Terms, t: vec2<u32>) -> Value {
+    return value(x[terms.first + (t.x * (DH * W) + t.y * DW) * SIDE]);
+}
+
+fn result(terms: Terms, sum: Value) -> Value {
+    return divided(sum, terms.averaged);
 }

@@ -1,12 +1,11 @@
 // Gradient of `conv2d` with respect to its weight:
 // dw[o,c,i,j] = Σ_{n,p,q} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · dy[n,o,p,q], where o belongs to group g.
 //
-// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW]. One workgroup computes an element of dw, in a tree over n, p and q; see
-// shared/tree. O·C/G·KH·KW workgroups.
+// Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW], by shared/terms.
 //
-// Defines: those of `conv2d`, and EACH
+// Defines: those of `conv2d`
 
-#include "shared/tree"
+#include "shared/terms"
 #include "shared/conv2d"
 
 const RESULTS: u32 = O * GROUP_C * KH * KW;
@@ -15,7 +14,8 @@ const RESULTS: u32 = O * GROUP_C * KH * KW;
 @group(0) @binding(1) var<storage, read> dy: array<f32>;
 
 struct Terms {
-    count: u32,
+    /// Rows of pixels of all images, and columns.
+    extent: vec2<u32>,
     o: u32,
     c: u32,
     i: u32,
@@ -25,20 +25,18 @@ struct Terms {
 fn terms_of(index: u32) -> Terms {
     let o = index / (GROUP_C * KH * KW);
     let c = o / GROUP_O * GROUP_C + index / (KH * KW) % GROUP_C;
-    return Terms(N * P * Q, o, c, index / KW % KH, index % KW);
+    return Terms(vec2(N * P, Q), o, c, index / KW % KH, index % KW);
 }
 
-fn term(terms: Terms, pixel: u32) -> f32 {
-    let q = pixel % Q;
-    let p = pixel / Q % P;
-    let n = pixel / (P * Q);
-    let row = input_row(p, terms.i);
-    let column = input_column(q, terms.j);
+fn term(terms: Terms, t: vec2<u32>) -> f32 {
+    let n = t.x / P;
+    let row = input_row(t.x % P, terms.i);
+    let column = input_column(t.y, terms.j);
     if row < 0 || column < 0 {
         return 0.0;
     }
     let x_at = ((n * CHANNELS + terms.c) * H + u32(row)) * W + u32(column);
-    let dy_at = ((n * O + terms.o) * P + p) * Q + q;
+    let dy_at = ((n * O + terms.o) * P + t.x % P) * Q + t.y;
     return x[x_at] * dy[dy_at];
 }
 

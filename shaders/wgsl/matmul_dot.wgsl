@@ -1,14 +1,13 @@
 // y[b,i,j] = Σ_k lhs[b,i,k] · rhs[b,k,j], y contiguous, the operands strided.
 //
-// Bindings: lhs, rhs → y by its epilogue. One workgroup computes an element, in a tree over K, for long K and few elements; see
-// shared/tree. BATCH·M·N workgroups.
+// Bindings: lhs, rhs → y, by shared/terms: for long K and few elements.
 //
-// Defines: WG, EACH
+// Defines: those of shared/terms, in full
 //          BATCH, M, N, K
 //          A_BATCH, A_ROW, A_COL where batch b of lhs begins, an expression of `b: u32`; its strides along i and k
 //          B_BATCH, B_ROW, B_COL the same for rhs, its strides along k and j
 
-#include "shared/tree"
+#include "shared/terms"
 
 const BATCH: u32 = ${BATCH};
 const M: u32 = ${M};
@@ -33,17 +32,18 @@ fn rhs_batch(b: u32) -> u32 {
 const RESULTS: u32 = BATCH * M * N;
 
 struct Terms {
-    count: u32,
+    extent: vec2<u32>,
     row: u32,
     column: u32,
 }
 
 fn terms_of(index: u32) -> Terms {
     let b = index / (M * N);
-    return Terms(K, lhs_batch(b) + index / N % M * A_ROW, rhs_batch(b) + index % N * B_COL);
+    return Terms(vec2(1u, K), lhs_batch(b) + index / N % M * A_ROW, rhs_batch(b) + index % N * B_COL);
 }
 
-fn term(terms: Terms, k: u32) -> f32 {
+fn term(terms: Terms, t: vec2<u32>) -> f32 {
+    let k = t.y;
     return lhs[terms.row + k * A_COL] * rhs[terms.column + k * B_ROW];
 }
 

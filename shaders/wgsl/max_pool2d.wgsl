@@ -2,22 +2,30 @@
 // winner inside its plane. The first of equals wins, and the first NaN wins over all. Padding acts as −∞; an output that sees
 // nothing but padding is −∞, its index u32::MAX.
 //
-// Bindings: x[N,H,W] → y[N,P,Q], index[N,P,Q] (u32). One invocation computes an output; ⌈N·P·Q/WG⌉ workgroups.
+// Bindings: x[N,H,W] → y[N,P,Q], index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], index[N,8·SIDE,P,Q]. One
+// invocation computes an output, or eight, or a workgroup one, in a tree; ⌈N·P·Q·SIDE/WG⌉ workgroups, or as many as outputs.
 //
-// Defines: WG, H, W, P, Q
-//          N number of planes, batch times channels
-//          KH, KW taps; SH, SW stride; PH, PW padding; DH, DW dilation
+// Defines: those of shared/pool and shared/values; workgroups compute in full
+//          BY    invocation or workgroup
+//          WG    of workgroups, a power of two
+//          EACH  of workgroups, elements that an invocation looks at in a row, so that loads need not wait for one another
 
-#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/float"
-#include "shared/window"
+#include "shared/pool"
+#include "shared/values"
 
 const WG: u32 = ${WG};
 const NONE: u32 = 0xffffffffu;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read_write> index: array<u32>;
+
+#if BY == invocation
+/// `true` if `x` wins over the best of those before.
+fn wins(x: f32, best: f32, winner: u32) -> bool {
+    return winner == NONE || (!is_nan(best) && (is_nan(x) || x > best));
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -26,33 +34,128 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let output = workgroup_index(workgroup, workgroups) * WG + lane;
+    if output >= N * P * Q * SIDE {
+        return;
+    }
+    let side = output % SIDE;
+    let q = output / SIDE % Q;
+    let p = output / (SIDE * Q) % P;
+    let n = output / (SIDE * P * Q);
+    let rows = rows_inside(p);
+    let columns = columns_inside(q);
+    let first = (p * SH + rows.x * DH - PH) * W + q * SW + columns.x * DW - PW;
+
+#if FORMAT == lines
+    var best = Value(vec4(negative_infinity()), vec4(negative_infinity()));
+    var winners = array<vec4<u32>, 2>(vec4(NONE), vec4(NONE));
+#else
+    var best = negative_infinity();
+    var winner = NONE;
+#endif
+    for (var i = 0u; i < rows.y; i++) {
+        for (var j = 0u; j < columns.y; j++) {
+            let place = first + i * (DH * W) + j * DW;
+            let x = value(x[(n * H * W + place) * SIDE + side]);
+#if FORMAT == lines
+#for V in 2
+#for K in 4
+            if wins(x[${V}][${K}], best[${V}][${K}], winners[${V}][${K}]) {
+                best[${V}][${K}] = x[${V}][${K}];
+                winners[${V}][${K}] = place;
+            }
+#endfor
+#endfor
+#else
+            if wins(x, best, winner) {
+                best = x;
+                winner = place;
+            }
+#endif
+        }
+    }
+    store_value(output, best);
+#if FORMAT == lines
+    let plane = (n * SIDE + side) * 8u;
+#for V in 2
+#for K in 4
+    index[((plane + 4u * ${V}u + ${K}u) * P + p) * Q + q] = winners[${V}][${K}];
+#endfor
+#endfor
+#else
+    index[output] = winner;
+#endif
+}
+#else
+/// An element, and its place in its plane; NONE if there is none.
+struct Winner {
+    value: f32,
+    place: u32,
+}
+
+var<workgroup> winners: array<Winner, WG>;
+
+/// The winner of two: what is NaN, else what is larger, of two equals the first in the plane.
+fn winner_of(a: Winner, b: Winner) -> Winner {
+    if a.place == NONE || b.place == NONE {
+        if a.place == NONE {
+            return b;
+        }
+        return a;
+    }
+    let a_nan = is_nan(a.value);
+    let b_nan = is_nan(b.value);
+    var b_wins = b.place < a.place;
+    if a_nan || b_nan {
+        b_wins = b_nan && (b_wins || !a_nan);
+    } else if a.value != b.value {
+        b_wins = b.value > a.value;
+    }
+    if b_wins {
+        return b;
+    }
+    return a;
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let output = workgroup_index(workgroup, workgroups);
     if output >= N * P * Q {
         return;
     }
     let q = output % Q;
     let p = output / Q % P;
     let n = output / (P * Q);
+    let rows = rows_inside(p);
+    let columns = columns_inside(q);
+    let first = (p * SH + rows.x * DH - PH) * W + q * SW + columns.x * DW - PW;
+    let count = rows.y * columns.y;
 
-    var best = negative_infinity();
-    var winner = NONE;
-    for (var i = 0u; i < KH; i++) {
-        let row = input_row(p, i);
-        if row < 0 {
-            continue;
-        }
-        for (var j = 0u; j < KW; j++) {
-            let column = input_column(q, j);
-            if column < 0 {
-                continue;
-            }
-            let at = u32(row) * W + u32(column);
-            let value = x[n * H * W + at];
-            if winner == NONE || (!is_nan(best) && (is_nan(value) || value > best)) {
-                best = value;
-                winner = at;
-            }
+    var winner = Winner(negative_infinity(), NONE);
+    for (var t = lane; t < count; t += ${EACH}u * WG) {
+        // The last may be looked at again.
+#for E in EACH
+        let t_${E} = min(t + ${E}u * WG, count - 1u);
+        let place_${E} = first + t_${E} / columns.y * DH * W + t_${E} % columns.y * DW;
+        let value_${E} = x[n * H * W + place_${E}];
+#endfor
+#for E in EACH
+        winner = winner_of(winner, Winner(value_${E}, place_${E}));
+#endfor
+    }
+    winners[lane] = winner;
+    for (var stride = WG / 2u; stride > 0u; stride /= 2u) {
+        workgroupBarrier();
+        if lane < stride {
+            winners[lane] = winner_of(winners[lane], winners[lane + stride]);
         }
     }
-    store(output, best);
-    index[output] = winner;
+    if lane == 0u {
+        store(output, winners[0].value);
+        index[output] = winners[0].place;
+    }
 }
+#endif

@@ -1,49 +1,40 @@
 // Gradient of `max_pool2d`: dx[n,h,w] = Σ dy[n,p,q] over the outputs p, q that element h, w won.
 //
-// Bindings: index[N,P,Q] (u32), dy[N,P,Q] → dx[N,H,W]. One invocation computes an element of dx, from the outputs whose windows
-// cover it; ⌈N·H·W/WG⌉ workgroups.
+// Bindings: index[N,P,Q] (u32), dy[N,P,Q] → dx[N,H,W], by shared/terms. Of images in lines index[N,8·SIDE,P,Q] and
+// dy[N,P,Q,SIDE] → dx[N,H,W,SIDE].
 //
 // Defines: those of `max_pool2d`
 
-#include "shared/epilogue"
-#include "shared/grid"
-#include "shared/window"
-
-const WG: u32 = ${WG};
+#include "shared/terms"
+#include "shared/outputs"
 
 @group(0) @binding(0) var<storage, read> index: array<u32>;
-@group(0) @binding(1) var<storage, read> dy: array<f32>;
+@group(0) @binding(1) var<storage, read> dy: array<Held>;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let input = workgroup_index(workgroup, workgroups) * WG + lane;
-    if input >= N * H * W {
-        return;
-    }
-    let column = input % W;
-    let row = input / W % H;
-    let n = input / (H * W);
+fn term(terms: Terms, t: vec2<u32>) -> Value {
+    let output = terms.first + t;
+    let place = terms.row * W + terms.column;
+    let cotangent = value(dy[output_at(terms, output)]);
+#if FORMAT == lines
+    let first = ((terms.n * SIDE + terms.side) * 8u * P + output.x) * Q + output.y;
+    return Value(
+#for V in 2
+        select(
+            vec4<f32>(),
+            cotangent[${V}],
+            vec4(place) == vec4(
+#for K in 4
+                index[first + (4u * ${V}u + ${K}u) * (P * Q)],
+#endfor
+            ),
+        ),
+#endfor
+    );
+#else
+    return select(0.0, cotangent, index[output_at(terms, output)] == place);
+#endif
+}
 
-    var sum = 0.0;
-    for (var i = 0u; i < KH; i++) {
-        let p = output_row(row, i);
-        if p < 0 {
-            continue;
-        }
-        for (var j = 0u; j < KW; j++) {
-            let q = output_column(column, j);
-            if q < 0 {
-                continue;
-            }
-            let at = (n * P + u32(p)) * Q + u32(q);
-            if index[at] == row * W + column {
-                sum += dy[at];
-            }
-        }
-    }
-    store(input, sum);
+fn result(terms: Terms, sum: Value) -> Value {
+    return sum;
 }

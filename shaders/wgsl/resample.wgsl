@@ -1,44 +1,42 @@
 // y[n,p,q] = Σ x[n,h,w]·a(p, h)·b(q, w): planes resampled, each axis by itself; or the transpose, y[n,h,w] = Σ x[n,p,q]·a(p, h)·b(q, w).
 //
-// Bindings: x[planes,H,W] → y[planes,P,Q]. One invocation computes an element of y; ⌈N/WG⌉ workgroups.
+// Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.
 //
-// Defines: WG
-//          N             number of elements of y
-//          H, W, P, Q    extents of the operand's planes, and of the result's
-//          ROWS, COLUMNS the axes, an expression of type Axis
-//          RULE          mean: of windows that cover the axis; linear: interpolated between two
-//          TRANSPOSED    1 for the transpose; the axes are those of the operation that it is the transpose of
+// Defines: those of shared/terms and shared/resample
 
-#include "shared/epilogue"
-#include "shared/grid"
+#include "shared/terms"
 #include "shared/resample"
 
-const WG: u32 = ${WG};
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+const RESULTS: u32 = N * P * Q * SIDE;
 
-@compute @workgroup_size(WG)
-fn main(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let i = workgroup_index(workgroup, workgroups) * WG + lane;
-    if i >= N {
-        return;
-    }
+@group(0) @binding(0) var<storage, read> x: array<Held>;
+
+struct Terms {
+    extent: vec2<u32>,
+    /// Where the first element is that the result is made of.
+    at: u32,
+    /// Row and column of the result, and of that element.
+    made: vec2<i32>,
+    first: vec2<i32>,
+}
+
+fn terms_of(i: u32) -> Terms {
     let rows = ${ROWS};
     let columns = ${COLUMNS};
-    let p = i32(i / Q % P);
-    let q = i32(i % Q);
-    let plane = i / (P * Q) * H * W;
+    let made = vec2(i32(i / (SIDE * Q) % P), i32(i / SIDE % Q));
+    let first = vec2(operand_first(rows, made.x), operand_first(columns, made.y));
+    let end = vec2(operand_end(rows, made.x), operand_end(columns, made.y));
+    let at = ((i / (SIDE * P * Q) * H + u32(first.x)) * W + u32(first.y)) * SIDE + i % SIDE;
+    return Terms(vec2<u32>(max(end - first, vec2<i32>())), at, made, first);
+}
 
-    var sum = 0.0;
-    for (var h = operand_first(rows, p); h < operand_end(rows, p); h++) {
-        var row = 0.0;
-        for (var w = operand_first(columns, q); w < operand_end(columns, q); w++) {
-            row += x[plane + u32(h) * W + u32(w)] * weight(columns, q, w);
-        }
-        sum += row * weight(rows, p, h);
-    }
-    store(i, sum);
+fn term(terms: Terms, t: vec2<u32>) -> Value {
+    let operand = terms.first + vec2<i32>(t);
+    let weight_of_row = weight(${ROWS}, terms.made.x, operand.x);
+    let weight_of_column = weight(${COLUMNS}, terms.made.y, operand.y);
+    return value(x[terms.at + (t.x * W + t.y) * SIDE]) * (weight_of_column * weight_of_row);
+}
+
+fn result(terms: Terms, sum: Value) -> Value {
+    return sum;
 }

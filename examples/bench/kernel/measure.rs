@@ -21,6 +21,9 @@ const CHECKED_FLOPS: f64 = 3e11;
 /// A GPU that waited for kernels to be compiled clocks low; after running so long it does no more.
 const AWAKE: Duration = Duration::from_millis(300);
 
+/// The kernel that brings weights into the order in which convolutions read them.
+const PACKING: &str = "conv2d_pack_halves";
+
 /// A kernel on a device, with its data.
 pub struct Bench {
     pub kernel: Kernel,
@@ -40,6 +43,8 @@ pub struct Bench {
 pub struct Times {
     pub median: f64,
     pub min: f64,
+    /// What of the median rounds and orders weights, as they are before a network's convolutions; `None` where nothing does.
+    pub packing: Option<f64>,
     pub launches: u64,
     /// The operation and its variant of each step that has variants.
     pub variants: Vec<String>,
@@ -187,7 +192,7 @@ impl Bench {
             self.device.wait()?;
             warm += 1;
         }
-        let mut times = Vec::new();
+        let (mut times, mut packing) = (Vec::new(), Vec::new());
         if self.inside {
             self.device.set_profiling(Profiling::Launches)?;
             for _ in 0..self.steps {
@@ -195,6 +200,8 @@ impl Bench {
                 run()?;
                 let profile = self.device.last_profile()?;
                 times.push(milliseconds(self.own(&profile.launches).map(|launch| launch.duration).sum()));
+                let packs = self.own(&profile.launches).filter(|launch| launch.name == PACKING);
+                packing.push(milliseconds(packs.map(|launch| launch.duration).sum()));
             }
         } else if device_clock {
             for _ in 0..self.steps {
@@ -215,6 +222,7 @@ impl Bench {
             }
         }
         times.sort_unstable_by(f64::total_cmp);
+        packing.sort_unstable_by(f64::total_cmp);
         let mut kernels = Vec::new();
         if device_clock {
             self.device.set_profiling(Profiling::Launches)?;
@@ -224,7 +232,9 @@ impl Bench {
             kernels.extend(self.own(&self.device.last_profile()?.launches).map(spell));
         }
         let timer = if device_clock { "device" } else { "host" };
-        Ok(Times { median: median(&times), min: times[0], launches, variants, kernels, timer, preferred, offered })
+        let packing = (!packing.is_empty()).then(|| median(&packing)).filter(|&packing| packing > 0.0);
+        let (median, min) = (median(&times), times[0]);
+        Ok(Times { median, min, packing, launches, variants, kernels, timer, preferred, offered })
     }
 
     /// The launches that are of the kernel: inside of a network, other operations have some, too.

@@ -58,6 +58,7 @@ fn report(bench: &Bench, pass: Pass, options: &Options, times: &Times, error: Op
         ("pass", pass.to_string().into()),
         ("ms", rounded(times.median, 6).into()),
         ("ms_min", rounded(times.min, 6).into()),
+        ("packing_ms", times.packing.map(|packing| rounded(packing, 6)).into()),
         rate,
         ("variant", times.variant().into()),
         ("launches", times.launches.into()),

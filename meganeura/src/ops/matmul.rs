@@ -1,6 +1,6 @@
 //! Matrix multiplication, batched.
 
-use super::tree::Tree;
+use super::terms::{Terms, Tree};
 use super::{Kernel, Primitive};
 use crate::kernel::gemm::{self, Choice, Cut, Operands, Packable, Product, Sums, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Variant, define};
@@ -182,7 +182,8 @@ impl Kernel for Matmul {
         variants.splice(at..at, packed(product, [a, b], caps));
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
-        let dot = Tree::of(k).launch("matmul_dot", defines, (2, 1), batch * m * n, k);
+        let dot = Terms { kernel: "matmul_dot", defines, bindings: (2, 1), results: batch * m * n, extent: [1, k] };
+        let dot = dot.by_workgroups(Tree::of(k));
         let few = m * n <= 256 && k >= 256;
         variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
         variants

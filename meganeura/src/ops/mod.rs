@@ -26,7 +26,7 @@ mod reduce;
 mod resample;
 mod segments;
 mod softmax;
-mod tree;
+mod terms;
 mod view;
 
 #[cfg(feature = "testing")]

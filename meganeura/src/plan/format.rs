@@ -272,22 +272,37 @@ mod tests {
 
     #[test]
     fn what_nobody_can_read_as_halves_is_none() -> Result<()> {
-        let pooled = planned(|x, w| convolved(x, &w[0]).max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]))?;
-        let images = pooled.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
-        let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| pooled.storages[*s].format != Format::Full);
+        let padded = planned(|x, w| convolved(x, &w[0]).pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], 0.0))?;
+        let images = padded.steps.iter().filter(|step| step.outputs.iter().any(|(_, ty)| ty.shape.rank() == 4));
+        let stored = images.flat_map(|step| &step.outputs).filter(|(s, _)| padded.storages[*s].format != Format::Full);
         // The input and the cotangent of the product that reads both, converted.
-        assert_eq!((stored.count(), conversions(&pooled)), (2, 2), "{pooled}");
+        assert_eq!((stored.count(), conversions(&padded)), (2, 2), "{padded}");
         Ok(())
     }
 
     #[test]
     fn what_knows_f32_alone_gets_it() -> Result<()> {
         // Converted once for all that reads it so, and the gradient once in the other direction.
+        let padded = planned(|x, w| {
+            let y = convolved(x, &w[0]).relu();
+            let pad = |value| y.pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], value);
+            pad(0.0) + pad(1.0)
+        })?;
+        assert_eq!(conversions(&padded), 3, "{padded}");
+        Ok(())
+    }
+
+    #[test]
+    fn pooling_and_resampling_read_and_store_halves() -> Result<()> {
         let pooled = planned(|x, w| {
             let y = convolved(x, &w[0]).relu();
-            y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false)
+            let small = y.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1]) + y.avg_pool2d([2, 2], [2, 2], [0, 0], false);
+            small.resize_bilinear([5, 7], true)
         })?;
-        assert_eq!(conversions(&pooled), 3, "{pooled}");
+        // The input alone.
+        assert_eq!(conversions(&pooled), 1, "{pooled}");
+        let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
+        assert_eq!(launched.len(), 6, "{pooled}");
         Ok(())
     }
 }

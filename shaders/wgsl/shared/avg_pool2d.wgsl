@@ -2,7 +2,7 @@
 //
 // Defines: INCLUDE_PAD, see `avg_pool2d`
 
-#include "shared/window"
+#include "shared/pool"
 
 /// The number of elements that output p, q averages.
 fn averaged(p: u32, q: u32) -> f32 {

@@ -1,35 +1,33 @@
-// The outputs whose windows reach over an element of the input, as the terms of shared/tree.
+// The outputs whose windows reach over an element of the input, as the terms of shared/terms.
 
-#include "shared/window"
+#include "shared/pool"
+
+const RESULTS: u32 = N * H * W * SIDE;
 
 struct Terms {
-    count: u32,
-    /// The element: its plane, row and column.
-    plane: u32,
+    extent: vec2<u32>,
+    /// The element: its plane, row and column, and what of the pixel it is.
+    n: u32,
     row: u32,
     column: u32,
-    /// The first output, and how many there are beside each other.
+    side: u32,
+    /// The first output.
     first: vec2<u32>,
-    across: u32,
 }
 
-/// The terms of element `input` of x[…,H,W].
+/// The terms of element `input` of x[N,H,W,SIDE].
 fn terms_of(input: u32) -> Terms {
-    let column = input % W;
-    let row = input / W % H;
+    let column = input / SIDE % W;
+    let row = input / (SIDE * W) % H;
     let rows = outputs_over_row(row);
     let columns = outputs_over_column(column);
-    return Terms(rows.y * columns.y, input / (H * W), row, column, vec2(rows.x, columns.x), columns.y);
+    let n = input / (SIDE * H * W);
+    return Terms(vec2(rows.y, columns.y), n, row, column, input % SIDE, vec2(rows.x, columns.x));
 }
 
-/// Row and column of output number t.
-fn output_over(terms: Terms, t: u32) -> vec2<u32> {
-    return terms.first + vec2(t / terms.across, t % terms.across);
-}
-
-/// Where it is in y[…,P,Q].
+/// Where an output is in y[N,P,Q,SIDE].
 fn output_at(terms: Terms, output: vec2<u32>) -> u32 {
-    return (terms.plane * P + output.x) * Q + output.y;
+    return ((terms.n * P + output.x) * Q + output.y) * SIDE + terms.side;
 }
 
 /// `true` if it reads the element: with a dilation, it may read only its neighbours.

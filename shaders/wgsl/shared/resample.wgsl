@@ -1,8 +1,14 @@
 // The windows and weights of resampling, along each axis; see `resample`.
 //
-// Defines: those of `resample` but WG
+// Defines: N             planes, or images in lines
+//          SIDE          values of a pixel
+//          H, W, P, Q    extents of the operand's planes, and of the result's
+//          ROWS, COLUMNS the axes, an expression of type Axis
+//          RULE          mean: of windows that cover the axis; linear: interpolated between two
+//          TRANSPOSED    1 for the transpose; the axes are those of the operation that it is the transpose of
 
 const N: u32 = ${N};
+const SIDE: u32 = ${SIDE};
 const H: u32 = ${H};
 const W: u32 = ${W};
 const P: u32 = ${P};

@@ -18,7 +18,7 @@ use super::{Geometry, taps, taps_weight, winograd};
 use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
-use crate::ops::tree::{Tree, pairs};
+use crate::ops::terms::{Terms, Tree};
 use crate::ops::{Halves, Stores};
 
 /// Ways to compute a pass, best first: on images in halves where it has such, and else on `f32`.
@@ -119,26 +119,16 @@ fn product(pass: Pass, g: &Geometry) -> Product {
 fn plain(pass: Pass, g: &Geometry, product: Product) -> Vec<Variant> {
     let (Product { m, n, k, .. }, [down, across]) = (product, g.kernel);
     let channels = k / (down * across);
-    let (one, kernel, terms) = match pass {
-        Pass::Forward => (Some(("direct", "conv2d")), "conv2d_tree", k),
+    let (kernel, name, extent) = match pass {
+        Pass::Forward => ("conv2d", Some("direct"), [channels * down, across]),
         // Of the taps, those that read the element for some output.
-        Pass::GradInput => {
-            (Some(("gather", "conv2d_grad_input")), "conv2d_grad_input_tree", k.min(channels * g.p * g.q))
-        }
-        Pass::GradWeight => (None, "conv2d_grad_weight", k),
+        Pass::GradInput => ("conv2d_grad_input", Some("gather"), [channels * down.min(g.p), across.min(g.q)]),
+        Pass::GradWeight => ("conv2d_grad_weight", None, [g.n * g.p, g.q]),
     };
-    let elements = g.groups * m * n;
-    let one = one.map(|(name, kernel)| {
-        let mut defines = g.defines();
-        defines.push(("WG", "64".into()));
-        // Over rows of taps, taps, and channels.
-        let loops = pairs(down, pairs(across, channels));
-        let launch = Launch::new(kernel, defines, (2, 1), elements.div_ceil(64)).loops(loops);
-        Variant::simple(name, launch.stores_through_epilogue())
-    });
-    let tree = if one.is_some() { Tree::LARGE } else { Tree::of(terms) };
-    let tree = Variant::simple("tree", tree.launch(kernel, g.defines(), (2, 1), elements, terms));
-    one.into_iter().chain([tree]).collect()
+    let terms = Terms { kernel, defines: g.defines(), bindings: (2, 1), results: g.groups * m * n, extent };
+    let one = name.map(|name| Variant::simple(name, terms.clone().by_invocations()));
+    let tree = if one.is_some() { Tree::LARGE } else { Tree::of(k) };
+    one.into_iter().chain([Variant::simple("tree", terms.by_workgroups(tree))]).collect()
 }
 
 fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {

@@ -3,8 +3,8 @@
 use super::{Geometry, Pool2d};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::ops::tree::{Tree, either};
-use crate::ops::{Kernel, Primitive};
+use crate::ops::terms::Terms;
+use crate::ops::{Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -31,10 +31,9 @@ impl AvgPool2d {
         if self.count_padding { self.pool.kernel[0] * self.pool.kernel[1] } else { g.window(p, q).count() }
     }
 
-    fn defines(&self, x: Shape) -> Vec<(&'static str, String)> {
-        let mut defines = Geometry::of(x, self.pool).defines();
-        defines.push(("INCLUDE_PAD", u32::from(self.count_padding).to_string()));
-        defines
+    fn with_padding(&self, mut terms: Terms) -> Terms {
+        terms.defines.push(("INCLUDE_PAD", u32::from(self.count_padding).to_string()));
+        terms
     }
 }
 
@@ -62,7 +61,12 @@ impl Primitive for AvgPool2d {
                 Case::new(op).input(&x).tolerance(1e-6).naive(move |a| vec![reference.naive(&a[0])])
             })
         });
-        both.into_iter().flatten().collect()
+        let mut cases: Vec<_> = both.into_iter().flatten().collect();
+        cases.push(Case::recorded("avg_pool2d", &[&[2, 24, 9, 7]], |x| {
+            let y = (&x[0] * -2.0).avg_pool2d([2, 2], [1, 2], [0, 0], true);
+            (y * 4.0).avg_pool2d([3, 2], [2, 1], [1, 1], false).sum_over(&[2, 3])
+        }));
+        cases
     }
 }
 
@@ -108,12 +112,13 @@ impl Kernel for AvgPool2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (g, defines) = (Geometry::of(x[0].ty.shape, self.pool), self.defines(x[0].ty.shape));
-        let (elements, [terms, _]) = (y[0].shape.elements(), g.terms());
-        let one = g.one("avg_pool2d", defines.clone(), (1, 1), elements);
-        let tree = Tree::LARGE.launch("avg_pool2d_tree", defines, (1, 1), elements, terms);
-        either("window", one, tree, terms)
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        super::halves(self.pool, x[0].shape, caps)
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let terms = Geometry::of(x[0].ty.shape, self.pool).forward("avg_pool2d", x[0].format, 1);
+        self.with_padding(terms).variants(x[0].format, "window")
     }
 }
 
@@ -174,12 +179,13 @@ impl Kernel for AvgPool2dGrad {
         });
     }
 
-    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let (g, defines) = (Geometry::of(self.input, self.forward.pool), self.forward.defines(self.input));
-        let (elements, [_, terms]) = (y[0].shape.elements(), g.terms());
-        let one = g.one("avg_pool2d_grad", defines.clone(), (1, 1), elements);
-        let tree = Tree::LARGE.launch("avg_pool2d_grad_tree", defines, (1, 1), elements, terms);
-        either("gather", one, tree, terms)
+    fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        super::halves_backward(self.forward.pool, self.input, &[0], caps)
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let terms = Geometry::of(self.input, self.forward.pool).backward("avg_pool2d_grad", x[0].format, 1);
+        self.forward.with_padding(terms).variants(x[0].format, "gather")
     }
 }
 

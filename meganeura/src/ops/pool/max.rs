@@ -3,8 +3,7 @@
 use super::{Geometry, Pool2d};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::ops::tree::{Tree, either};
-use crate::ops::{Kernel, Primitive};
+use crate::ops::{Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{DType, Error, Result, Shape, TensorType};
 
@@ -41,10 +40,19 @@ impl Primitive for MaxPool2d {
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
+        use crate::ops::case::Case;
         let mut cases = super::cases();
         let dilated = Pool2d { kernel: [2, 3], stride: [1, 2], padding: [1, 1], dilation: [2, 2] };
         cases.push((dilated, [2, 2, 7, 9]));
-        cases.into_iter().map(|(pool, x)| crate::ops::case::Case::new(Self(pool)).input(&x).tolerance(1e-6)).collect()
+        cases.push((dilated, [2, 16, 7, 9]));
+        let mut cases: Vec<_> =
+            cases.into_iter().map(|(pool, x)| Case::new(Self(pool)).input(&x).tolerance(1e-6)).collect();
+        // Between others, which leave a value that halves hold.
+        cases.push(Case::recorded("max_pool2d", &[&[2, 24, 9, 7]], |x| {
+            let y = (&x[0] * -2.0).max_pool2d([3, 2], [2, 3], [1, 0], [1, 1]);
+            (y * 4.0).max_pool2d([2, 2], [1, 1], [0, 0], [1, 1]).sum_over(&[2, 3])
+        }));
+        cases
     }
 }
 
@@ -81,12 +89,14 @@ impl Kernel for MaxPool2d {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(x[0].ty.shape, self.0);
-        let (elements, [terms, _]) = (y[0].shape.elements(), g.terms());
-        let one = g.one("max_pool2d", g.defines(), (1, 2), elements);
-        let tree = Tree::LARGE.launch("max_pool2d_tree", g.defines(), (1, 2), elements, terms);
-        either("window", one, tree, terms)
+    /// The places of the winners stay as they are.
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        super::halves(self.0, x[0].shape, caps)
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let terms = Geometry::of(x[0].ty.shape, self.0).forward("max_pool2d", x[0].format, 2);
+        terms.variants(x[0].format, "window")
     }
 }
 
@@ -143,12 +153,13 @@ impl Kernel for MaxPool2dGrad {
         });
     }
 
-    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        let g = Geometry::of(self.input, self.pool);
-        let (elements, [_, terms]) = (y[0].shape.elements(), g.terms());
-        let one = g.one("max_pool2d_grad", g.defines(), (2, 1), elements);
-        let tree = Tree::LARGE.launch("max_pool2d_grad_tree", g.defines(), (2, 1), elements, terms);
-        either("gather", one, tree, terms)
+    fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        super::halves_backward(self.pool, self.input, &[1], caps)
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let terms = Geometry::of(self.input, self.pool).backward("max_pool2d_grad", x[1].format, 2);
+        terms.variants(x[1].format, "gather")
     }
 }
 

@@ -6,9 +6,10 @@ mod max;
 pub use avg::{AvgPool2d, AvgPool2dGrad};
 pub use max::{MaxPool2d, MaxPool2dGrad};
 
+use super::Halves;
 use super::conv2d::geometry::output_extent;
-use super::tree::pairs;
-use crate::kernel::launch::{Launch, define};
+use super::terms::{self, Terms};
+use crate::kernel::launch::{Caps, Format, LINE, define};
 use crate::{Shape, TensorType};
 
 /// A window and how it steps, per axis `[vertical, horizontal]`.
@@ -68,34 +69,59 @@ impl Geometry {
         along(0, p, h).flat_map(move |row| along(1, q, w).map(move |column| row * w + column))
     }
 
-    fn defines(&self) -> Vec<(&'static str, String)> {
+    /// Those of kernels on planes, or on images in lines.
+    fn defines(&self, format: Format) -> Vec<(&'static str, String)> {
         let Pool2d { kernel, stride, padding, dilation } = self.pool;
+        let side = format.channels().map_or(1, |lines| lines.channels / LINE);
+        let planes = format.channels().map_or(self.planes, |lines| self.planes / lines.channels);
         define![
-            N: self.planes, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
+            N: planes, SIDE: side, H: self.h, W: self.w, P: self.p, Q: self.q, KH: kernel[0], KW: kernel[1],
             SH: stride[0], SW: stride[1], PH: padding[0], PW: padding[1], DH: dilation[0], DW: dilation[1],
         ]
     }
 
-    /// The launch of a kernel in which an invocation computes an element, over all taps of a window.
-    fn one(
-        &self,
-        kernel: &'static str,
-        mut defines: Vec<(&'static str, String)>,
-        bindings: (usize, usize),
-        elements: usize,
-    ) -> Launch {
-        defines.extend(define![WG: 64]);
+    /// The most elements of the input that a window covers, down and across, and the most outputs that cover one: there are no more
+    /// than there are taps.
+    fn extents(&self) -> [[usize; 2]; 2] {
         let [down, across] = self.pool.kernel;
-        let launch = Launch::new(kernel, defines, bindings, elements.div_ceil(64)).loops(pairs(down, across));
-        launch.stores_through_epilogue()
+        [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| [rows.min(down), columns.min(across)])
     }
 
-    /// The most elements of the input that a window covers, and the most outputs that cover one: there are no more than there
-    /// are taps.
-    fn terms(&self) -> [usize; 2] {
-        let [down, across] = self.pool.kernel;
-        [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| rows.min(down) * columns.min(across))
+    /// The kernel of the forward pass, for an operand in a format.
+    fn forward(&self, kernel: &'static str, format: Format, results: usize) -> Terms {
+        let [extent, _] = self.extents();
+        Terms {
+            kernel,
+            defines: self.defines(format),
+            bindings: (1, results),
+            results: self.planes * self.p * self.q,
+            extent,
+        }
     }
+
+    /// The kernel of the backward pass, for a cotangent in a format.
+    fn backward(&self, kernel: &'static str, format: Format, operands: usize) -> Terms {
+        let [_, extent] = self.extents();
+        Terms {
+            kernel,
+            defines: self.defines(format),
+            bindings: (operands, 1),
+            results: self.planes * self.h * self.w,
+            extent,
+        }
+    }
+}
+
+/// The part that halves play in the forward pass, for images of these shapes.
+fn halves(pool: Pool2d, x: Shape, caps: &Caps) -> Option<Halves> {
+    let g = Geometry::of(x, pool);
+    terms::halves(&[0], [x, g.output(x)], g.extents()[0], caps)
+}
+
+/// The part that halves play in the backward pass, whose cotangent is operand `dy`.
+fn halves_backward(pool: Pool2d, x: Shape, dy: &'static [usize], caps: &Caps) -> Option<Halves> {
+    let g = Geometry::of(x, pool);
+    terms::halves(dy, [x, g.output(x)], g.extents()[1], caps)
 }
 
 /// Windows that overlap, leave remainders, and reach into the padding.
@@ -109,5 +135,7 @@ fn cases() -> Vec<(Pool2d, [usize; 4])> {
         (of([3, 3], [2, 2], [1, 1], [1, 1]), [2, 2, 8, 7]),
         (of([3, 2], [1, 3], [1, 0], [1, 1]), [1, 3, 5, 11]),
         (of([3, 3], [1, 1], [0, 0], [1, 1]), [2, 1, 3, 41]),
+        // channels that fall into lines
+        (of([3, 2], [2, 3], [1, 1], [1, 1]), [2, 24, 9, 7]),
     ]
 }

@@ -4,7 +4,7 @@ use super::{Axis, Resample, Rule};
 use crate::ops::case::{Array, Case};
 
 /// Growing, shrinking, neither; by whole factors and not; single pixels.
-const SIZES: [([usize; 4], [usize; 2]); 8] = [
+const SIZES: [([usize; 4], [usize; 2]); 9] = [
     ([2, 3, 4, 5], [8, 10]),
     ([1, 2, 3, 4], [7, 5]),
     ([2, 1, 7, 9], [3, 4]),
@@ -13,6 +13,7 @@ const SIZES: [([usize; 4], [usize; 2]); 8] = [
     ([1, 3, 6, 2], [1, 1]),
     ([1, 1, 1, 6], [1, 6]),
     ([3, 1, 2, 3], [9, 1]),
+    ([2, 24, 5, 6], [7, 4]),
 ];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,6 +28,11 @@ pub(super) fn cases() -> Vec<Case> {
             }
         }
     }
+    // Between others, of channels that fall into lines.
+    cases.push(Case::recorded("resize_bilinear", &[&[2, 24, 5, 4]], |x| {
+        let y = (&x[0] * -2.0).resize_bilinear([7, 9], false);
+        (y * 4.0).adaptive_avg_pool2d([3, 4]).square().sum_over(&[2, 3])
+    }));
     cases.push(Case::recorded("upsample_nearest", &[&[2, 3, 4, 5]], |x| x[0].upsample_nearest([2, 3])));
     cases.push(Case::recorded("upsample_nearest", &[&[1, 1, 1, 7]], |x| x[0].upsample_nearest([1, 2]).square()));
     cases.push(Case::recorded("adaptive_avg_pool2d", &[&[2, 3, 6, 4]], |x| x[0].adaptive_avg_pool2d([3, 1])));

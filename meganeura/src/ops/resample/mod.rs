@@ -7,9 +7,9 @@ mod cases;
 
 use axis::{Axis, Rule};
 
-use super::tree::{Tree, either, pairs};
-use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use super::terms::{self, Terms};
+use super::{Halves, Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{ErrorKind, Result, Shape, TensorType};
@@ -37,6 +37,11 @@ impl Resample {
     fn extents(&self) -> ([usize; 2], [usize; 2]) {
         let (taken, made) = (self.axes.map(|axis| axis.taken), self.axes.map(|axis| axis.made));
         if self.transposed { (made, taken) } else { (taken, made) }
+    }
+
+    /// A bound on the elements that one is made of, down and across.
+    fn most_terms(&self) -> [usize; 2] {
+        self.axes.map(|axis| if self.transposed { axis.most_readers(self.rule) } else { axis.most_taken(self.rule) })
     }
 
     /// For each position that comes out, the first that goes in and the shares from there on.
@@ -116,7 +121,11 @@ impl Kernel for Resample {
         });
     }
 
-    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+    fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
+        terms::halves(&[0], [x[0].shape, y[0].shape], self.most_terms(), caps)
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
         let ([h, w], [p, q]) = self.extents();
         let axis = |axis: Axis| {
             let line = match self.rule {
@@ -128,20 +137,16 @@ impl Kernel for Resample {
             };
             format!("Axis({}, {}, {line})", axis.taken, axis.made)
         };
-        let elements = y[0].shape.elements();
+        let results = y[0].shape.elements();
+        let channels = x[0].format.channels().map_or(1, |lines| lines.channels);
         let rule = if self.rule == Rule::Mean { "mean" } else { "linear" };
-        let mut defines = define![N: elements, H: h, W: w, P: p, Q: q, RULE: rule];
-        defines.extend(
-            define![TRANSPOSED: u32::from(self.transposed), ROWS: axis(self.axes[0]), COLUMNS: axis(self.axes[1])],
-        );
-        let [down, across] = self
-            .axes
-            .map(|axis| if self.transposed { axis.most_readers(self.rule) } else { axis.most_taken(self.rule) });
-        let terms = down.saturating_mul(across);
-        let tree = Tree::LARGE.launch("resample_tree", defines.clone(), (1, 1), elements, terms);
-        defines.extend(define![WG: 64]);
-        let one = Launch::new("resample", defines, (1, 1), elements.div_ceil(64)).loops(pairs(down, across));
-        either("gather", one.stores_through_epilogue(), tree, terms)
+        let mut defines =
+            define![N: results / (channels * p * q), SIDE: channels.div_ceil(LINE), H: h, W: w, P: p, Q: q];
+        defines.extend(define![
+            RULE: rule, TRANSPOSED: u32::from(self.transposed), ROWS: axis(self.axes[0]), COLUMNS: axis(self.axes[1]),
+        ]);
+        let terms = Terms { kernel: "resample", defines, bindings: (1, 1), results, extent: self.most_terms() };
+        terms.variants(x[0].format, "gather")
     }
 }
 

@@ -1,0 +1,130 @@
+//! Kernels whose results are sums of terms: the launches of those that include `shared/terms.wgsl`.
+//!
+//! An invocation computes a result, or a workgroup does. An invocation that adds up all terms of a large window loops for long. So it
+//! keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
+//! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
+
+use super::{Halves, Stores};
+use crate::Shape;
+use crate::kernel::launch::{Caps, Channels, Format, LINE, Launch, Variant, define, tree};
+
+/// Terms from which a workgroup computes a result, rather than an invocation.
+const LONG: usize = 4096;
+
+/// Terms from which a sum has a large tree.
+const MANY: usize = 1 << 20;
+
+/// The invocations of a workgroup in which each computes a result.
+const GROUP: usize = 64;
+
+/// A kernel, and the sums that it computes.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) kernel: &'static str,
+    pub(super) defines: Vec<(&'static str, String)>,
+    /// How many operands it binds, then how many results. The first result is stored through the epilogue.
+    pub(super) bindings: (usize, usize),
+    /// Elements of the first result.
+    pub(super) results: usize,
+    /// The most terms of one, down and across.
+    pub(super) extent: [usize; 2],
+}
+
+impl Terms {
+    /// An invocation computes a result.
+    pub(super) fn by_invocations(self) -> Launch {
+        self.launch("invocation", "full", 1)
+    }
+
+    /// An invocation computes a line, of operands and results in [halves](crate::kernel::launch::Format::Half).
+    pub(super) fn by_lines(self) -> Launch {
+        self.launch("invocation", "lines", LINE).by_lines()
+    }
+
+    fn launch(mut self, by: &'static str, format: &'static str, each: usize) -> Launch {
+        let [down, across] = self.extent;
+        self.defines.extend(define![WG: GROUP, BY: by, FORMAT: format]);
+        let loops = across.saturating_add(2).saturating_mul(down).saturating_add(1);
+        let launch = Launch::new(self.kernel, self.defines, self.bindings, self.results.div_ceil(each * GROUP));
+        launch.loops(loops).stores_through_epilogue()
+    }
+
+    /// A workgroup computes a result.
+    pub(super) fn by_workgroups(mut self, shape: Tree) -> Launch {
+        let loops = shape.loops(self.extent[0].saturating_mul(self.extent[1]));
+        self.defines.extend(define![WG: shape.group, EACH: shape.each, BY: "workgroup", FORMAT: "full"]);
+        Launch::new(self.kernel, self.defines, self.bindings, self.results).loops(loops).stores_through_epilogue()
+    }
+
+    /// The ways to compute this from an operand in a format, the best one first; by invocations under a name of the operation's.
+    pub(super) fn variants(self, format: Format, name: &'static str) -> Vec<Variant> {
+        if let Format::Half(_) = format {
+            return vec![Variant::simple("lines", self.by_lines())];
+        }
+        let is_long = is_long(self.extent);
+        let by_invocations = Variant::simple(name, self.clone().by_invocations());
+        let by_workgroups = Variant::simple("tree", self.by_workgroups(Tree::LARGE));
+        if is_long { vec![by_workgroups, by_invocations] } else { vec![by_invocations, by_workgroups] }
+    }
+}
+
+/// The part that halves play in a kernel which makes `y`, by lines, from an operand like `x` and sums of so many terms.
+pub(super) fn halves(
+    operands: &'static [usize],
+    [x, y]: [Shape; 2],
+    extent: [usize; 2],
+    caps: &Caps,
+) -> Option<Halves> {
+    let in_lines = [x, y].iter().all(|&shape| Channels::of(shape).is_some());
+    let fit = caps.half && in_lines && !is_long(extent);
+    fit.then_some(Halves { operands, stores: Stores::Lines, wanted: false })
+}
+
+/// Whether a workgroup is to compute a result of so many terms, rather than an invocation.
+fn is_long([down, across]: [usize; 2]) -> bool {
+    down.saturating_mul(across) >= LONG
+}
+
+/// The shape of a workgroup that computes a sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tree {
+    group: usize,
+    /// Terms that an invocation adds in a row.
+    each: usize,
+}
+
+impl Tree {
+    /// For sums that fill it.
+    pub(super) const LARGE: Self = Self { group: 256, each: 4 };
+
+    /// For what is a sum of so many terms by nature: a dot product, the gradient of a weight.
+    pub(super) fn of(terms: usize) -> Self {
+        if terms < MANY { Self { group: 64, each: 1 } } else { Self::LARGE }
+    }
+
+    /// Turns of several terms, then of one, and the tree.
+    fn loops(self, terms: usize) -> usize {
+        (terms / (self.group * self.each)).saturating_add(self.each + 2 + tree(self.group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_buffer_holds_is_added_before_lavapipe_stops() {
+        let most = Caps::SOFTWARE.buffer / 4;
+        for terms in [1, 100, MANY - 1, MANY, most] {
+            assert!(Tree::of(terms).loops(terms) <= Caps::LOOPS_IN_SOFTWARE, "{terms}");
+            assert!(Tree::LARGE.loops(terms) <= Caps::LOOPS_IN_SOFTWARE, "{terms}");
+        }
+        let loops = |extent| {
+            let terms = Terms { kernel: "conv2d", defines: Vec::new(), bindings: (2, 1), results: 1, extent };
+            terms.by_invocations().loops
+        };
+        assert!(loops([256, 254]) > Caps::LOOPS_IN_SOFTWARE && loops([64, 64]) < Caps::LOOPS_IN_SOFTWARE);
+        assert!(loops([1, LONG]) < Caps::LOOPS_IN_SOFTWARE && loops([LONG, 1]) < Caps::LOOPS_IN_SOFTWARE);
+        assert_eq!(Tree::LARGE.loops(usize::MAX).checked_mul(1024), None);
+    }
+}

@@ -1,0 +1,88 @@
+// The main of kernels whose results are sums of terms. An invocation computes a result by itself, or a workgroup does, in a tree whose
+// order is fixed.
+//
+// The kernel that includes this says what a result is:
+//   const RESULTS: u32                               the number of results
+//   struct Terms                                     what the terms of a result have in common; `extent: vec2<u32>` is how many
+//                                                    there are down and across
+//   fn terms_of(at: u32) -> Terms                    those of result `at`
+//   fn term(terms: Terms, t: vec2<u32>) -> Value     the term in row t.x and column t.y, inside of the extent
+//   fn result(terms: Terms, sum: Value) -> Value     the result, from the sum of all terms
+//
+// ⌈RESULTS/WG⌉ workgroups, or RESULTS.
+//
+// Defines: that of shared/values; workgroups compute in full
+//          BY    invocation or workgroup
+//          WG    of workgroups, a power of two
+//          EACH  of workgroups, terms that an invocation adds in a row, so that loads need not wait for one another
+
+#include "shared/grid"
+#include "shared/values"
+
+const WG: u32 = ${WG};
+
+#if BY == invocation
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let at = workgroup_index(workgroup, workgroups) * WG + lane;
+    if at >= RESULTS {
+        return;
+    }
+    let terms = terms_of(at);
+    var sum = Value();
+    for (var row = 0u; row < terms.extent.x; row++) {
+        // Of each row by itself: a sum in one chain would round small terms after many.
+        var of_row = Value();
+        for (var column = 0u; column < terms.extent.y; column++) {
+            of_row += term(terms, vec2(row, column));
+        }
+        sum += of_row;
+    }
+    store_value(at, result(terms, sum));
+}
+#else
+#include "shared/reduce"
+
+const EACH: u32 = ${EACH};
+
+fn numbered(terms: Terms, t: u32) -> Value {
+    return term(terms, vec2(t / terms.extent.y, t % terms.extent.y));
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let at = workgroup_index(workgroup, workgroups);
+    if at >= RESULTS {
+        return;
+    }
+    let terms = terms_of(at);
+    let count = terms.extent.x * terms.extent.y;
+    var sum = 0.0;
+    var t = lane;
+    for (; t + (EACH - 1u) * WG < count; t += EACH * WG) {
+#for E in EACH
+        let term_${E} = numbered(terms, t + ${E}u * WG);
+#endfor
+#for E in EACH
+        sum += term_${E};
+#endfor
+    }
+#if EACH != 1
+    for (; t < count; t += WG) {
+        sum += numbered(terms, t);
+    }
+#endif
+    let total = workgroup_sum(lane, sum);
+    if lane == 0u {
+        store_value(at, result(terms, total));
+    }
+}
+#endif
