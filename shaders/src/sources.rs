@@ -18,8 +18,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "avg_pool2d_grad"
     "conv2d"
     "conv2d_gemm"
-    "conv2d_grad_input"
-    "conv2d_grad_input_gemm"
     "conv2d_grad_weight"
     "conv2d_grad_weight_gemm"
     "conv2d_grad_weight_taps"
@@ -118,8 +116,6 @@ const TRUSTED: &[&str] = &[
     "avg_pool2d_grad",
     "conv2d",
     "conv2d_gemm",
-    "conv2d_grad_input",
-    "conv2d_grad_input_gemm",
     "conv2d_grad_weight",
     "conv2d_grad_weight_gemm",
     "conv2d_grad_weight_taps",

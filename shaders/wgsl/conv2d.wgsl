@@ -1,11 +1,10 @@
 // 2-D convolution: y[n,o,p,q] = Σ_{c,i,j} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · w[o,c,i,j], where output channel
-// o belongs to group g = ⌊o·G/O⌋ and x is zero outside its planes.
+// o belongs to group g = ⌊o·G/O⌋ and x is zero outside its planes; or the gradient of its input, as such a convolution: see shared/conv2d.
 //
 // Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q], by shared/terms.
 //
-// Defines: those of shared/terms, in full
-//          N, C, H, W, O, P, Q, G
-//          KH, KW taps; SH, SW stride; PH, PW padding; DH, DW dilation
+// Defines: those of shared/terms, in full, and of shared/conv2d
+//          FORM  forward; or grad_input, of weights w[C,O/G,KH,KW], turned
 
 #include "shared/terms"
 #include "shared/conv2d"
@@ -16,27 +15,41 @@ const RESULTS: u32 = N * O * P * Q;
 @group(0) @binding(1) var<storage, read> w: array<f32>;
 
 struct Terms {
-    /// Rows of all channels' weights, and columns; those in the padding add 0.
+    /// Rows of all channels' taps that read pixels, and columns.
     extent: vec2<u32>,
-    first_w: u32,
-    /// The first channel that is read, counted through all images.
-    plane: u32,
+    /// The first of those taps, and the rows of one channel.
+    first: vec2<u32>,
+    rows: u32,
+    n: u32,
+    o: u32,
     p: u32,
     q: u32,
 }
 
 fn terms_of(index: u32) -> Terms {
-    let o = index / (P * Q) % O;
-    let plane = index / (O * P * Q) * CHANNELS + o / GROUP_O * GROUP_C;
-    return Terms(vec2(GROUP_C * KH, KW), o * (GROUP_C * KH * KW), plane, index / Q % P, index % Q);
+    let p = index / Q % P;
+    let q = index % Q;
+    let rows = taps_inside(p, KH, SH, PH, DH, SPAN_H);
+    let columns = taps_inside(q, KW, SW, PW, DW, SPAN_W);
+    let extent = vec2(GROUP_C * rows.y, columns.y);
+    return Terms(extent, vec2(rows.x, columns.x), rows.y, index / (O * P * Q), index / (P * Q) % O, p, q);
 }
 
 fn term(terms: Terms, t: vec2<u32>) -> f32 {
-    let row = input_row(terms.p, t.x % KH);
-    let column = input_column(terms.q, t.y);
-    let inside = row >= 0 && column >= 0;
-    let at = select(0u, ((terms.plane + t.x / KH) * H + u32(row)) * W + u32(column), inside);
-    return select(0.0, x[at] * w[terms.first_w + t.x * KW + t.y], inside);
+    let tap = terms.first + vec2(t.x % terms.rows, t.y);
+    let row = row_read(terms.p, tap.x);
+    let column = column_read(terms.q, tap.y);
+    let c = t.x / terms.rows;
+    let channel = terms.o / GROUP_O * GROUP_C + c;
+    let there = row < H && column < W;
+    let x_at = select(0u, ((terms.n * CHANNELS + channel) * H + row) * W + column, there);
+    let number = tap.x * KW + tap.y;
+#if FORM == forward
+    let w_at = (terms.o * GROUP_C + c) * (KH * KW) + number;
+#else
+    let w_at = (channel * GROUP_O + terms.o % GROUP_O) * (KH * KW) + KH * KW - 1u - number;
+#endif
+    return select(0.0, x[x_at] * w[w_at], there);
 }
 
 fn result(terms: Terms, sum: f32) -> f32 {

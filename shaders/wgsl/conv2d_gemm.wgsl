@@ -1,12 +1,12 @@
-// `conv2d` as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction runs over
-// the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
+// `conv2d`, of both forms, as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction
+// runs over the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
 //
 // Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
-// Defines: those of shared/gemm, and of `conv2d` without WG
+// Defines: those of shared/gemm and of shared/conv2d
 //          SUMS  whole or parts
-//          ORDER of the reduction: channels, the weights as they are; or taps, tap by tap, with the weights from `conv2d_pack`,
-//                where C/G and O/G are multiples of 4: four channels are read where one's place is found
+//          ORDER of the reduction: channels, the weights as they are, by FORM as in `conv2d`; or taps, tap by tap, with the weights from
+//                `conv2d_pack`, where C/G and O/G are multiples of 4: four channels are read where one's place is found
 
 #include "shared/conv2d_gemm"
 
@@ -36,7 +36,12 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 
 fn weight(group: u32, o: u32, k: u32, end: u32) -> f32 {
     let there = is_row(o) && is_term(k, end);
-    return select(0.0, w[select(0u, (group * GROUP_O + o) * DEPTH + k, there)], there);
+#if FORM == forward
+    let at = (group * GROUP_O + o) * DEPTH + k;
+#else
+    let at = ((group * GROUP_C + k / TAPS) * GROUP_O + o) * TAPS + TAPS - 1u - k % TAPS;
+#endif
+    return select(0.0, w[select(0u, at, there)], there);
 }
 
 fn weight_column(group: u32, o: u32, k: u32, end: u32) -> vec4<f32> {
@@ -57,35 +62,22 @@ fn load_a(group: u32, i: u32, k: u32, end: u32) -> mat4x4<f32> {
     );
 }
 
-/// Where the pixel's window begins: image, row, column.
-fn corner(pixel: u32) -> vec3<i32> {
-    let row = i32(pixel / Q % P * SH) - i32(PH);
-    let column = i32(pixel % Q * SW) - i32(PW);
-    // No row of a pixel past the end lies in the input.
-    return select(vec3(0, -0x40000000, 0), vec3(i32(pixel / (P * Q)), row, column), is_column(pixel));
-}
-
-fn input(group: u32, at: vec3<i32>, k: u32, end: u32) -> f32 {
-    let row = at.y + i32(k / KW % KH * DH);
-    let column = at.z + i32(k % KW * DW);
-    // Negative numbers are large ones.
-    let there = is_term(k, end) && u32(row) < H && u32(column) < W;
-    let plane = u32(at.x) * CHANNELS + group * GROUP_C + k / TAPS;
-    return select(0.0, x[select(0u, (plane * H + u32(row)) * W + u32(column), there)], there);
+fn input(group: u32, pixel: u32, k: u32, end: u32) -> f32 {
+    let row = row_read(pixel / Q % P, k / KW % KH);
+    let column = column_read(pixel % Q, k % KW);
+    let there = is_column(pixel) && is_term(k, end) && row < H && column < W;
+    let plane = pixel / (P * Q) * CHANNELS + group * GROUP_C + k / TAPS;
+    return select(0.0, x[select(0u, (plane * H + row) * W + column, there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
-    let at_0 = corner(j);
-    let at_1 = corner(j + 1u);
-    let at_2 = corner(j + 2u);
-    let at_3 = corner(j + 3u);
     return mat4x4(
 #for R in 4
         vec4(
-            input(group, at_0, k + ${R}u, end),
-            input(group, at_1, k + ${R}u, end),
-            input(group, at_2, k + ${R}u, end),
-            input(group, at_3, k + ${R}u, end),
+            input(group, j, k + ${R}u, end),
+            input(group, j + 1u, k + ${R}u, end),
+            input(group, j + 2u, k + ${R}u, end),
+            input(group, j + 3u, k + ${R}u, end),
         ),
 #endfor
     );

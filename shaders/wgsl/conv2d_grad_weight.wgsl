@@ -3,7 +3,7 @@
 //
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW], by shared/terms.
 //
-// Defines: those of `conv2d`
+// Defines: those of shared/terms, in full, and of shared/conv2d
 
 #include "shared/terms"
 #include "shared/conv2d"
@@ -30,12 +30,12 @@ fn terms_of(index: u32) -> Terms {
 
 fn term(terms: Terms, t: vec2<u32>) -> f32 {
     let n = t.x / P;
-    let row = input_row(t.x % P, terms.i);
-    let column = input_column(t.y, terms.j);
-    if row < 0 || column < 0 {
+    let row = row_read(t.x % P, terms.i);
+    let column = column_read(t.y, terms.j);
+    if row >= H || column >= W {
         return 0.0;
     }
-    let x_at = ((n * CHANNELS + terms.c) * H + u32(row)) * W + u32(column);
+    let x_at = ((n * CHANNELS + terms.c) * H + row) * W + column;
     let dy_at = ((n * O + terms.o) * P + t.x % P) * Q + t.y;
     return x[x_at] * dy[dy_at];
 }

@@ -4,7 +4,7 @@
 //
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //
-// Defines: those of shared/gemm, and of `conv2d` without WG
+// Defines: those of shared/gemm and of shared/conv2d
 //          SUMS  whole or parts
 //          ORDER of the columns: channels, as the weights are; or taps, tap by tap, where C/G is a multiple of 4
 //          FOURS defined where P·Q is a multiple of 4
@@ -84,12 +84,11 @@ fn tap(column: u32) -> vec3<u32> {
 }
 
 fn input(group: u32, column: u32, tap: vec3<u32>, pixel: u32, end: u32) -> f32 {
-    let h = i32(pixel / Q % P * SH + tap.y * DH) - i32(PH);
-    let v = i32(pixel % Q * SW + tap.z * DW) - i32(PW);
-    // Negative numbers are large ones.
-    let there = is_column(column) && is_term(pixel, end) && u32(h) < H && u32(v) < W;
+    let h = row_read(pixel / Q % P, tap.y);
+    let v = column_read(pixel % Q, tap.z);
+    let there = is_column(column) && is_term(pixel, end) && h < H && v < W;
     let plane = pixel / (P * Q) * CHANNELS + group * GROUP_C + tap.x;
-    return select(0.0, x[select(0u, (plane * H + u32(h)) * W + u32(v), there)], there);
+    return select(0.0, x[select(0u, (plane * H + h) * W + v, there)], there);
 }
 
 fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {

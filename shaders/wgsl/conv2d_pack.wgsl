@@ -1,5 +1,6 @@
 // The weights of a convolution in the order in which products read them: u[g,t,k,m] for group g, tap t = i·KW + j, with m the rows
-// of the product and k the rest of its reduction: output and input channels, or for the gradient of the input the other way round.
+// of the product and k the rest of its reduction: output and input channels, or for the gradient of the input the other way round, and
+// the taps from the last to the first.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M]. One invocation moves a weight; ⌈LEN/WG⌉ workgroups.
 //
@@ -37,7 +38,12 @@ fn main(
     let c = index % GROUP_C;
     let o = index / GROUP_C % GROUP_O;
 #endif
-    let tap = index / (GROUP_O * GROUP_C) % TAPS;
+    let of_product = index / (GROUP_O * GROUP_C) % TAPS;
+#if FORM == forward
+    let tap = of_product;
+#else
+    let tap = TAPS - 1u - of_product;
+#endif
     let group = index / (GROUP_O * GROUP_C * TAPS);
     u[index] = w[((group * GROUP_O + o) * GROUP_C + c) * TAPS + tap];
 }

@@ -1,4 +1,10 @@
 // Geometry of a 2-D convolution: x[N,C,H,W] and w[O,C/G,KH,KW] give y[N,O,P,Q].
+//
+// The gradient of its input is a convolution, too: of the cotangents, with turned weights, whose pixels lie as far apart as the stride was.
+//
+// Defines: those of shared/window; PH and PW may be below zero, modulo 2³²
+//          C, O, G
+//          UH, UW  the distances of the pixels that are read, down and across; there are zeros in between
 
 #include "shared/window"
 
@@ -7,3 +13,20 @@ const O: u32 = ${O};
 /// Channels of a group, in and out.
 const GROUP_C: u32 = CHANNELS / ${G};
 const GROUP_O: u32 = O / ${G};
+const UH: u32 = ${UH};
+const UW: u32 = ${UW};
+/// What the pixels reach over.
+const SPAN_H: u32 = (H - 1u) * UH + 1u;
+const SPAN_W: u32 = (W - 1u) * UW + 1u;
+
+/// The row that tap `tap` of output row p reads; H where it reads a zero.
+fn row_read(p: u32, tap: u32) -> u32 {
+    let at = p * SH + tap * DH - PH;
+    return select(H, at / UH, at < SPAN_H && at % UH == 0u);
+}
+
+/// The column that tap `tap` of output column q reads; W where it reads a zero.
+fn column_read(q: u32, tap: u32) -> u32 {
+    let at = q * SW + tap * DW - PW;
+    return select(W, at / UW, at < SPAN_W && at % UW == 0u);
+}

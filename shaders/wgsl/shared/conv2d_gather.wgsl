@@ -2,9 +2,8 @@
 
 /// Channels c.. of the pixel that tap `tap` of output pixel `pixel` reads; zeros in the padding, and unless `wanted`.
 fn gather(group: u32, tap: u32, c: u32, pixel: u32, wanted: bool) -> vec4<f32> {
-    let row = pixel / Q % P * SH + tap / KW * DH - PH;
-    let column = pixel % Q * SW + tap % KW * DW - PW;
-    // Negative numbers are large ones.
+    let row = row_read(pixel / Q % P, tap / KW);
+    let column = column_read(pixel % Q, tap % KW);
     let there = wanted && row < H && column < W;
     let plane = pixel / (P * Q) * CHANNELS + group * GROUP_C + c;
     let at = select(0u, plane * (H * W) + row * W + column, there);

@@ -15,40 +15,12 @@ const PW: u32 = ${PW};
 const DH: u32 = ${DH};
 const DW: u32 = ${DW};
 
-/// The coordinate that tap `tap` of output `out` reads, or −1 where that is padding.
-fn window_input(out: u32, tap: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> i32 {
-    let at = i32(out * stride + tap * dilation) - i32(padding);
-    return select(-1, at, at < i32(extent));
-}
-
-/// The output whose tap `tap` reads coordinate `at`, or −1 where there is none.
-fn window_output(at: u32, tap: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> i32 {
-    let start = i32(at + padding) - i32(tap * dilation);
-    let out = start / i32(stride);
-    return select(-1, out, start >= 0 && out * i32(stride) == start && out < i32(extent));
-}
-
-fn input_row(p: u32, tap: u32) -> i32 {
-    return window_input(p, tap, SH, PH, DH, H);
-}
-
-fn input_column(q: u32, tap: u32) -> i32 {
-    return window_input(q, tap, SW, PW, DW, W);
-}
-
-fn output_row(row: u32, tap: u32) -> i32 {
-    return window_output(row, tap, SH, PH, DH, P);
-}
-
-fn output_column(column: u32, tap: u32) -> i32 {
-    return window_output(column, tap, SW, PW, DW, Q);
-}
-
 /// The first tap of output `out` that reads no padding, and the number of those that do not, which follow each other.
 fn taps_inside(out: u32, taps: u32, stride: u32, padding: u32, dilation: u32, extent: u32) -> vec2<u32> {
-    let start = out * stride;
-    let first = (max(padding, start) - start + dilation - 1u) / dilation;
-    let end = min(taps, (max(extent + padding, start) - start + dilation - 1u) / dilation);
+    // Below zero in the padding.
+    let start = i32(out * stride - padding);
+    let first = (u32(max(-start, 0)) + dilation - 1u) / dilation;
+    let end = min(taps, (u32(max(i32(extent) - start, 0)) + dilation - 1u) / dilation);
     return vec2(first, max(end, first) - first);
 }
 

@@ -267,7 +267,19 @@ impl Geometry {
         define![
             N: self.n, C: self.c, H: self.h, W: self.w, O: self.o, KH: self.kernel[0], KW: self.kernel[1],
             P: self.p, Q: self.q, SH: stride[0], SW: stride[1], PH: above, PW: padding[1],
-            DH: dilation[0], DW: dilation[1], G: groups,
+            DH: dilation[0], DW: dilation[1], G: groups, UH: 1, UW: 1,
+        ]
+    }
+
+    /// Those of the gradient of the input as a convolution: of cotangents that lie as far apart as the stride is.
+    pub(super) fn defines_of_input(&self) -> Vec<(&'static str, String)> {
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        #[expect(clippy::cast_possible_truncation, reason = "shaders count modulo 2³²")]
+        let [above, left] = [0, 1].map(|axis| self.span()[axis].wrapping_sub(padding[axis]) as u32);
+        define![
+            N: self.n, C: self.o, H: self.p, W: self.q, O: self.c, KH: self.kernel[0], KW: self.kernel[1],
+            P: self.h, Q: self.w, SH: 1, SW: 1, PH: above, PW: left,
+            DH: dilation[0], DW: dilation[1], G: groups, UH: stride[0], UW: stride[1],
         ]
     }
 }

@@ -115,17 +115,30 @@ fn product(pass: Pass, g: &Geometry) -> Product {
     Product { batch: g.groups, m, n, k, operands: Operands::Gathered, beside }
 }
 
+/// The convolution that a pass is: the gradient of the input is one of the cotangents, with turned weights.
+fn defines(pass: Pass, g: &Geometry) -> Vec<(&'static str, String)> {
+    let mut defines = if pass == Pass::GradInput { g.defines_of_input() } else { g.defines() };
+    if pass != Pass::GradWeight {
+        defines.extend(define![FORM: form(pass)]);
+    }
+    defines
+}
+
+/// How weights are read.
+fn form(pass: Pass) -> &'static str {
+    if pass == Pass::GradInput { "grad_input" } else { "forward" }
+}
+
 /// An invocation an output, and a workgroup, which sums of any length have.
 fn plain(pass: Pass, g: &Geometry, product: Product) -> Vec<Variant> {
     let (Product { m, n, k, .. }, [down, across]) = (product, g.kernel);
     let channels = k / (down * across);
     let (kernel, name, extent) = match pass {
         Pass::Forward => ("conv2d", Some("direct"), [channels * down, across]),
-        // Of the taps, those that read the element for some output.
-        Pass::GradInput => ("conv2d_grad_input", Some("gather"), [channels * down.min(g.p), across.min(g.q)]),
+        Pass::GradInput => ("conv2d", Some("gather"), [channels * down, across]),
         Pass::GradWeight => ("conv2d_grad_weight", None, [g.n * g.p, g.q]),
     };
-    let terms = Terms { kernel, defines: g.defines(), bindings: (2, 1), results: g.groups * m * n, extent };
+    let terms = Terms { kernel, defines: defines(pass, g), bindings: (2, 1), results: g.groups * m * n, extent };
     let one = name.map(|name| Variant::simple(name, terms.clone().by_invocations()));
     let tree = if one.is_some() { Tree::LARGE } else { Tree::of(k) };
     one.into_iter().chain([Variant::simple("tree", terms.by_workgroups(tree))]).collect()
@@ -134,19 +147,14 @@ fn plain(pass: Pass, g: &Geometry, product: Product) -> Vec<Variant> {
 fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant {
     let (o, c) = (g.o / g.groups, g.c / g.groups);
     let fours = |extent: usize| extent.is_multiple_of(4);
-    let (kernel, form, by_taps) = match pass {
-        Pass::Forward => ("conv2d_gemm", "forward", fours(o) && fours(c)),
-        Pass::GradInput => ("conv2d_grad_input_gemm", "grad_input", fours(o) && fours(c)),
-        Pass::GradWeight => ("conv2d_grad_weight_gemm", "", fours(c)),
-    };
-    let across = match pass {
-        Pass::Forward => [by_taps, true],
-        Pass::GradInput => [true, true],
-        Pass::GradWeight => [false, false],
+    let (kernel, by_taps, across) = match pass {
+        Pass::Forward => ("conv2d_gemm", fours(o) && fours(c), [fours(o) && fours(c), true]),
+        Pass::GradInput => ("conv2d_gemm", fours(o) && fours(c), [true, true]),
+        Pass::GradWeight => ("conv2d_grad_weight_gemm", fours(c), [false, false]),
     };
     let packed = by_taps && pass != Pass::GradWeight;
     let weights = if packed { Binding::Scratch(choice.scratch()) } else { Binding::Input(1) };
-    let mut defines = g.defines();
+    let mut defines = defines(pass, g);
     defines.extend(define![ORDER: if by_taps { "taps" } else { "channels" }]);
     if pass == Pass::GradWeight && fours(g.p * g.q) {
         defines.extend(define![FOURS: 1]);
@@ -155,7 +163,7 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
     let launch = |sums| choice.launch(kernel, defines, product, &operands, across, sums);
     let mut variant = choice.variant(product, launch);
     if packed {
-        pack(&mut variant, g, form);
+        pack(&mut variant, g, form(pass));
     }
     variant
 }
