@@ -136,46 +136,56 @@ impl Geometry {
         if self.is_pointwise() {
             return image;
         }
-        self.gather(image, scratch, (0, self.p * self.q));
+        self.gather(image, 1, scratch);
         scratch
     }
 
-    /// Copies the patches of one group of an image to the columns from `first` on of a matrix of so many columns.
-    pub(super) fn gather<T: Real>(&self, image: &[T], matrix: &mut [T], (first, columns): (usize, usize)) {
-        let stride = self.options.stride[1];
-        for (row, out) in matrix.chunks_exact_mut(columns).enumerate() {
+    /// Copies the patches of one group of so many images, which lie side by side, into the columns of a matrix, side by side as well.
+    pub(super) fn gather<T: Real>(&self, images: &[T], side: usize, matrix: &mut [T]) {
+        let (stride, line) = (self.options.stride[1] * side, self.q * side);
+        for (row, out) in matrix.chunks_exact_mut(self.p * line).enumerate() {
             let tap = self.tap(row);
-            let out = &mut out[first..][..self.p * self.q];
-            out[..tap.rows.start * self.q].fill(T::ZERO);
-            out[tap.rows.end * self.q..].fill(T::ZERO);
-            let plane = &image[tap.plane..][..self.h * self.w];
-            let lines = out.chunks_exact_mut(self.q).take(tap.rows.end).skip(tap.rows.start);
-            for (out, from) in lines.zip((tap.first..).step_by(self.options.stride[0] * self.w)) {
-                out[..tap.columns.start].fill(T::ZERO);
-                out[tap.columns.end..].fill(T::ZERO);
-                let out = &mut out[tap.columns.clone()];
-                match stride {
-                    // Lines are short: a loop beats a call that copies memory.
-                    1 => out.iter_mut().zip(&plane[from..]).for_each(|(y, &x)| *y = x),
-                    _ => out.iter_mut().zip(plane[from..].iter().step_by(stride)).for_each(|(y, &x)| *y = x),
+            out[..tap.rows.start * line].fill(T::ZERO);
+            out[tap.rows.end * line..].fill(T::ZERO);
+            let plane = &images[tap.plane * side..][..self.h * self.w * side];
+            let lines = out.chunks_exact_mut(line).take(tap.rows.end).skip(tap.rows.start);
+            for (out, from) in lines.zip((tap.first * side..).step_by(self.options.stride[0] * self.w * side)) {
+                out[..tap.columns.start * side].fill(T::ZERO);
+                out[tap.columns.end * side..].fill(T::ZERO);
+                let out = &mut out[tap.columns.start * side..tap.columns.end * side];
+                // Lines are short: a loop beats a call that copies memory.
+                if stride == side {
+                    out.iter_mut().zip(&plane[from..]).for_each(|(y, &x)| *y = x);
+                } else if side == 1 {
+                    out.iter_mut().zip(plane[from..].iter().step_by(stride)).for_each(|(y, &x)| *y = x);
+                } else {
+                    let pixels = out.chunks_exact_mut(side).zip((from..).step_by(stride));
+                    pixels.for_each(|(out, from)| {
+                        out.iter_mut().zip(&plane[from..]).for_each(|(y, &x)| *y = x);
+                    });
                 }
             }
         }
     }
 
     /// The other way: adds each patch element to the pixel that it came from.
-    pub(super) fn add_columns<T: Real>(&self, matrix: &[T], (first, columns): (usize, usize), image: &mut [T]) {
-        let stride = self.options.stride[1];
-        for (row, from) in matrix.chunks_exact(columns).enumerate() {
+    pub(super) fn add_columns<T: Real>(&self, matrix: &[T], side: usize, images: &mut [T]) {
+        let (stride, line) = (self.options.stride[1] * side, self.q * side);
+        for (row, from) in matrix.chunks_exact(self.p * line).enumerate() {
             let tap = self.tap(row);
-            let from = &from[first..][..self.p * self.q];
-            let plane = &mut image[tap.plane..][..self.h * self.w];
-            let lines = from.chunks_exact(self.q).take(tap.rows.end).skip(tap.rows.start);
-            for (from, to) in lines.zip((tap.first..).step_by(self.options.stride[0] * self.w)) {
-                let from = &from[tap.columns.clone()];
-                match stride {
-                    1 => plane[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x),
-                    _ => plane[to..].iter_mut().step_by(stride).zip(from).for_each(|(y, &x)| *y += x),
+            let plane = &mut images[tap.plane * side..][..self.h * self.w * side];
+            let lines = from.chunks_exact(line).take(tap.rows.end).skip(tap.rows.start);
+            for (from, to) in lines.zip((tap.first * side..).step_by(self.options.stride[0] * self.w * side)) {
+                let from = &from[tap.columns.start * side..tap.columns.end * side];
+                if stride == side {
+                    plane[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x);
+                } else if side == 1 {
+                    plane[to..].iter_mut().step_by(stride).zip(from).for_each(|(y, &x)| *y += x);
+                } else {
+                    let pixels = from.chunks_exact(side).zip((to..).step_by(stride));
+                    pixels.for_each(|(from, to)| {
+                        plane[to..].iter_mut().zip(from).for_each(|(y, &x)| *y += x);
+                    });
                 }
             }
         }
@@ -184,27 +194,6 @@ impl Geometry {
     /// The channels of a group of image `n`, and all that follows.
     pub(super) fn image<'a, T>(&self, x: &'a [T], n: usize, group: usize) -> &'a [T] {
         &x[(n * self.groups + group) * (self.c / self.groups) * self.h * self.w..]
-    }
-
-    /// The cotangents of a group's output channels as the rows of a matrix, whose columns are the pixels of several images.
-    pub(super) fn cotangents<'a, T: Real>(
-        &self,
-        dy: &'a [T],
-        images: std::ops::Range<usize>,
-        group: usize,
-        scratch: &'a mut [T],
-    ) -> &'a [T] {
-        let (rows, pixels, columns) = (self.o / self.groups, self.p * self.q, images.len() * self.p * self.q);
-        let of_image = |n: usize| &dy[(n * self.o + group * rows) * pixels..][..rows * pixels];
-        if images.len() == 1 {
-            return of_image(images.start);
-        }
-        for (at, n) in images.enumerate() {
-            let from = of_image(n).chunks_exact(pixels);
-            let rows = scratch.chunks_exact_mut(columns).zip(from);
-            rows.for_each(|(row, from)| row[at * pixels..][..pixels].copy_from_slice(from));
-        }
-        scratch
     }
 
     /// What patch row `row` reads.

@@ -1,20 +1,47 @@
-//! Convolutions on the CPU as matrix products with the patches of images as columns (im2col). Small images are taken several at once, since
-//! a product of few columns costs more than its arithmetic.
+//! Convolutions on the CPU as matrix products with the patches of images as columns (im2col).
+//!
+//! Small images are taken several at once, side by side: each pixel is followed by the same pixel of the next image. So what is copied into
+//! patches are rows of several numbers, however short the rows of an image are, and a product has columns enough to be worth its overhead.
 
 use super::Geometry;
 use crate::kernel::native::{self, Accumulate, Matrix, Real, Scratch, Threads};
 
-/// Columns that are worth a product.
-const COLUMNS: usize = 128;
+/// Pixels of an image that are worth a product of their own.
+const PIXELS: usize = 128;
+/// Images side by side: a vector or two …
+const SIDE: usize = 16;
+/// … and the fewest that are worth being brought there.
+const FEW: usize = 4;
 /// Into how many parts the images are divided where there are as many: work for threads. It does not depend on how many threads there are,
 /// so that the bits do not.
 const PARTS: usize = 8;
 /// Elements of the sums of all parts: what may lie in caches beside the images.
 const SUMS: usize = 1 << 20;
 
-/// The images of one product.
+/// How many images are taken at once.
 fn at_once(g: &Geometry) -> usize {
-    (COLUMNS / (g.p * g.q)).clamp(1, g.n.div_ceil(PARTS))
+    let side = g.n.div_ceil(PARTS).min(SIDE);
+    if g.p * g.q < PIXELS && side >= FEW { side } else { 1 }
+}
+
+/// Images that lie one after the other, `side` of them side by side.
+fn side_by_side<'a, T: Real>(images: &'a [T], side: usize, out: &'a mut [T]) -> &'a [T] {
+    if side == 1 {
+        return images;
+    }
+    let len = images.len() / side;
+    for (at, pixels) in out.chunks_exact_mut(side).enumerate() {
+        pixels.iter_mut().zip(images[at..].iter().step_by(len)).for_each(|(out, &x)| *out = x);
+    }
+    out
+}
+
+/// The other way.
+fn apart<T: Real>(pixels: &[T], side: usize, images: &mut [T]) {
+    let len = images.len() / side;
+    for (at, image) in images.chunks_exact_mut(len).enumerate() {
+        image.iter_mut().zip(pixels[at..].iter().step_by(side)).for_each(|(out, &x)| *out = x);
+    }
 }
 
 /// `y = w · patches`, for each group.
@@ -29,50 +56,54 @@ pub(super) fn forward<T: Real>(g: &Geometry, x: &[T], w: &[T], y: &mut [T], scra
             native::gemm(weights(at % g.groups), patches, y, Accumulate::No, Threads::One);
         });
     }
-    let of_image = g.o * pixels;
-    native::parallel_scratch(y, at_once * of_image, (scratch, (depth + rows) * at_once * pixels), |at, y, scratch| {
-        let width = y.len() / g.o;
-        let (patches, scratch) = scratch.split_at_mut(depth * width);
-        let product = &mut scratch[..rows * width];
-        for group in 0..g.groups {
-            for image in 0..y.len() / of_image {
-                g.gather(g.image(x, at * at_once + image, group), patches, (image * pixels, width));
-            }
+    let (of_image, read) = (g.o * pixels, g.c * g.h * g.w);
+    let elements = (read + depth * pixels + of_image) * at_once;
+    native::parallel_scratch(y, at_once * of_image, (scratch, elements), |at, y, scratch| {
+        let side = y.len() / of_image;
+        let width = pixels * side;
+        let (images, scratch) = scratch.split_at_mut(read * side);
+        let (patches, products) = scratch.split_at_mut(depth * width);
+        let images = side_by_side(&x[at * at_once * read..][..images.len()], side, images);
+        let products = &mut products[..y.len()];
+        for (group, product) in products.chunks_exact_mut(rows * width).enumerate() {
+            g.gather(&images[group * read / g.groups * side..], side, patches);
             let patches = Matrix::new(patches, (depth, width), (width, 1));
             native::gemm(weights(group), patches, product, Accumulate::No, Threads::One);
-            for (image, y) in y.chunks_exact_mut(of_image).enumerate() {
-                let y = y[group * rows * pixels..].chunks_exact_mut(pixels);
-                y.zip(product.chunks_exact(width))
-                    .for_each(|(y, row)| y.copy_from_slice(&row[image * pixels..][..pixels]));
-            }
         }
+        apart(products, side, y);
     });
 }
 
 /// `dx`: the columns of `wᵀ · dy`, added into place.
 pub(super) fn grad_input<T: Real>(g: &Geometry, dy: &[T], w: &[T], dx: &mut [T], scratch: &Scratch) {
     let (depth, rows, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
-    let (at_once, of_group) = (at_once(g), g.c / g.groups * g.h * g.w);
-    // A task is a group of an image, or all groups of several images.
-    let groups = if at_once == 1 { 1 } else { g.groups };
-    let (of_image, of_task) = (groups * of_group, at_once * groups * of_group);
-    native::parallel_scratch(dx, of_task, (scratch, (depth + rows) * at_once * pixels), |task, dx, scratch| {
-        let first = task * groups / g.groups * at_once;
-        let images = first..first + dx.len() / of_image;
-        let width = images.len() * pixels;
-        let (patches, scratch) = scratch.split_at_mut(rows * width);
-        for at in 0..groups {
-            let group = task * groups % g.groups + at;
-            let cotangents = g.cotangents(dy, images.clone(), group, &mut scratch[..depth * width]);
-            let weights = Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
-            let cotangents = Matrix::new(cotangents, (depth, width), (width, 1));
-            native::gemm(weights, cotangents, patches, Accumulate::No, Threads::One);
-            for (image, dx) in dx.chunks_exact_mut(of_image).enumerate() {
-                let dx = &mut dx[at * of_group..][..of_group];
-                dx.fill(T::ZERO);
-                g.add_columns(patches, (image * pixels, width), dx);
-            }
+    let weights = |group: usize| Matrix::new(&w[group * depth * rows..], (rows, depth), (1, rows));
+    let at_once = at_once(g);
+    if at_once == 1 {
+        let of_group = g.c / g.groups * g.h * g.w;
+        return native::parallel_scratch(dx, of_group, (scratch, rows * pixels), |at, dx, patches| {
+            let cotangents = Matrix::new(&dy[at * depth * pixels..], (depth, pixels), (pixels, 1));
+            native::gemm(weights(at % g.groups), cotangents, patches, Accumulate::No, Threads::One);
+            dx.fill(T::ZERO);
+            g.add_columns(patches, 1, dx);
+        });
+    }
+    let (of_image, read) = (g.c * g.h * g.w, g.o * pixels);
+    let elements = (read + rows * pixels + of_image) * at_once;
+    native::parallel_scratch(dx, at_once * of_image, (scratch, elements), |at, dx, scratch| {
+        let side = dx.len() / of_image;
+        let width = pixels * side;
+        let (cotangents, scratch) = scratch.split_at_mut(read * side);
+        let (patches, sums) = scratch.split_at_mut(rows * width);
+        let cotangents = side_by_side(&dy[at * at_once * read..][..cotangents.len()], side, cotangents);
+        let sums = &mut sums[..dx.len()];
+        sums.fill(T::ZERO);
+        for (group, sums) in sums.chunks_exact_mut(dx.len() / g.groups).enumerate() {
+            let cotangents = Matrix::new(&cotangents[group * depth * width..], (depth, width), (width, 1));
+            native::gemm(weights(group), cotangents, patches, Accumulate::No, Threads::One);
+            g.add_columns(patches, side, sums);
         }
+        apart(sums, side, dx);
     });
 }
 
@@ -82,20 +113,22 @@ pub(super) fn grad_weight<T: Real>(g: &Geometry, x: &[T], dy: &[T], dw: &mut [T]
         return grad_of_large_weight(g, x, dy, dw, scratch);
     }
     let (rows, columns, pixels) = (g.o / g.groups, g.patch(), g.p * g.q);
-    let (at_once, len) = (at_once(g), dw.len());
+    let (at_once, len, read) = (at_once(g), dw.len(), g.c * g.h * g.w);
     let Some(mut sums) = scratch.borrow(PARTS * len) else { return };
-    native::parallel_scratch(&mut sums, len, (scratch, (rows + columns) * at_once * pixels), |part, sums, scratch| {
+    let elements = (read + columns * pixels + g.o * pixels) * at_once;
+    native::parallel_scratch(&mut sums, len, (scratch, elements), |part, sums, scratch| {
         let (first, end) = (part * g.n / PARTS, (part + 1) * g.n / PARTS);
-        for (group, sums) in sums.chunks_exact_mut(rows * columns).enumerate() {
-            for begin in (first..end).step_by(at_once) {
-                let images = begin..end.min(begin + at_once);
-                let width = images.len() * pixels;
-                let (patches, scratch) = scratch.split_at_mut(columns * width);
-                for (at, image) in images.clone().enumerate() {
-                    g.gather(g.image(x, image, group), patches, (at * pixels, width));
-                }
-                let cotangents = g.cotangents(dy, images, group, &mut scratch[..rows * width]);
-                let cotangents = Matrix::new(cotangents, (rows, width), (width, 1));
+        for begin in (first..end).step_by(at_once) {
+            let side = at_once.min(end - begin);
+            let width = pixels * side;
+            let (images, scratch) = scratch.split_at_mut(read * side);
+            let (patches, cotangents) = scratch.split_at_mut(columns * width);
+            let cotangents = &mut cotangents[..g.o * width];
+            let images = side_by_side(&x[begin * read..][..images.len()], side, images);
+            let cotangents = side_by_side(&dy[begin * g.o * pixels..][..cotangents.len()], side, cotangents);
+            for (group, sums) in sums.chunks_exact_mut(rows * columns).enumerate() {
+                g.gather(&images[group * read / g.groups * side..], side, patches);
+                let cotangents = Matrix::new(&cotangents[group * rows * width..], (rows, width), (width, 1));
                 let patches = Matrix::new(patches, (width, columns), (1, width));
                 let accumulate = if begin == first { Accumulate::No } else { Accumulate::Yes };
                 native::gemm(cotangents, patches, sums, accumulate, Threads::One);
