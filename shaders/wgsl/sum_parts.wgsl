@@ -1,16 +1,15 @@
-// y[i] = Σ_p parts[p,AT], in a fixed order: what a reduction that was cut into parts ends with.
+// y[i] = Σ_p parts[p,AT], in the order of p: what a reduction that was cut into parts ends with.
 //
-// Bindings: parts[PARTS,PART] → y[LEN], by its epilogue.
+// Bindings: parts[PARTS,PART] → y[LEN]. One invocation computes a sum, or with LINES eight beside each other; ⌈LEN/WG⌉ or
+// ⌈LEN/8/WG⌉ workgroups.
 //
 // Defines: WG, PARTS, PART, LEN
-//          BY    element: an invocation computes a sum; ⌈LEN/WG⌉ workgroups
-//                four: four invocations compute four sums whose terms lie beside each other, each of some parts;
-//                ⌈LEN/COUNT⌉ workgroups
-//                line: an invocation computes a line, whose terms lie in a part as in the result; ⌈LEN/8/WG⌉ workgroups
-//          AT    where element i is in a part; of a line, i
-//          TAPS  of fours, the distance in the result of what lies side by side in a part; LEN is a multiple of 4·TAPS
+//          AT    where element i is in a part
+//          TAPS  elements that lie beside each other in the result and far from each other in a part; 1 if there are none such.
+//                Then ⌈LEN/(WG/TAPS·TAPS)⌉ workgroups
+//          LINES if defined, sums are stored in lines; LEN is a multiple of 8, and elements lie in a part as in the result
 
-#if BY == line
+#if LINES
 #include "shared/epilogue_lines"
 #else
 #include "shared/epilogue"
@@ -21,22 +20,18 @@ const WG: u32 = ${WG};
 const PARTS: u32 = ${PARTS};
 const PART: u32 = ${PART};
 const LEN: u32 = ${LEN};
+const TAPS: u32 = ${TAPS};
+/// Elements of a workgroup.
+const COUNT: u32 = WG / TAPS * TAPS;
 
-#if BY == element
-@group(0) @binding(0) var<storage, read> parts: array<f32>;
-#else
+#if LINES
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
+#else
+@group(0) @binding(0) var<storage, read> parts: array<f32>;
 #endif
 
-#if BY == four
-const TAPS: u32 = ${TAPS};
-/// Invocations that share a sum.
-const LANES: u32 = 4u;
-/// Fours of a tap, and elements of all taps, that a workgroup computes.
-const FOURS: u32 = WG / (LANES * TAPS);
-const COUNT: u32 = 4u * TAPS * FOURS;
-
-var<workgroup> sums: array<f32, 4u * WG>;
+#if TAPS != 1
+var<workgroup> sums: array<f32, WG>;
 #endif
 
 @compute @workgroup_size(WG)
@@ -45,9 +40,8 @@ fn main(
     @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let index = workgroup_index(workgroup, workgroups);
-#if BY == line
-    let line = index * WG + lane;
+#if LINES
+    let line = workgroup_index(workgroup, workgroups) * WG + lane;
     if line >= LEN / 8u {
         return;
     }
@@ -58,52 +52,36 @@ fn main(
         sum = Eight(sum.first + parts[at], sum.second + parts[at + 1u]);
     }
     finish(e, sum);
-#endif
-#if BY == element
-    let i = index * WG + lane;
-    if i >= LEN {
-        return;
-    }
-    let at = ${AT};
-    var sum = parts[at];
-    for (var p = 1u; p < PARTS; p++) {
-        sum += parts[p * PART + at];
-    }
-    store(i, sum);
-#endif
-#if BY == four
+#else
     // Neighbours read neighbours, and pass on what neighbours store.
-    let first = index * COUNT;
-    let i = first + lane % FOURS * (4u * TAPS) + lane / FOURS % TAPS;
+    let first = workgroup_index(workgroup, workgroups) * COUNT;
+    let i = first + lane % (COUNT / TAPS) * TAPS + lane / (COUNT / TAPS);
     if lane < COUNT && i < LEN {
-        let at = (${AT}) / 4u;
-        var sum = vec4<f32>();
-        var p = lane / (FOURS * TAPS);
-        // Four are on their way at a time.
-        for (; p + 3u * LANES < PARTS; p += 4u * LANES) {
-#for U in 4
-            let part_${U} = parts[(p + ${U}u * LANES) * (PART / 4u) + at];
+        let at = ${AT};
+        var sum = parts[at];
+        // Eight are on their way at a time.
+        var p = 1u;
+        for (; p + 8u <= PARTS; p += 8u) {
+#for U in 8
+            let part_${U} = parts[(p + ${U}u) * PART + at];
 #endfor
-#for U in 4
+#for U in 8
             sum += part_${U};
 #endfor
         }
-        for (; p < PARTS; p += LANES) {
-            sum += parts[p * (PART / 4u) + at];
+        for (; p < PARTS; p++) {
+            sum += parts[p * PART + at];
         }
-#for K in 4
-        sums[lane * 4u + ${K}u] = sum[${K}];
-#endfor
+#if TAPS == 1
+        store(i, sum);
+    }
+#else
+        sums[i - first] = sum;
     }
     workgroupBarrier();
     if lane < COUNT && first + lane < LEN {
-        let tap = lane % TAPS;
-        let side = lane / TAPS;
-        var sum = 0.0;
-#for L in 4
-        sum += sums[((${L}u * TAPS + tap) * FOURS + side / 4u) * 4u + side % 4u];
-#endfor
-        store(first + lane, sum);
+        store(first + lane, sums[lane]);
     }
+#endif
 #endif
 }

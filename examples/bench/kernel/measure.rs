@@ -43,7 +43,7 @@ pub struct Bench {
 pub struct Times {
     pub median: f64,
     pub min: f64,
-    /// What of the median rounds and orders weights, as they are before a network's convolutions; `None` where nothing does.
+    /// The part of the median that packs weights, in milliseconds; `None` where none are packed.
     pub packing: Option<f64>,
     pub launches: u64,
     /// The operation and its variant of each step that has variants.

@@ -316,17 +316,15 @@ fn reads_fours(layout: &Layout, axis: usize) -> bool {
 /// The launch that adds up the parts of a reduction, which are in a scratch buffer, into result 0.
 #[must_use]
 pub fn sum_parts(parts: usize, elements: usize, scratch: usize) -> Launch {
-    sum_parts_at(parts, elements, scratch, &Parts { elements, taps: 1, side: elements, at: "i".into() })
+    sum_parts_at(parts, elements, scratch, &Parts { elements, taps: 1, at: "i".into() })
 }
 
 /// How the parts of a reduction lie.
 pub struct Parts {
     /// Elements of a part.
     pub elements: usize,
-    /// The distance in the result of elements that lie side by side in a part …
+    /// Elements that lie beside each other in the result and far from each other in a part, at most 256.
     pub taps: usize,
-    /// … of which there are so many. A part has them from a multiple of four on.
-    pub side: usize,
     /// A WGSL expression for the place of element `i` in a part.
     pub at: String,
 }
@@ -334,23 +332,18 @@ pub struct Parts {
 /// The same where parts lie in another order than the result.
 #[must_use]
 pub fn sum_parts_at(parts: usize, elements: usize, scratch: usize, order: &Parts) -> Launch {
-    const GROUP: usize = 256;
-    let &Parts { elements: part, taps, side, ref at } = order;
-    let mut defines = define![WG: GROUP, PARTS: parts, PART: part, LEN: elements, AT: at];
-    // Of a workgroup, if they go by fours.
-    let elements_at_once = GROUP / (4 * taps) * 4 * taps;
-    let by_fours = elements_at_once > 0 && side.is_multiple_of(4) && part.is_multiple_of(4);
-    let (by, count) = if by_fours { ("four", elements_at_once) } else { ("element", GROUP) };
-    defines.extend(define![BY: by, TAPS: taps]);
-    let launch = Launch::new("sum_parts", defines, (0, 1), elements.div_ceil(count)).loops(parts + 1);
+    let Parts { elements: part, taps, at } = order;
+    let defines = define![WG: 256, PARTS: parts, PART: part, LEN: elements, TAPS: taps, AT: at];
+    let workgroups = elements.div_ceil(256 / taps * taps);
+    let launch = Launch::new("sum_parts", defines, (0, 1), workgroups).loops(parts + 1);
     Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch }.stores_through_epilogue()
 }
 
 /// The same where result 0 is stored in lines, and parts lie in its order.
 #[must_use]
 pub fn sum_parts_by_lines(parts: usize, elements: usize, scratch: usize) -> Launch {
-    let defines = define![WG: 256, PARTS: parts, PART: elements, LEN: elements, AT: "i", TAPS: 1, BY: "line"];
-    let launch = Launch::new("sum_parts", defines, (0, 1), (elements / LINE).div_ceil(256)).loops(parts + 1);
-    let launch = Launch { bindings: vec![Binding::Scratch(scratch), Binding::Output(0)], ..launch };
-    launch.stores_through_epilogue().by_lines()
+    let mut launch = sum_parts(parts, elements, scratch).by_lines();
+    launch.defines.extend(define![LINES: 1]);
+    launch.workgroups = (elements / LINE).div_ceil(256);
+    launch
 }

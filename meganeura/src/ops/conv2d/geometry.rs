@@ -140,7 +140,7 @@ impl Geometry {
         scratch
     }
 
-    /// Copies the patches of one group of so many images, which lie side by side, into the columns of a matrix, side by side as well.
+    /// Copies the patches of one group into the columns of a matrix. `side` images lie side by side, before and after.
     pub(super) fn gather<T: Real>(&self, images: &[T], side: usize, matrix: &mut [T]) {
         let (stride, line) = (self.options.stride[1] * side, self.q * side);
         for (row, out) in matrix.chunks_exact_mut(self.p * line).enumerate() {

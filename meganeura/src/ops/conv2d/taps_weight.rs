@@ -90,7 +90,6 @@ impl Tiling {
         let part = Parts {
             elements: taps * g.groups * padded_o * padded_c,
             taps,
-            side: of_c,
             at: format!(
                 "(i % {taps}u * {groups}u + i / {group}u) * {plane}u + i / {row}u % {of_o}u * {padded_c}u + i / {taps}u % {of_c}u",
                 groups = g.groups,
