@@ -101,8 +101,8 @@ pub enum Precision {
     Full,
     /// 64-bit floats everywhere; the CPU only. What gradients are checked with.
     Double,
-    /// Matrix products and convolutions multiply 16-bit floats on matrix units and sum in 32 bits, and images between the operations
-    /// of a step are kept in 16 bits (bf16); GPUs that have such units only. Parameters, their updates, statistics and losses are
+    /// Matrix products and convolutions multiply 16-bit floats on matrix units and sum in 32 bits, and images and large matrices between
+    /// the operations of a step are kept in 16 bits (bf16); GPUs that have such units only. Parameters, their updates, statistics and losses are
     /// 32-bit floats, as is every tensor that you hold. There is no loss scale to set.
     Fast,
 }

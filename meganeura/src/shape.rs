@@ -216,12 +216,28 @@ impl Layout {
         out
     }
 
-    /// The same elements under another shape, where no copy is needed for that.
+    /// The same elements under another shape of as many, where strides can say where they are; else it takes a copy.
     #[must_use]
     pub fn reshape(&self, shape: Shape) -> Option<Self> {
         let dense = Self::contiguous(shape);
         let shifted = Self { offset: 0, ..*self };
-        shifted.is_contiguous().then_some(Self { offset: self.offset, ..dense })
+        if shifted.is_contiguous() {
+            return Some(Self { offset: self.offset, ..dense });
+        }
+        // From the last axis on, each is a part of what is left of an axis of the collapsed layout.
+        let from = self.collapse();
+        let mut parts = from.shape.dims().iter().zip(&from.strides).rev();
+        let (mut left, mut stride) = (1, 0);
+        let mut out = Self { offset: self.offset, ..dense };
+        for (axis, &extent) in shape.dims().iter().enumerate().rev().filter(|(_, extent)| **extent > 1) {
+            if left == 1 {
+                (left, stride) = parts.next().map(|(&extent, &stride)| (extent, stride))?;
+            }
+            out.strides[axis] = stride;
+            left = left.is_multiple_of(extent).then_some(left / extent)?;
+            stride *= extent;
+        }
+        Some(out)
     }
 
     /// The same elements in the same order over as few axes as the strides allow. Kernels decode fewer indices so.
@@ -294,6 +310,23 @@ mod tests {
         assert_eq!((0..12).map(|i| y.at(i)).collect::<Vec<_>>(), [1, 5, 9, 13, 17, 21, 2, 6, 10, 14, 18, 22]);
         assert!(!y.is_contiguous());
         assert!(y.reshape(Shape::from([12])).is_none());
+    }
+
+    #[test]
+    fn axes_that_are_not_contiguous_are_taken_apart_and_joined() {
+        let same = |x: Layout, dims: &[usize]| {
+            let y = x.reshape(Shape::new(dims))?;
+            assert!((0..x.shape().elements()).all(|i| x.at(i) == y.at(i)), "{x:?}, {y:?}");
+            Some(y.strides().to_vec())
+        };
+        let heads = Layout::contiguous(Shape::from([2, 5, 24])).slice(2, 8, 8);
+        assert_eq!(same(heads, &[2, 5, 2, 4]), Some(vec![120, 24, 4, 1]));
+        assert_eq!(same(heads, &[10, 1, 8]), Some(vec![24, 8, 1]));
+        assert_eq!(same(heads.permute(&[2, 0, 1]), &[2, 4, 10]), Some(vec![4, 1, 24]));
+        assert_eq!(same(heads, &[2, 40]), None);
+        let repeated = Layout::contiguous(Shape::from([3, 1])).expand(Shape::from([3, 4]));
+        assert_eq!(same(repeated, &[3, 2, 2]), Some(vec![1, 0, 0]));
+        assert_eq!(same(repeated, &[12]), None);
     }
 
     #[test]

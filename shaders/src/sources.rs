@@ -32,8 +32,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "gather"
     "gather_grad"
     "gemm"
-    "gemm_of_packed"
-    "gemm_pack"
     "group_norm"
     "group_norm_apply"
     "group_norm_grad"
@@ -44,6 +42,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_lines"
     "label_weights"
     "matmul_dot"
+    "matmul_halves"
     "matrix_probe"
     "max_pool2d"
     "max_pool2d_grad"
@@ -69,7 +68,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/gemm"
     "shared/gemm_epilogue"
     "shared/gemm_matrix"
-    "shared/gemm_packed"
     "shared/gemm_result"
     "shared/gemm_scalar"
     "shared/grid"
@@ -82,8 +80,6 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/matrix_units"
     "shared/mean"
     "shared/outputs"
-    "shared/packed"
-    "shared/packed_step"
     "shared/pool"
     "shared/powers"
     "shared/prologue"
@@ -95,6 +91,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/terms"
     "shared/totals"
     "shared/units"
+    "shared/value"
     "shared/values"
     "shared/window"
     "shared/winograd"
@@ -129,8 +126,6 @@ const TRUSTED: &[&str] = &[
     "gather",
     "gather_grad",
     "gemm",
-    "gemm_of_packed",
-    "gemm_pack",
     "group_norm",
     "group_norm_apply",
     "group_norm_grad",
@@ -141,6 +136,7 @@ const TRUSTED: &[&str] = &[
     "group_norm_lines",
     "label_weights",
     "matmul_dot",
+    "matmul_halves",
     "matrix_probe",
     "max_pool2d",
     "max_pool2d_grad",

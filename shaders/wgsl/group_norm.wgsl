@@ -21,12 +21,15 @@
 //          PART, PARTS the elements of a part, and the parts of a group; LEN and 1 where TO is result
 //          FULL    how many of the HOLD elements of an invocation lie in every part
 //          ALIGNED 1 where LANES divides S, else 0
+//          FORMAT  that of shared/value; with lines S, PART, LEN and HOLD count those, and TO is result
 
 #include "shared/grid"
 #include "shared/mean"
 #include "shared/totals"
 #if TO == result
-#include "shared/epilogue"
+#include "shared/values"
+#else
+#include "shared/value"
 #endif
 
 const WG: u32 = ${WG};
@@ -42,7 +45,7 @@ const GROUP_C: u32 = C / G;
 const LEN: u32 = GROUP_C * S;
 const UNITS: u32 = N * G * PARTS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 #if TO == result
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> beta: array<f32>;
@@ -85,25 +88,30 @@ fn main(
     let begin = group * LEN + unit % PARTS * PART;
     let count = min(PART, LEN - unit % PARTS * PART);
 
-    let first_x = x[begin];
+    let held_x = value(x[begin]);
+#if FORMAT == lines
+    let first_x = held_x[0].x;
+#else
+    let first_x = held_x;
+#endif
 #for K in HOLD
     let r_${K} = member + ${K}u * LANES;
     let in_${K} = (${K}u < FULL) | (r_${K} < count);
-    let x_${K} = x[begin + select(0u, r_${K}, in_${K})];
+    let x_${K} = value(x[begin + select(0u, r_${K}, in_${K})]);
 #endfor
     var sums: array<vec2<f32>, 8>;
 #for K in HOLD
-    sums[${K}u % 8u].x += select(0.0, x_${K} - first_x, in_${K});
+    sums[${K}u % 8u].x += total(where_true(plus(x_${K}, -first_x), in_${K}));
 #endfor
-    let high = first_x + segment_total(lane, sum_of_eight(sums)).x / f32(count);
+    let high = first_x + segment_total(lane, sum_of_eight(sums)).x / f32(count * WIDTH);
 
     sums = array<vec2<f32>, 8>();
 #for K in HOLD
-    let d_${K} = select(0.0, x_${K} - high, in_${K});
-    sums[${K}u % 8u] += vec2(d_${K}, d_${K} * d_${K});
+    let d_${K} = where_true(plus(x_${K}, -high), in_${K});
+    sums[${K}u % 8u] += vec2(total(d_${K}), total_of_products(d_${K}, d_${K}));
 #endfor
     let both = segment_total(lane, sum_of_eight(sums));
-    let low = both.x / f32(count);
+    let low = both.x / f32(count * WIDTH);
     let squares = squares_about_mean(both, low);
 
 #if TO == scratch
@@ -111,7 +119,7 @@ fn main(
         parts[unit] = vec4(high, low, squares, 0.0);
     }
 #else
-    let scale = 1.0 / sqrt(squares / f32(count) + EPS);
+    let scale = 1.0 / sqrt(squares / f32(count * WIDTH) + EPS);
     if own >= UNITS {
         return;
     }
@@ -119,7 +127,7 @@ fn main(
 #for K in HOLD
     if in_${K} {
         let c = first_c + channel(${K}u, r_${K});
-        store(begin + r_${K}, (d_${K} - low) * scale * gamma[c] + beta[c]);
+        store_value(begin + r_${K}, plus(plus(d_${K}, -low) * scale * gamma[c], beta[c]));
     }
 #endfor
     if member == 0u {

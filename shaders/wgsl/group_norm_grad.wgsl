@@ -16,13 +16,30 @@
 //          N, C, S, G
 //          CH; PIECE, PIECES (S and 1 where CH is not 1); ROWS
 //          FULL   how many of the HOLD elements of an invocation are elements of every piece of every block
+//          FORMAT that of shared/value; with lines S, PIECE and HOLD count those, dy comes through shared/prologue_lines, and TO is result
 
 #include "shared/grid"
 #include "shared/mean"
-#include "shared/prologue"
 #include "shared/totals"
 #if TO == result
-#include "shared/epilogue"
+#include "shared/values"
+#else
+#include "shared/value"
+#endif
+
+#if FORMAT == lines
+#include "shared/prologue_lines"
+
+fn load_value(at: u32) -> Value {
+    let line = load_line(8u * at);
+    return Value(line.first, line.second);
+}
+#else
+#include "shared/prologue"
+
+fn load_value(at: u32) -> Value {
+    return load(at);
+}
 #endif
 
 const WG: u32 = ${WG};
@@ -41,7 +58,7 @@ const BLOCK: u32 = CH * LANES;
 const BLOCKS: u32 = (GROUP_C + CH - 1u) / CH * PIECES;
 const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;
 @group(0) @binding(2) var<storage, read> mean: array<vec2<f32>>;
 @group(0) @binding(3) var<storage, read> rstd: array<f32>;
@@ -136,13 +153,13 @@ fn main(
         let r_${K} = member + ${K}u * LANES;
         let in_${K} = (${K}u < FULL) | (r_${K} < count);
         let at_${K} = element(begin, select(0u, r_${K}, in_${K}));
-        let x_${K} = x[at_${K}];
-        let d_${K} = select(0.0, load(at_${K}), in_${K});
+        let x_${K} = value(x[at_${K}]);
+        let d_${K} = where_true(load_value(at_${K}), in_${K});
 #endfor
         var own_sum = vec2<f32>();
 #for K in HOLD
-        let z_${K} = centred(x_${K}, centre) * scale;
-        own_sum += vec2(d_${K}, d_${K} * z_${K});
+        let z_${K} = plus(plus(x_${K}, -centre.x), -centre.y) * scale;
+        own_sum += vec2(total(d_${K}), total_of_products(d_${K}, z_${K}));
 #endfor
         let channel_sum = segment_total(lane, own_sum);
         sum += select(vec2<f32>(), channel_sum, is_sample);
@@ -152,12 +169,12 @@ fn main(
             parts[unit] = group_sum;
         }
 #else
-        let mean_t = group_sum.x / f32(LEN);
-        let mean_tz = group_sum.y / f32(LEN);
+        let mean_t = group_sum.x / f32(LEN * WIDTH);
+        let mean_tz = group_sum.y / f32(LEN * WIDTH);
         if is_sample && own < UNITS {
 #for K in HOLD
             if in_${K} {
-                store(at_${K}, scale * (d_${K} * weight - mean_t - z_${K} * mean_tz));
+                store_value(at_${K}, (plus(d_${K} * weight, -mean_t) - z_${K} * mean_tz) * scale);
             }
 #endfor
         }

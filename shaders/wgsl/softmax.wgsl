@@ -6,10 +6,11 @@
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
+//          FORMAT        that of shared/values; with lines, LEN and CHUNK count those, INNER and PARTS are 1
 
-#include "shared/epilogue"
 #include "shared/grid"
 #include "shared/segments"
+#include "shared/values"
 
 const WG: u32 = ${WG};
 const LEN: u32 = ${LEN};
@@ -19,7 +20,7 @@ const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 const BLOCKS: u32 = (ROWS + SEGMENTS - 1u) / SEGMENTS;
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(0) var<storage, read> x: array<Held>;
 #if PARTS == 1
 // Nothing else is read.
 #else
@@ -31,9 +32,56 @@ fn place(row: u32, l: u32) -> u32 {
     return (row / INNER * LEN + l) * INNER + row % INNER;
 }
 
-fn element(row: u32, l: u32) -> f32 {
-    return x[place(row, l)];
+fn element(row: u32, l: u32) -> Value {
+    return value(x[place(row, l)]);
 }
+
+#if FORMAT == lines
+/// NaN if any is.
+fn largest_of(x: Value) -> f32 {
+    var largest = x[0][0];
+#for E in 4
+    largest = m_max(largest, m_max(x[0][${E}], x[1][${E}]));
+#endfor
+    return largest;
+}
+
+fn mass_of(x: Value, shift: f32) -> f32 {
+    return total(Value(exp(x[0] - shift), exp(x[1] - shift)));
+}
+
+fn result_of(x: Value, shift: f32, total: f32) -> Value {
+#if LOG == 1
+    return Value(x[0] - shift - log(total), x[1] - shift - log(total));
+#else
+    return Value(exp(x[0] - shift) / total, exp(x[1] - shift) / total);
+#endif
+}
+
+fn every(x: f32) -> Value {
+    return Value(vec4(x), vec4(x));
+}
+#else
+fn largest_of(x: Value) -> f32 {
+    return x;
+}
+
+fn mass_of(x: Value, shift: f32) -> f32 {
+    return exp(x - shift);
+}
+
+fn result_of(x: Value, shift: f32, total: f32) -> Value {
+#if LOG == 1
+    return x - shift - log(total);
+#else
+    return exp(x - shift) / total;
+#endif
+}
+
+fn every(x: f32) -> Value {
+    return x;
+}
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -51,15 +99,15 @@ fn main(
     let member = member_of(lane);
 
 #if PARTS == 1
-    var largest = element(row, 0u);
+    var largest = largest_of(element(row, 0u));
     for (var l = member; l < LEN; l += LANES) {
-        largest = m_max(largest, element(row, l));
+        largest = m_max(largest, largest_of(element(row, l)));
     }
     let shift = segment_max(lane, largest);
 
     var sum = 0.0;
     for (var l = member; l < LEN; l += LANES) {
-        sum += exp(element(row, l) - shift);
+        sum += mass_of(element(row, l), shift);
     }
 #else
     var largest = peak[row];
@@ -82,10 +130,10 @@ fn main(
     let none = !is_finite(shift);
     let first = index / BLOCKS * CHUNK;
     for (var l = first + member; l < min(first + CHUNK, LEN); l += LANES) {
-#if LOG == 1
-        store(place(row, l), select(element(row, l) - shift - log(total), quiet_nan(), none));
-#else
-        store(place(row, l), select(exp(element(row, l) - shift) / total, quiet_nan(), none));
-#endif
+        if none {
+            store_value(place(row, l), every(quiet_nan()));
+        } else {
+            store_value(place(row, l), result_of(element(row, l), shift, total));
+        }
     }
 }

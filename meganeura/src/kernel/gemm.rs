@@ -1,13 +1,16 @@
 //! Matrix products on a GPU: the tilings of the shared WGSL product. Which of them suits a shape is in [`choose`].
 
 mod choose;
-mod packed;
+mod halves;
 
-pub use packed::Packable;
+pub use halves::{Lines, multiplies_halves};
 
 use super::launch::{Binding, Caps, LINE, Launch, Variant, define};
 use super::offset::offset;
 use crate::Layout;
+
+/// Elements that an invocation loads at a time.
+const BLOCK: usize = 16;
 
 /// How a workgroup computes a tile of a product; see `shared/gemm.wgsl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,8 +33,6 @@ enum Units {
     Scalar { halves: usize },
     /// On matrix units, with so many halves.
     Matrix { halves: usize },
-    /// The same, of operands that are in f16 already.
-    Packed,
 }
 
 /// Extents of a batch of products `[M,K]·[K,N]`.
@@ -109,11 +110,6 @@ impl Tiling {
         match self.units {
             Units::Scalar { halves } => halves * self.depth * (rows / 4 + 1 + columns / 4 + 1) * 16,
             Units::Matrix { halves } => halves * self.depth * (rows / 4 + 2 + columns / 4 + 2) * 8 + others,
-            Units::Packed => {
-                // A tile lies along the reduction or across it.
-                let tile = |side: usize| (side * (self.depth / 4 + 2)).max(self.depth * (side / 4 + 2)) * 8;
-                tile(rows) + tile(columns) + others
-            }
         }
     }
 
@@ -122,17 +118,12 @@ impl Tiling {
         self.workers[0] * self.workers[1] * each
     }
 
-    /// Elements that an invocation loads at a time: a block, or a line.
-    fn load(&self) -> usize {
-        if let Units::Scalar { .. } | Units::Matrix { .. } = self.units { 16 } else { 8 }
-    }
-
     fn fits(&self, caps: &Caps) -> bool {
         let [rows, columns] = self.extent();
         let invocations = self.invocations(caps);
         self.memory() <= caps.workgroup_memory
             && invocations <= caps.workgroup_size
-            && ((rows + columns) * self.depth).is_multiple_of(self.load() * invocations)
+            && ((rows + columns) * self.depth).is_multiple_of(BLOCK * invocations)
     }
 
     /// A bound on the iterations of a part of so many terms, as [`Launch::loops`] counts them.
@@ -141,7 +132,7 @@ impl Tiling {
         match self.units {
             Units::Scalar { .. } => steps.saturating_mul(self.depth / unroll + 2).saturating_add(1),
             // Those that look for scales go over the operands up to three times more, and join what they find in each step.
-            _ => steps.saturating_mul(16).saturating_add(256),
+            Units::Matrix { .. } => steps.saturating_mul(16).saturating_add(256),
         }
     }
 
@@ -201,12 +192,11 @@ impl Choice {
     ) -> Launch {
         let Tiling { units, workers, blocks, depth, .. } = self.tiling;
         let [rows, columns] = self.tiling.extent();
-        let ([down, over], load) = (workers, self.tiling.load());
+        let [down, over] = workers;
         let (mut bindings, mut plain) = (operands.to_vec(), false);
         let (name, each) = match units {
             Units::Scalar { .. } => ("scalar", 1),
             Units::Matrix { .. } => ("matrix", self.subgroup),
-            Units::Packed => ("packed", self.subgroup),
         };
         let invocations = down * over * each;
         defines.extend(define![UNITS: name, FM: blocks[0], FN: blocks[1], PARTS: self.parts]);
@@ -224,7 +214,7 @@ impl Choice {
             }
         }
         let [a_along, b_along] = [if across[0] { "row" } else { "k" }, if across[1] { "column" } else { "k" }];
-        let loads = (rows + columns) * depth / (load * invocations);
+        let loads = (rows + columns) * depth / (BLOCK * invocations);
         defines.extend(define![LOADS: loads, A_ALONG: a_along, B_ALONG: b_along]);
         let loops = self.tiling.loops(self.tiling.part(product, self.parts), self.unroll);
         let mut launch = Launch::new(kernel, defines, (0, 0), self.workgroups(product)).loops(loops);

@@ -55,7 +55,25 @@ pub struct Channels {
 /// Elements that are read and written together in [`Format::Half`]: neighbouring channels, 16 bytes.
 pub const LINE: usize = 8;
 
+/// Whether a matrix, or a batch of them, lies in lines: along one of its last two axes its elements are neighbours, in lines from there
+/// on, and everything else begins with a line.
+#[must_use]
+pub fn lies_in_lines(layout: &Layout) -> bool {
+    let shape = layout.shape();
+    let (dims, strides) = (shape.dims(), layout.strides());
+    let [.., down, across] = *strides else { return false };
+    let along = if across == 1 { dims.len() - 1 } else { dims.len() - 2 };
+    let is_whole = |(axis, stride): (usize, &usize)| axis == along || stride.is_multiple_of(LINE);
+    (across == 1 || down == 1)
+        && dims[along].is_multiple_of(LINE)
+        && layout.offset().is_multiple_of(LINE)
+        && strides.iter().enumerate().all(is_whole)
+}
+
 impl Channels {
+    /// Those of elements that lie in memory in the order of the API: a line is any eight, a tensor a multiple of that.
+    pub const ROWS: Self = Self { channels: LINE, pixels: 1 };
+
     /// Those of a shape, if it is one of images whose channels fall into lines.
     #[must_use]
     pub fn of(shape: Shape) -> Option<Self> {
@@ -68,6 +86,9 @@ impl Channels {
     #[must_use]
     pub fn layout(self, shape: Shape) -> Option<Layout> {
         let Self { channels, pixels } = self;
+        if pixels == 1 {
+            return Some(Layout::contiguous(shape));
+        }
         let images = shape.elements() / (channels * pixels);
         // From the last axis on: each is of pixels, of channels or of images.
         let mut parts = [(pixels, channels), (channels, 1), (images, channels * pixels)].into_iter();
@@ -87,6 +108,9 @@ impl Channels {
     #[must_use]
     pub fn element(self, place: &str) -> String {
         let Self { channels, pixels } = self;
+        if pixels == 1 {
+            return place.to_owned();
+        }
         let image = channels * pixels;
         format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
     }
@@ -95,6 +119,9 @@ impl Channels {
     #[must_use]
     pub fn of_line(self, place: &str) -> [String; 2] {
         let Self { channels, pixels } = self;
+        if pixels == 1 {
+            return [place.to_owned(), "0u".to_owned()];
+        }
         let image = channels * pixels;
         [
             format!("{place} / {image}u * {channels}u + {place} % {channels}u"),

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Halves, Kernel, Primitive, Stores};
+use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::kernel::offset::offset;
@@ -102,7 +102,12 @@ impl Kernel for Concat {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
         let operands = OPERANDS.get(..x.len())?;
         let lines = x.iter().all(|ty| Channels::of(ty.shape).is_some());
-        (caps.half && self.axis == 1 && lines).then_some(Halves { operands, stores: Stores::Words, wanted: false })
+        (caps.half && self.axis == 1 && lines).then_some(Halves {
+            innermost: Innermost::Channels,
+            operands,
+            stores: Stores::Words,
+            wanted: false,
+        })
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

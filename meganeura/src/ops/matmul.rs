@@ -1,12 +1,12 @@
 //! Matrix multiplication, batched.
 
 use super::terms::{Terms, Tree};
-use super::{Kernel, Primitive};
-use crate::kernel::gemm::{self, Choice, Cut, Operands, Packable, Product, Sums, strides};
-use crate::kernel::launch::{Argument, Binding, Caps, Variant, define};
+use super::{Halves, Innermost, Kernel, Primitive, Stores};
+use crate::kernel::gemm::{self, Choice, Cut, Lines, Operands, Product, strides};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
+use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
@@ -144,6 +144,15 @@ impl Kernel for Matmul {
         true
     }
 
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
+        // Below that, operands take longer to convert than they are sooner read.
+        let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
+        let fits = gemm::multiplies_halves(caps) && n.is_multiple_of(LINE) && m * n > 0 && k > 0;
+        let halves = Halves { innermost: Innermost::Last, operands: &[0, 1], stores: Stores::Lines, wanted };
+        fits.then_some(halves)
+    }
+
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let (a, b) = (x[0], x[1]);
         let Geometry { batch, m, k, n } = Geometry::new(a.dims(), b.dims());
@@ -175,11 +184,13 @@ impl Kernel for Matmul {
             _ => Operands::Mixed,
         };
         let product = Product { batch, m, n, k, operands, beside: true };
+        if x.iter().any(|x| x.format != Format::Full) {
+            let [a, b] = [Lines::new(&x[0], true), Lines::new(&x[1], false)].map(|x| x.expect("they lie in lines"));
+            return product.of_halves([&a, &b], caps);
+        }
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
         let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
         let mut variants: Vec<_> = product.choices(caps, Cut::Added).into_iter().map(tiled).collect();
-        let at = if packing_pays(&product) { 0 } else { variants.len() };
-        variants.splice(at..at, packed(product, [a, b], caps));
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
         let dot = Terms { kernel: "matmul_dot", defines, bindings: (2, 1), results: batch * m * n, extent: [1, k] };
@@ -188,27 +199,6 @@ impl Kernel for Matmul {
         variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));
         variants
     }
-}
-
-/// Whether products of packed operands are faster, packing included: where each element is read often.
-fn packing_pays(product: &Product) -> bool {
-    product.m.min(product.n) >= 1024 && product.k >= 512
-}
-
-/// Ways to compute a product whose operands are first packed in f16, best first: the product then reads half as much.
-fn packed(product: Product, layouts: [&Layout; 2], caps: &Caps) -> Vec<Variant> {
-    let [Some(a), Some(b)] = layouts.map(Packable::new) else { return Vec::new() };
-    let buffers = [0, 1, 2, 3].map(Binding::Scratch);
-    let [a_halves, b_halves, of_a, of_b] = buffers;
-    let (pack_a, [a_floats, a_blocks]) = a.pack(Binding::Input(0), [a_halves, of_a]);
-    let (pack_b, [b_floats, b_blocks]) = b.pack(Binding::Input(1), [b_halves, of_b]);
-    let across = Packable::across([&a, &b]);
-    let variant = |choice: Choice| {
-        let launches = vec![pack_a.clone(), pack_b.clone(), choice.packed(product, &buffers, across, Sums::Whole)];
-        Variant { name: choice.name(), launches, scratch: vec![a_floats, b_floats, a_blocks, b_blocks] }.bounded()
-    };
-    // Parts would take one launch more to add up.
-    product.packed_choices(caps, Cut::Never).into_iter().filter_map(variant).collect()
 }
 
 impl Var {

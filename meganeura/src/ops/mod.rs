@@ -44,10 +44,10 @@ pub use view::View;
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
 use crate::graph::Types;
-use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::launch::{Argument, Caps, Channels, LINE, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
-use crate::{Result, TensorType};
+use crate::{Result, Shape, TensorType};
 
 /// What every operation says of itself, whatever its family.
 pub trait Primitive: fmt::Debug {
@@ -111,15 +111,38 @@ pub trait Kernel: Primitive {
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 
-/// What of a kernel lies in halves, channels innermost: all of this or none.
+/// What of a kernel lies in halves: all of this or none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Halves {
-    /// The operands that are read so, in this order of the elements.
+    /// The order of the elements.
+    pub innermost: Innermost,
+    /// The operands that are read so.
     pub operands: &'static [usize],
     /// How result 0 is stored.
     pub stores: Stores,
     /// Whether that is worth converting operands for.
     pub wanted: bool,
+}
+
+/// The axis along which lines of halves lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Innermost {
+    /// The channels of images `[N, C, H, W]`.
+    Channels,
+    /// The last axis, as in the API. An operand that may have any layout is read where it lies, through its views, in halves or in
+    /// `f32`, if it lies in lines.
+    Last,
+}
+
+impl Innermost {
+    /// The order of the elements of a tensor in halves, if it can be held so.
+    #[must_use]
+    pub fn order(self, shape: Shape) -> Option<Channels> {
+        match self {
+            Self::Channels => Channels::of(shape),
+            Self::Last => (shape.elements() > 0 && shape.elements().is_multiple_of(LINE)).then_some(Channels::ROWS),
+        }
+    }
 }
 
 /// How a kernel that reads halves stores result 0.

@@ -8,7 +8,7 @@ use std::panic::Location;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Halves, Kernel, Primitive, Stores};
+use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
 use crate::tape::Var;
@@ -162,7 +162,12 @@ impl Kernel for Reduce {
 
     /// In any order of the elements; results are few.
     fn halves(&self, _: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        caps.half.then_some(Halves { operands: &[0], stores: Stores::Full, wanted: false })
+        caps.half.then_some(Halves {
+            innermost: Innermost::Channels,
+            operands: &[0],
+            stores: Stores::Full,
+            wanted: false,
+        })
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {

@@ -4,8 +4,8 @@ mod native_blocks;
 
 use self::native_blocks::Blocks;
 use super::segments::Segments;
-use super::{Kernel, Primitive};
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
+use super::{Halves, Innermost, Kernel, Primitive, Stores};
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -58,6 +58,11 @@ impl Rows {
         }
     }
 
+    /// Whether rows are so few and long that workgroups share one.
+    fn is_split(&self) -> bool {
+        self.segments.is_split(self.outer.saturating_mul(self.inner), self.len)
+    }
+
     /// Workgroups that work on all rows once.
     pub(super) fn blocks(&self) -> usize {
         self.segments.blocks(self.outer.saturating_mul(self.inner))
@@ -81,9 +86,17 @@ impl Rows {
         (launch, vec![partials; results])
     }
 
-    fn variant(&self, name: &'static str, log: bool) -> Variant {
+    /// The way to work on rows that lie in lines, each of which counts as an element.
+    fn of_lines(shape: Shape, axis: usize) -> Self {
+        let (outer, len, _) = around(shape, axis);
+        let lines = len / LINE;
+        Self { outer, len: lines, inner: 1, segments: Segments::rows(lines), parts: 1 }
+    }
+
+    fn variant(&self, name: &'static str, log: bool, format: &'static str) -> Variant {
         let mut defines = self.segments.defines(self.len, self.parts);
-        defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log)]);
+        defines
+            .extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, LOG: u32::from(log), FORMAT: format]);
         let workgroups = self.parts.saturating_mul(self.blocks());
         let loops = self.loops(2).saturating_add(self.segments.loops(self.len, self.parts, 1));
         let mut launch = Launch::new("softmax", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue();
@@ -137,7 +150,7 @@ impl Primitive for Softmax {
             // Quadratic in the row: not for the long ones.
             if around(Shape::new(x), axis).1 > 1000 { case } else { case.naive(move |a| naive(&a[0], axis, log)) }
         };
-        let shapes: [(&[usize], usize); 10] = [
+        let shapes: [(&[usize], usize); 12] = [
             (&[1, 1], 1),
             (&[3, 5], 1),
             (&[4, 7, 3], 1),
@@ -147,6 +160,9 @@ impl Primitive for Softmax {
             // more than 32 elements, some distance apart
             (&[2, 45, 3, 5], 1),
             (&[70, 81], 0),
+            // in lines of eight
+            (&[5, 24], 1),
+            (&[3, 2, 520], 2),
             // so long that they are split
             (&[2, 17_001], 1),
             (&[1, 1100, 5], 1),
@@ -180,8 +196,22 @@ impl Kernel for Softmax {
         });
     }
 
+    fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
+        let (outer, len, inner) = around(x[0].shape, self.axis);
+        let fits = caps.half && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
+        let fits = fits && !Rows::of_lines(x[0].shape, self.axis).is_split();
+        let halves = Halves { innermost: Innermost::Last, operands: &[0], stores: Stores::Lines, wanted: false };
+        fits.then_some(halves)
+    }
+
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
-        Rows::forms(x[0].ty.shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self.log)).collect()
+        let shape = x[0].ty.shape;
+        if let Format::Half(_) = x[0].format {
+            let mut lines = Rows::of_lines(shape, self.axis).variant("lines", self.log, "lines");
+            lines.launches = lines.launches.into_iter().map(Launch::by_lines).collect();
+            return vec![lines];
+        }
+        Rows::forms(shape, self.axis).iter().map(|(name, rows)| rows.variant(name, self.log, "full")).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
 //! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
 
-use super::{Halves, Stores};
+use super::{Halves, Innermost, Stores};
 use crate::Shape;
 use crate::kernel::launch::{Caps, Channels, Format, LINE, Launch, Variant, define, tree};
 
@@ -77,7 +77,7 @@ pub(super) fn halves(
 ) -> Option<Halves> {
     let in_lines = [x, y].iter().all(|&shape| Channels::of(shape).is_some());
     let fit = caps.half && in_lines && !is_long(extent);
-    fit.then_some(Halves { operands, stores: Stores::Lines, wanted: false })
+    fit.then_some(Halves { innermost: Innermost::Channels, operands, stores: Stores::Lines, wanted: false })
 }
 
 /// Whether a workgroup is to compute a result of so many terms, rather than an invocation.

@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use super::fuse::Item;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
-use crate::kernel::launch::{Caps, Channels, Format, LINE};
-use crate::ops::{Halves, KernelOp, Op, Stores, View};
+use crate::kernel::launch::{Caps, Channels, Format, LINE, lies_in_lines};
+use crate::ops::{Halves, Innermost, KernelOp, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
 
 /// What lies how.
@@ -135,19 +135,41 @@ impl Formats {
     }
 
     fn of_kernel(&self, uses: &Uses<'_>, node: usize, halves: &Halves, load: &[usize]) -> Option<Channels> {
-        let &Halves { operands, stores, wanted } = halves;
+        let &Halves { innermost, operands, stores, wanted } = halves;
         let node = &uses.graph.nodes()[node];
+        let op = op(node)?;
         let ty = |k: usize| uses.graph.ty(node.inputs[k]);
+        let where_they_lie = |k: usize| innermost == Innermost::Last && op.reads_strided(k);
+        if operands.iter().any(|&k| where_they_lie(k) && !self.lies_in_lines(uses, node.inputs[k])) {
+            return None;
+        }
         let loaded = || self.of_group(uses, load, &[]);
-        let held = operands.iter().find_map(|&k| self.channels(uses, node.inputs[k])).or_else(loaded);
+        let held = |&k: &usize| {
+            if where_they_lie(k) {
+                return self.of(uses.origin(node.inputs[k]).value).channels();
+            }
+            let held = self.channels(uses, node.inputs[k]);
+            held.filter(|&held| stores == Stores::Full || Some(held) == innermost.order(ty(k).shape))
+        };
+        let held = operands.iter().find_map(held).or_else(loaded);
         let order = match stores {
-            Stores::Full => held.or_else(|| Channels::of(ty(operands[0]).shape)),
-            Stores::Lines | Stores::Words => Channels::of(node.types[0].shape),
+            Stores::Full => held.or_else(|| innermost.order(ty(operands[0]).shape)),
+            Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
         };
         let order = order.filter(|_| wanted || held.is_some())?;
         // The order of what a program loads must be one that strides can say.
         let says = |k: usize| order.layout(ty(k).shape).is_some();
-        op(node).is_none_or(|op| op.loads().is_none_or(says)).then_some(order)
+        op.loads().is_none_or(says).then_some(order)
+    }
+
+    /// Whether a kernel can read the lines of an operand through its views, converted or not.
+    fn lies_in_lines(&self, uses: &Uses<'_>, value: ValueId) -> bool {
+        let origin = uses.origin(value).value;
+        let shape = uses.graph.ty(origin).shape;
+        let order = self.of(origin).channels().or_else(|| Innermost::Last.order(shape));
+        let layout = order.and_then(|order| order.layout(shape)).and_then(|layout| uses.view_of(value, layout));
+        let is_number = matches!(uses.graph.maker(origin).source, Source::Const(_) | Source::Host(_));
+        !is_number && layout.is_some_and(|layout| lies_in_lines(&layout))
     }
 
     fn of_group(&self, uses: &Uses<'_>, group: &[usize], wants: &[Option<Channels>]) -> Option<Channels> {
@@ -182,11 +204,13 @@ fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Halves>) -> Vec<Option<Channe
         for &operand in halves.operands {
             let input = uses.graph.nodes()[node].inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
-            if in_order {
-                // The least of several, whatever the order in which they are found.
-                let channels = Channels::of(uses.graph.ty(input).shape);
-                wants[value.index()] = [wants[value.index()], channels].into_iter().flatten().min();
-            }
+            let order = match halves.innermost {
+                Innermost::Channels if !in_order => continue,
+                innermost => innermost.order(uses.graph.ty(value).shape),
+            };
+            // That of images, or the greatest of several, whatever the order in which they are found.
+            let wanted = &mut wants[value.index()];
+            *wanted = (*wanted).max(order);
         }
     }
     wants
@@ -303,6 +327,69 @@ mod tests {
         assert_eq!(conversions(&pooled), 1, "{pooled}");
         let launched: Vec<_> = pooled.launched().filter(|launched| launched.variant == "lines").collect();
         assert_eq!(launched.len(), 6, "{pooled}");
+        Ok(())
+    }
+
+    /// What a large GPU with matrix units launches for a value of matrices of these shapes.
+    fn of_matrices(shapes: &[&[usize]], f: impl Fn(&[Var]) -> Result<Vec<Var>>) -> Result<Plan> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let input = |shape: &&[usize]| Ok(tape.input(&Tensor::zeros(&device, crate::Shape::new(shape))?));
+        let outputs = f(&shapes.iter().map(input).collect::<Result<Vec<_>>>()?)?;
+        let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
+        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        let preferences = Preferences::default();
+        tape.with_graph(|graph| {
+            let request = Request { graph, outputs: &outputs, assigns: &[] };
+            Plan::new(&request, Target::Gpu { caps, preferences: &preferences })
+        })
+    }
+
+    fn launches(plan: &Plan, kernel: &str) -> usize {
+        plan.launched().filter(|launched| launched.kernel == kernel).count()
+    }
+
+    #[test]
+    fn products_read_halves_through_views_and_convert_each_weight_once() -> Result<()> {
+        let plan = of_matrices(&[&[1024, 512], &[512, 512], &[512, 512]], |x| {
+            let y = x[0].matmul(&x[1].t()).relu().matmul(&x[2].t());
+            let grads = x[0].tape().backward(&y.square().sum())?;
+            Ok([1, 2].iter().filter_map(|&k| grads.of(&x[k])).collect())
+        })?;
+        // The input and both weights; the gradient of the second weight's product, and both weights'.
+        assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (5, 0), "{plan}");
+        let converted = plan.steps.iter().filter(|step| step.outputs.iter().all(|(s, _)| is_copy(&plan, *s)));
+        assert_eq!(converted.count(), 3, "{plan}");
+        Ok(())
+    }
+
+    /// Whether a storage is held as halves of what is a leaf.
+    fn is_copy(plan: &Plan, storage: usize) -> bool {
+        let made = plan.steps.iter().find(|step| step.outputs.iter().any(|&(made, _)| made == storage));
+        let of_leaf = |input: &crate::plan::Operand| matches!(plan.storages[input.storage].place, Place::Leaf(_));
+        plan.storages[storage].format != Format::Full && made.is_some_and(|step| step.inputs.iter().all(of_leaf))
+    }
+
+    #[test]
+    fn attention_stays_in_halves() -> Result<()> {
+        let plan = of_matrices(&[&[4, 256, 512], &[512, 1536]], |x| {
+            let heads = |part: usize, qkv: &Var| {
+                qkv.slice(2, 512 * part..512 * (part + 1)).reshape([4, 256, 8, 64]).permute(&[0, 2, 1, 3])
+            };
+            let qkv = x[0].matmul(&x[1]);
+            let [q, k, v] = [0, 1, 2].map(|part| heads(part, &qkv));
+            Ok(vec![q.matmul(&k.t()).scale(0.125).softmax(3).matmul(&v).square()])
+        })?;
+        assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (3, 0), "{plan}");
+        let softmax = plan.launched().find(|launched| launched.kernel == "softmax").expect("there is one");
+        assert_eq!(softmax.variant, "lines", "{plan}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_does_not_lie_in_lines_is_multiplied_in_f32() -> Result<()> {
+        let plan = of_matrices(&[&[1024, 1024], &[1024, 1027]], |x| Ok(vec![x[0].matmul(&x[1].slice(1, 3..1027))]))?;
+        assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (0, 1), "{plan}");
         Ok(())
     }
 }

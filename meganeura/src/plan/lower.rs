@@ -9,7 +9,7 @@ use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
-use crate::ops::{Halves, Op, Stores, View};
+use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
 
 /// Marks a storage that the placing pass has yet to put somewhere.
@@ -181,16 +181,27 @@ impl Lowering<'_> {
     }
 
     /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided operands, any view
-    /// of what is held so, if strides can say it.
-    fn halves(&mut self, value: ValueId, strided: bool) -> Option<Operand> {
+    /// of what is held so, if strides can say it; or of what is converted, if the kernel gains from that.
+    fn halves(&mut self, value: ValueId, halves: &Halves, strided: bool) -> Option<Operand> {
         let ty = self.graph.ty(value);
         if strided {
             let origin = self.uses.origin(value).value;
-            let format = self.formats.of(origin);
-            let layout = self.view_of(value, format.channels()?.layout(self.graph.ty(origin).shape)?)?;
-            return Some(Operand { storage: self.storage[&origin], argument: Argument { ty, layout, format } });
+            let of_origin = self.graph.ty(origin);
+            let (order, held) = match self.formats.of(origin) {
+                Format::Half(order) => (order, true),
+                Format::Full if halves.innermost == Innermost::Last && halves.wanted => (Channels::ROWS, false),
+                Format::Full => return None,
+            };
+            let (layout, format) = (self.uses.view_of(value, order.layout(of_origin.shape)?)?, Format::Half(order));
+            let storage = if held {
+                self.storage[&origin]
+            } else {
+                let full = self.stored(origin);
+                self.convert(full.storage, of_origin, Format::Full, format)
+            };
+            return Some(Operand { storage, argument: Argument { ty, layout, format } });
         }
-        let channels = Channels::of(ty.shape)?;
+        let channels = halves.innermost.order(ty.shape)?;
         let format = Format::Half(channels);
         let storage = match self.half(value, channels) {
             Some(operand) => self.contiguous_lines(operand),
@@ -218,16 +229,6 @@ impl Lowering<'_> {
         self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
         self.copies.insert((operand.storage, layout), storage);
         storage
-    }
-
-    /// What the views of a value make of the layout of what is behind them.
-    fn view_of(&self, value: ValueId, behind: Layout) -> Option<Layout> {
-        let (mut views, mut at) = (Vec::new(), value);
-        while let Source::Op(Op::View(view)) = &self.graph.maker(at).source {
-            views.push(view);
-            at = self.graph.maker(at).inputs[0];
-        }
-        views.into_iter().rev().try_fold(behind, |layout, view| view.layout(&layout))
     }
 
     /// A view of an operand: of a contiguous copy where layouts cannot express it.
@@ -302,9 +303,11 @@ impl Lowering<'_> {
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (k, &value) in node.inputs.iter().enumerate().filter(|(k, _)| Some(*k) != loaded) {
-            let reads_halves = halves.is_some_and(|halves| halves.operands.contains(&k));
-            let strided = op.reads_strided(k) && halves.is_some_and(|halves| halves.stores == Stores::Full);
-            inputs.push(match reads_halves.then(|| self.halves(value, strided)).flatten() {
+            let half = halves.filter(|halves| halves.operands.contains(&k)).and_then(|halves| {
+                let strided = halves.stores == Stores::Full || halves.innermost == Innermost::Last;
+                self.halves(value, halves, strided && op.reads_strided(k))
+            });
+            inputs.push(match half {
                 Some(operand) => operand,
                 None if op.reads_strided(k) => self.stored(value),
                 None => {

@@ -20,6 +20,7 @@ mod launched;
 mod lower;
 mod memory;
 mod merge;
+mod merged;
 mod place;
 mod pointwise;
 mod share;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{KernelWork, Load, Step};
+use super::Step;
 use crate::graph::Exact;
 use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch};
 use crate::kernel::offset::{Places, offset};
@@ -37,17 +37,17 @@ pub(crate) struct Program {
 }
 
 /// What a program declares in a shader. All names in it begin with a prefix of its own.
-struct Wgsl {
-    declarations: String,
-    functions: String,
+pub(super) struct Wgsl {
+    pub(super) declarations: String,
+    pub(super) functions: String,
 }
 
 /// Statements for the element whose index is the variable `i` with a suffix, which all local variables have.
 #[derive(Default)]
-struct Element {
-    reads: String,
+pub(super) struct Element {
+    pub(super) reads: String,
     /// With what a kernel computed in `value`.
-    work: String,
+    pub(super) work: String,
     writes: String,
 }
 
@@ -93,7 +93,14 @@ impl Program {
     /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
     /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there. Where statements
     /// are for `lines`, halves are read and written in whole ones, and so is what else lies beside each other.
-    fn wgsl(&self, step: &Step, results: &[usize], prefix: &str, lines: bool, bindings: &mut Vec<Binding>) -> Wgsl {
+    pub(super) fn wgsl(
+        &self,
+        step: &Step,
+        results: &[usize],
+        prefix: &str,
+        lines: bool,
+        bindings: &mut Vec<Binding>,
+    ) -> Wgsl {
         let mut declarations = String::new();
         let mut declare = |binding, access, name: &str, ty: &str| {
             let at = bindings.len();
@@ -120,8 +127,14 @@ impl Program {
             declare(Binding::Host, "read", "host", wgsl_type(DType::F32));
         }
         for (&result, &format) in results.iter().zip(&self.formats) {
-            let ty = if format == Format::Full { wgsl_type(step.outputs[result].1.dtype) } else { halves };
-            declare(Binding::Output(result), "read_write", &format!("y{result}"), ty);
+            let ty = match format {
+                Format::Half(_) => halves.to_owned(),
+                Format::Full if lines && self.in_fours() => {
+                    format!("vec4<{}>", wgsl_type(step.outputs[result].1.dtype))
+                }
+                Format::Full => wgsl_type(step.outputs[result].1.dtype).to_owned(),
+            };
+            declare(Binding::Output(result), "read_write", &format!("y{result}"), &ty);
         }
         let mut rows: Vec<Pointwise> = Vec::new();
         for (op, _) in &self.instructions {
@@ -141,7 +154,7 @@ impl Program {
     }
 
     /// The statements for one element. In the order of halves `i` counts places in memory, and `l` elements in the order of the API.
-    fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
+    pub(super) fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut element = Element::default();
         let index = self.index(&mut element.reads, suffix);
         for k in self.operands() {
@@ -198,7 +211,7 @@ impl Program {
 
     /// The statements for a line, the first of whose elements is `i` with a suffix: `reads` are those of halves alone, in variables
     /// `w{k}` with the suffix.
-    fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
+    pub(super) fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut line = Element::default();
         let halves = self.halves(step);
         for k in &halves {
@@ -222,7 +235,12 @@ impl Program {
             line.work += &self.work(prefix, &own);
         }
         for ((result, input), format) in results.iter().zip(&self.results).zip(&self.formats) {
-            if *format == Format::Full {
+            if *format == Format::Full && self.in_fours() {
+                for (four, values) in fours(input, suffix).into_iter().enumerate() {
+                    let place = format!("i{suffix} / 4u + {four}u");
+                    let _ = writeln!(line.writes, "    {prefix}y{result}[{place}] = vec4({values});");
+                }
+            } else if *format == Format::Full {
                 for e in 0..LINE {
                     let value = spell(input, &format!("{suffix}_{e}"));
                     let pixels = channels.pixels;
@@ -251,7 +269,13 @@ impl Program {
 
     /// The place of such an operand's first four elements, where two vectors of four hold a line.
     fn fours(&self, step: &Step, results: &[usize], k: usize, suffix: &str) -> Option<String> {
-        self.places(step, k, suffix).fours().filter(|_| updated(step, results, k).is_none())
+        let is_bound_so = self.in_fours() || updated(step, results, k).is_none();
+        self.places(step, k, suffix).fours().filter(|_| is_bound_so)
+    }
+
+    /// Whether results in `f32` are written four elements at a time: where those of a line are neighbours in them, too.
+    fn in_fours(&self) -> bool {
+        self.order == Some(Channels::ROWS)
     }
 
     /// The statements that read a line of such an operand.
@@ -290,7 +314,7 @@ impl Program {
     }
 
     /// The `Epilogue` of a kernel whose first result goes through this, and its functions; see `shared/epilogue.wgsl`.
-    fn epilogue(&self, step: &Step, results: &[usize], prefix: &str) -> String {
+    pub(super) fn epilogue(&self, step: &Step, results: &[usize], prefix: &str) -> String {
         let Element { reads, work, writes } = self.element(step, results, prefix, "");
         let (mut fields, mut held, mut values) = (String::new(), String::new(), String::new());
         let operand = |k: usize| (format!("a{k}"), wgsl_type(step.inputs[k].argument.ty.dtype));
@@ -308,7 +332,7 @@ impl Program {
     }
 
     /// The same for a kernel that stores lines; see `shared/epilogue_lines.wgsl`.
-    fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
+    pub(super) fn epilogue_of_lines(&self, step: &Step, results: &[usize], prefix: &str) -> String {
         let Element { reads, work, writes } = self.line(step, results, prefix, "");
         let (mut fields, mut held, mut words) = (String::new(), String::new(), String::new());
         for k in self.halves(step) {
@@ -373,6 +397,9 @@ impl Program {
         else {
             return None;
         };
+        if pixels == 1 {
+            return None;
+        }
         let argument = &step.inputs[0].argument;
         let to = match (argument.format, self.formats[0]) {
             (Format::Full, Format::Half(_)) if argument.layout.is_contiguous() => "half",
@@ -385,10 +412,16 @@ impl Program {
 }
 
 /// The eight elements of a line of what an input is.
-fn eight(input: &Input, suffix: &str) -> String {
-    let spelled: Vec<_> = (0..LINE).map(|e| spell(input, &format!("{suffix}_{e}"))).collect();
-    let (first, second) = spelled.split_at(LINE / 2);
-    format!("Eight(vec4({}), vec4({}))", first.join(", "), second.join(", "))
+pub(super) fn eight(input: &Input, suffix: &str) -> String {
+    let [first, second] = fours(input, suffix);
+    format!("Eight(vec4({first}), vec4({second}))")
+}
+
+/// The first and the last four of them.
+fn fours(input: &Input, suffix: &str) -> [String; 2] {
+    let four =
+        |first| (first..first + 4).map(|e| spell(input, &format!("{suffix}_{e}"))).collect::<Vec<_>>().join(", ");
+    [four(0), four(4)]
 }
 
 /// An element of this type in a shader.
@@ -406,75 +439,12 @@ fn source(step: &Step, results: &[usize], k: usize) -> String {
     updated(step, results, k).map_or_else(|| format!("x{k}"), |result| format!("y{result}"))
 }
 
-fn spell(input: &Input, suffix: &str) -> String {
+pub(super) fn spell(input: &Input, suffix: &str) -> String {
     match *input {
         Input::Operand(k) => format!("a{k}{suffix}"),
         Input::Host(at) => format!("h{at}{suffix}"),
         Input::Const(Exact(value)) => launch::literal(value),
         Input::Result(k) => format!("t{k}{suffix}"),
         Input::Kernel => format!("value{suffix}"),
-    }
-}
-
-impl KernelWork {
-    /// The number of bindings of a kernel's launch, with what its `load` and `store` need.
-    pub(super) fn bindings(&self, step: &Step, launch: &Launch) -> usize {
-        let mut launch = launch.clone();
-        self.complete(step, &mut launch);
-        launch.bindings.len()
-    }
-
-    /// Writes the `load` of a kernel's launch and the inside of its `store`, whose bindings are those of the step already.
-    pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
-        if let Some(operand) = launch.loads {
-            let (wgsl, body, result) = match &self.load {
-                Some(Load { program, .. }) => self.load_program(step, program, launch),
-                None => {
-                    let operand = self.operand(operand);
-                    let (at, format) = (launch.bindings.len(), step.inputs[operand].argument.format);
-                    launch.bindings.push(Binding::Input(operand));
-                    let (ty, result) = match (format, launch.lines) {
-                        (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
-                        (Format::Half(_), false) => ("u32", "half_at(load_x[i / 2u], i)".to_owned()),
-                        (Format::Half(_), true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
-                    };
-                    let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<{ty}>;\n");
-                    (Wgsl { declarations, functions: String::new() }, String::new(), result)
-                }
-            };
-            let Wgsl { declarations, functions } = wgsl;
-            let head = if launch.lines { "fn load_line(i: u32) -> Eight" } else { "fn load(i: u32) -> f32" };
-            let function = format!("{head} {{\n{body}    return {result};\n}}");
-            launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
-        }
-        if launch.stores {
-            let plain = Program::copy(Shape::SCALAR, Input::Kernel);
-            let program = self.store.as_ref().unwrap_or(&plain);
-            debug_assert_eq!(program.order.is_some(), launch.lines, "{:?}: how it stores", self.op);
-            let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
-            let Wgsl { declarations, functions } =
-                program.wgsl(step, &results, "store_", launch.lines, &mut launch.bindings);
-            let epilogue = if launch.lines {
-                program.epilogue_of_lines(step, &results, "store_")
-            } else {
-                program.epilogue(step, &results, "store_")
-            };
-            launch.defines.push(("STORE", [declarations, functions, epilogue].join("\n")));
-            if launch.plain {
-                let result = if self.store.is_none() { format!("store_y{}", results[0]) } else { "none".to_owned() };
-                launch.defines.push(("PLAIN", result));
-            }
-        }
-    }
-
-    /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what it is then.
-    fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
-        let wgsl = program.wgsl(step, &[], "load_", launch.lines, &mut launch.bindings);
-        if launch.lines {
-            let Element { reads, work, .. } = program.line(step, &[], "load_", "");
-            return (wgsl, reads + &work, eight(&program.results[0], ""));
-        }
-        let Element { reads, work, .. } = program.element(step, &[], "load_", "");
-        (wgsl, reads + &work, spell(&program.results[0], ""))
     }
 }

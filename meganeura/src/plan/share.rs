@@ -73,11 +73,7 @@ mod tests {
 
     /// The kernels that a large GPU launches for what is recorded on inputs of these shapes: its first value, where there is one, becomes
     /// the first input.
-    fn kernels(
-        matrix: bool,
-        shapes: &[Shape],
-        f: impl Fn(&[Var]) -> (Option<Var>, Vec<Var>),
-    ) -> Result<Vec<&'static str>> {
+    fn kernels(shapes: &[Shape], f: impl Fn(&[Var]) -> (Option<Var>, Vec<Var>)) -> Result<Vec<&'static str>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let input = |&shape: &Shape| Ok(tape.input(&Tensor::zeros(&device, shape)?));
@@ -85,11 +81,10 @@ mod tests {
         let (assigned, outputs) = f(&x);
         let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
         let assigns = assigned.iter().map(|value| Ok((0, value.id()?))).collect::<Result<Vec<_>>>()?;
-        let caps = Caps { matrix, ..Caps::DISCRETE };
         let preferences = Preferences::default();
         tape.with_graph(|graph| {
             let request = Request { graph, outputs: &outputs, assigns: &assigns };
-            let plan = Plan::new(&request, Target::Gpu { caps, preferences: &preferences })?;
+            let plan = Plan::new(&request, Target::Gpu { caps: Caps::DISCRETE, preferences: &preferences })?;
             Ok(plan.launched().map(|launched| launched.kernel).collect())
         })
     }
@@ -98,33 +93,29 @@ mod tests {
         kernels.iter().filter(|name| **name == kernel).count()
     }
 
-    fn product_and_gradients(x: &[Var]) -> (Option<Var>, Vec<Var>) {
-        (None, vec![x[0].matmul(&x[1]), x[2].matmul(&x[1].t()), x[0].t().matmul(&x[2])])
-    }
+    const STRIDE: Conv2dOptions = Conv2dOptions { stride: [2, 2], padding: [0, 0], dilation: [1, 1], groups: 1 };
 
     #[test]
-    fn operands_that_products_share_are_packed_once() -> Result<()> {
-        let kernels = kernels(true, &[Shape::from([1024, 1024]); 3], product_and_gradients)?;
-        assert_eq!((count(&kernels, "gemm_of_packed"), count(&kernels, "gemm_pack")), (3, 3));
-        Ok(())
-    }
-
-    #[test]
-    fn large_ones_are_packed_again() -> Result<()> {
-        let kernels = kernels(true, &[Shape::from([4096, 4096]); 3], product_and_gradients)?;
-        assert_eq!((count(&kernels, "gemm_of_packed"), count(&kernels, "gemm_pack")), (3, 6));
+    fn a_large_weight_is_packed_again() -> Result<()> {
+        let twice = |x: &[Var]| (None, vec![x[0].conv2d(&x[1], STRIDE), x[0].square().conv2d(&x[1], STRIDE)]);
+        for (channels, packed) in [(64, 1), (512, 2)] {
+            let [image, weight] = [Shape::from([8, channels, 16, 16]), Shape::from([512, channels, 3, 3])];
+            let kernels = kernels(&[image, weight], twice)?;
+            assert_eq!((count(&kernels, "conv2d_gemm"), count(&kernels, "conv2d_pack")), (2, packed), "{kernels:?}");
+        }
         Ok(())
     }
 
     #[test]
     fn what_was_written_since_is_packed_again() -> Result<()> {
-        // The last product's left operand is in the memory of the first one's.
+        // The last convolution's weight is in the memory of the first one's.
         let updated = |x: &[Var]| {
-            let z = &x[0] - x[1].matmul(&x[2]);
-            (Some(z.clone()), vec![x[0].matmul(&x[1]), z.matmul(&x[1])])
+            let z = &x[0] * 0.5;
+            (Some(z.clone()), vec![x[1].conv2d(&x[0], STRIDE), x[1].conv2d(&z, STRIDE)])
         };
-        let kernels = kernels(true, &[Shape::from([1024, 1024]); 3], updated)?;
-        assert_eq!((count(&kernels, "gemm_of_packed"), count(&kernels, "gemm_pack")), (3, 4));
+        let [image, weight] = [Shape::from([8, 64, 16, 16]), Shape::from([64, 64, 3, 3])];
+        let kernels = kernels(&[weight, image], updated)?;
+        assert_eq!((count(&kernels, "conv2d_gemm"), count(&kernels, "conv2d_pack")), (2, 2), "{kernels:?}");
         Ok(())
     }
 
@@ -132,12 +123,11 @@ mod tests {
     fn what_reads_a_dropped_launch_is_told_apart() -> Result<()> {
         // Each product writes its parts to scratch memory, and reads weights that another convolution packed.
         let [image, weight] = [Shape::from([8, 64, 16, 16]), Shape::from([64, 64, 3, 3])];
-        let stride = Conv2dOptions { stride: [2, 2], ..Conv2dOptions::default() };
         let convolutions = |x: &[Var]| {
             let pairs = [(0, 2), (0, 3), (1, 2), (1, 3)];
-            (None, pairs.map(|(image, weight)| x[image].conv2d(&x[weight], stride)).to_vec())
+            (None, pairs.map(|(image, weight)| x[image].conv2d(&x[weight], STRIDE)).to_vec())
         };
-        let kernels = kernels(false, &[image, image, weight, weight], convolutions)?;
+        let kernels = kernels(&[image, image, weight, weight], convolutions)?;
         assert_eq!((count(&kernels, "conv2d_gemm"), count(&kernels, "conv2d_pack")), (4, 2), "{kernels:?}");
         Ok(())
     }

@@ -69,6 +69,16 @@ impl<'a> Uses<'a> {
         self.origins[value.index()]
     }
 
+    /// What the views of a value make of the layout of what is behind them.
+    pub(super) fn view_of(&self, value: ValueId, behind: Layout) -> Option<Layout> {
+        let (mut views, mut at) = (Vec::new(), value);
+        while let Source::Op(Op::View(view)) = &self.graph.maker(at).source {
+            views.push(view);
+            at = self.graph.maker(at).inputs[0];
+        }
+        views.into_iter().rev().try_fold(behind, |layout, view| view.layout(&layout))
+    }
+
     /// The readers of a value that is no view.
     pub(super) fn readers(&self, value: ValueId) -> &[Read] {
         &self.readers[value.index()]

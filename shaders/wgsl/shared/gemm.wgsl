@@ -14,8 +14,7 @@
 //
 // Workgroups: BATCH·PARTS·⌈ROWS/BM⌉·⌈COLUMNS/BN⌉.
 //
-// Defines: UNITS    scalar, matrix or packed; the further defines are those of shared/gemm_scalar, shared/gemm_matrix, or
-//                   shared/gemm_packed, which reads its operands in another way
+// Defines: UNITS    scalar or matrix; the further defines are those of shared/gemm_scalar or shared/gemm_matrix
 //          A_ALONG  k or row: where neighbours in a lie in memory; B_ALONG k or column
 //          PARTS    parts of the reduction
 
@@ -25,12 +24,7 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-#if UNITS == matrix
 #include "shared/gemm_matrix"
-#endif
-#if UNITS == packed
-#include "shared/gemm_packed"
-#endif
 #endif
 
 const PARTS: u32 = ${PARTS};

@@ -27,15 +27,7 @@ const PITCH: u32 = 20u;
 
 /// The sums of a fragment of each subgroup, where they are looked at before they are stored; and before there are any, what the
 /// scales are found with.
-#if PLAIN == none
 const SUMS: u32 = SM * SN * 16u * PITCH;
-#else
-#if UNITS == packed
-const SUMS: u32 = 2u * FINDERS;
-#else
-const SUMS: u32 = SM * SN * 16u * PITCH;
-#endif
-#endif
 var<workgroup> sums: array<f32, SUMS>;
 
 #include "shared/units"

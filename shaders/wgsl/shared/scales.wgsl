@@ -53,11 +53,6 @@ fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
     return exponents_for(largest_of_workgroup(lane, held), ROOM);
 }
 
-/// The least exponents of all invocations'. All call this together.
-fn lowest_of_all(lane: u32, exponents: vec2<i32>) -> vec2<i32> {
-    return vec2(127) - vec2<i32>(largest_of_workgroup(lane, vec2<f32>(vec2(127) - exponents)));
-}
-
 /// Whether a block of an operand had nothing but zeros.
 fn are_unknown(exponents: vec2<i32>) -> bool {
     return max(exponents.x, exponents.y) == 113;

@@ -44,15 +44,8 @@ const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { halves: 
 /// 64×64.
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { halves: 2 }, [2, 2], [2, 2], 32);
 
-/// 128×128 of operands in f16.
-const PACKED_LARGE: Tiling = tiling!("packed 128", Units::Packed, [2, 2], [4, 4], 32);
-/// The same by eight subgroups, which have less to store each: for short sums.
-const PACKED_EIGHT: Tiling = tiling!("packed 128 by 8", Units::Packed, [2, 4], [4, 2], 32);
-/// 64×64.
-const PACKED_SMALL: Tiling = tiling!("packed 64", Units::Packed, [2, 2], [2, 2], 32);
-
 /// Workgroups that keep a device busy: about its multiprocessors, or cores.
-fn busy(caps: &Caps) -> usize {
+pub(super) fn busy(caps: &Caps) -> usize {
     match caps.kind {
         Kind::Discrete => 128,
         Kind::Integrated => 16,
@@ -191,23 +184,6 @@ impl Product {
         }
         choices.extend(order.into_iter().filter(|&tiling| tiling != best).map(|tiling| choice(tiling, 1)));
         choices
-    }
-
-    /// Ways to tile this on matrix units where both operands are in f16 already, best first; none where the device has no such units.
-    /// The reduction is cut, if it may be, into parts of 256 terms or more, to make two workgroups for each multiprocessor.
-    #[must_use]
-    pub fn packed_choices(self, caps: &Caps, cut: Cut) -> Vec<Choice> {
-        let parts = |tiling: &Tiling| if cut == Cut::Never { 1 } else { tiling.parts(self, 2 * busy(caps), 256) };
-        let few = parts(&PACKED_LARGE) * PACKED_LARGE.tiles(self) < busy(caps);
-        let mut order = match self.k / parts(&PACKED_LARGE) {
-            _ if few || self.m.min(self.n) <= 64 => [PACKED_SMALL, PACKED_LARGE, PACKED_EIGHT],
-            0..=256 => [PACKED_EIGHT, PACKED_LARGE, PACKED_SMALL],
-            _ => [PACKED_LARGE, PACKED_EIGHT, PACKED_SMALL],
-        }
-        .to_vec();
-        order.retain(|tiling| caps.matrix && tiling.fits(caps));
-        let choice = |tiling: Tiling| Choice::new(tiling, parts(&tiling), 1, caps);
-        order.into_iter().map(choice).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::Shape;
 use crate::kernel::gemm::{Choice, Cut, Operands, Product};
 use crate::kernel::launch::{Binding, Caps, Channels, Kind, LINE, Launch, Variant, conversion, define};
 use crate::ops::terms::{Terms, Tree};
-use crate::ops::{Halves, Stores};
+use crate::ops::{Halves, Innermost, Stores};
 
 /// Ways to compute a pass, best first: on images in halves where it has such, and else on `f32`.
 pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
@@ -60,7 +60,7 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
         _ => &[],
     };
     let stores = if pass == Pass::GradWeight { Stores::Full } else { Stores::Lines };
-    Some(Halves { operands, stores, wanted: true })
+    Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })
 }
 
 /// Ways to compute a pass where the images that fall into lines are in halves, best first, and the result too if it is an image. Images

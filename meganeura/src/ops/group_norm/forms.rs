@@ -18,7 +18,7 @@
 
 use super::Geometry;
 use crate::graph::Exact;
-use crate::kernel::launch::{Binding, Launch, Variant, define, literal};
+use crate::kernel::launch::{Binding, LINE, Launch, Variant, define, literal};
 
 /// A bound on the iterations of `shared/totals`, and of the sum over a block's channels.
 const TOTAL: usize = 64;
@@ -62,20 +62,63 @@ fn shape(g: &Geometry) -> Vec<(&'static str, String)> {
     define![N: g.n, C: g.c, S: g.s, G: g.groups]
 }
 
+/// What a pass works on: elements, or lines of halves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Element,
+    Line,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        if self == Self::Line { "lines" } else { "full" }
+    }
+}
+
+/// The form of a pass, `backward` or forward, that works on lines along rows of one channel: normalisation over the last axes.
+fn of_lines(g: &Geometry, eps: Exact, backward: bool) -> Option<Variant> {
+    /// Lines that an invocation holds at most.
+    const MOST: usize = 8;
+    let lines = Geometry { s: g.s / LINE, ..*g };
+    let len = lines.group();
+    let fits = g.c == 1 && g.s.is_multiple_of(LINE) && g.s > 0 && len <= GROUP * MOST;
+    let blocks = Blocks::held(&lines, [1, MOST]).filter(|_| fits)?;
+    if backward {
+        return Some(held_backward(&lines, &blocks, Unit::Line));
+    }
+    let launch = held_forward(&lines, eps, ("result", Unit::Line), (len, 1, 2)).stores_through_epilogue();
+    Some(Variant::simple("rows of lines", launch.by_lines()))
+}
+
+/// Whether both passes have a form that works on lines along rows.
+pub(super) fn fit_lines(g: &Geometry) -> bool {
+    of_lines(g, Exact(0.0), true).is_some()
+}
+
+/// The forward pass on lines along rows.
+pub(super) fn forward_of_lines(g: &Geometry, eps: Exact) -> Vec<Variant> {
+    of_lines(g, eps, false).into_iter().collect()
+}
+
+/// The backward pass on lines along rows.
+pub(super) fn backward_of_lines(g: &Geometry) -> Vec<Variant> {
+    of_lines(g, Exact(0.0), true).into_iter().collect()
+}
+
 /// The ways to compute the forward pass, the one that fits best first.
 pub(super) fn forward(g: &Geometry, eps: Exact) -> Vec<Variant> {
     let (len, groups) = (g.group(), g.n * g.groups);
     let mut variants = vec![split_forward(g, eps)];
     if len <= GROUP * HELD[0] {
         let at = usize::from(len > PART && groups < MANY);
-        let launch = held_forward(g, eps, "result", (len, 1, 8)).stores_through_epilogue();
+        let launch = held_forward(g, eps, ("result", Unit::Element), (len, 1, 8)).stores_through_epilogue();
         variants.insert(at, Variant::simple("held", launch));
     }
     variants
 }
 
 /// Parts of `part` elements, `parts` to a group, of which an invocation holds `each` where possible.
-fn held_forward(g: &Geometry, eps: Exact, to: &'static str, sizes: (usize, usize, usize)) -> Launch {
+fn held_forward(g: &Geometry, eps: Exact, (to, unit): (&'static str, Unit), sizes: (usize, usize, usize)) -> Launch {
     let (part, parts, each) = sizes;
     let lanes = lanes(part, each, GROUP);
     let group = segments(lanes) * lanes;
@@ -83,7 +126,7 @@ fn held_forward(g: &Geometry, eps: Exact, to: &'static str, sizes: (usize, usize
     let mut defines = shape(g);
     defines.extend(define![EPS: literal(eps.0), WG: group, LANES: lanes, HOLD: part.div_ceil(lanes), PART: part]);
     defines.extend(define![PARTS: parts, FULL: if whole { part / lanes } else { 0 }]);
-    defines.extend(define![TO: to, ALIGNED: u32::from(whole && g.s.is_multiple_of(lanes))]);
+    defines.extend(define![TO: to, FORMAT: unit.name(), ALIGNED: u32::from(whole && g.s.is_multiple_of(lanes))]);
     let units = (g.n * g.groups).saturating_mul(parts);
     Launch::new("group_norm", defines, (3, 3), units.div_ceil(group / lanes)).loops(2 * TOTAL)
 }
@@ -93,7 +136,7 @@ fn split_forward(g: &Geometry, eps: Exact) -> Variant {
     // Tests run this form on what is too short for it.
     let part = PART.min(len.div_ceil(2));
     let parts = len.div_ceil(part);
-    let mut first = held_forward(g, eps, "scratch", (part, parts, 16));
+    let mut first = held_forward(g, eps, ("scratch", Unit::Element), (part, parts, 16));
     first.bindings = vec![Binding::Input(0), Binding::Scratch(0)];
     let chunk = CHUNK.max(4 * parts);
     let mut defines = shape(g);
@@ -119,14 +162,14 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// A block for a whole group, if that can be held.
-    fn held(g: &Geometry) -> Option<Self> {
+    /// A block for a whole group, if that can be held: by invocations that hold `each` units, or up to `holds` where that is too few.
+    fn held(g: &Geometry, [each, holds]: [usize; 2]) -> Option<Self> {
         let channels = g.c / g.groups;
         let most = 1 << (GROUP / channels).checked_ilog2()?;
-        let lanes = lanes(g.s, 8, most);
+        let lanes = lanes(g.s, each, most);
         let block = lanes * channels;
         let rows = rows(g, (g.n * g.groups).div_ceil(segments(block)));
-        (g.s <= HELD[1] * lanes).then_some(Self { channels, lanes, piece: g.s, pieces: 1, rows })
+        (g.s <= holds * lanes).then_some(Self { channels, lanes, piece: g.s, pieces: 1, rows })
     }
 
     fn split(g: &Geometry) -> Self {
@@ -141,13 +184,13 @@ impl Blocks {
         (g.c / g.groups).div_ceil(self.channels) * self.pieces
     }
 
-    fn launch(&self, g: &Geometry, to: &'static str) -> Launch {
+    fn launch(&self, g: &Geometry, to: &'static str, unit: Unit) -> Launch {
         let &Self { channels, lanes, piece, pieces, rows } = self;
         let block = channels * lanes;
         let full = if pieces == 1 && (g.c / g.groups).is_multiple_of(channels) { piece / lanes } else { 0 };
         let mut defines = shape(g);
         defines.extend(define![WG: segments(block) * block, LANES: lanes, HOLD: piece.div_ceil(lanes), FULL: full]);
-        defines.extend(define![TO: to, CH: channels, PIECE: piece, PIECES: pieces, ROWS: rows]);
+        defines.extend(define![TO: to, FORMAT: unit.name(), CH: channels, PIECE: piece, PIECES: pieces, ROWS: rows]);
         let units = (g.n.div_ceil(rows) * g.groups).saturating_mul(self.count(g));
         let mut launch = Launch::new("group_norm_grad", defines, (5, 0), units.div_ceil(segments(block)));
         launch.loops = rows * 3 * TOTAL;
@@ -165,7 +208,11 @@ fn rows(g: &Geometry, workgroups: usize) -> usize {
 pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     let few = g.group() > PART && g.n * g.groups < MANY;
     let split = split_backward(g);
-    let held = if g.s == 1 { rows_backward(g) } else { Blocks::held(g).map(|blocks| held_backward(g, &blocks)) };
+    let held = if g.s == 1 {
+        rows_backward(g)
+    } else {
+        Blocks::held(g, [8, HELD[1]]).map(|blocks| held_backward(g, &blocks, Unit::Element))
+    };
     match held {
         Some(held) if few => vec![split, held],
         Some(held) => vec![held, split],
@@ -173,8 +220,10 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
     }
 }
 
-fn held_backward(g: &Geometry, blocks: &Blocks) -> Variant {
-    let mut variant = Variant::simple("held", blocks.launch(g, "result").stores_through_epilogue());
+fn held_backward(g: &Geometry, blocks: &Blocks, unit: Unit) -> Variant {
+    let launch = blocks.launch(g, "result", unit).stores_through_epilogue();
+    let (name, launch) = if unit == Unit::Line { ("rows of lines", launch.by_lines()) } else { ("held", launch) };
+    let mut variant = Variant::simple(name, launch);
     add_sums(g, g.n.div_ceil(blocks.rows), &mut variant);
     variant
 }
@@ -199,7 +248,7 @@ fn rows_backward(g: &Geometry) -> Option<Variant> {
 fn split_backward(g: &Geometry) -> Variant {
     let (len, groups) = (g.group(), g.n * g.groups);
     let blocks = Blocks::split(g);
-    let mut first = blocks.launch(g, "scratch");
+    let mut first = blocks.launch(g, "scratch", Unit::Element);
     first.bindings.push(Binding::Scratch(1));
     let chunk = CHUNK.max(4 * blocks.count(g));
     let mut defines = shape(g);

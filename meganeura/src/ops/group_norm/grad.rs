@@ -4,9 +4,9 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{Geometry, Mean, expect, forms, lines};
-use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
-use crate::ops::{Halves, Kernel, Primitive, Stores};
+use crate::ops::{Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Error, Result, Shape, TensorType};
 
@@ -58,11 +58,7 @@ impl Kernel for GroupNormGrad {
     }
 
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        lines::fit(x[0], self.groups, caps).then_some(Halves {
-            operands: &[0, 4],
-            stores: Stores::Lines,
-            wanted: false,
-        })
+        lines::halves(x[0], self.groups, &[0, 4], caps)
     }
 
     fn stores(&self) -> bool {
@@ -90,7 +86,11 @@ impl Kernel for GroupNormGrad {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
-        if lines::is_half(&x[0]) { lines::backward(&g) } else { forms::backward(&g) }
+        match x[0].format {
+            Format::Full => forms::backward(&g),
+            Format::Half(Channels::ROWS) => forms::backward_of_lines(&g),
+            Format::Half(_) => lines::backward(&g),
+        }
     }
 }
 

@@ -7,7 +7,8 @@
 use super::{Geometry, forms};
 use crate::TensorType;
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define, literal};
+use crate::kernel::launch::{Binding, Caps, Channels, LINE, Launch, Variant, define, literal};
+use crate::ops::{Halves, Innermost, Stores};
 
 /// Invocations of a workgroup at most.
 const GROUP: usize = 256;
@@ -135,7 +136,7 @@ pub(super) fn backward(g: &Geometry) -> Vec<Variant> {
 }
 
 /// `true` if the device keeps results in halves, and there are forms for an operand of this type.
-pub(super) fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
+fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
     let fits = |g: Geometry| {
         let variants = [forward(&g, Exact(0.0)), backward(&g)];
         let most = Caps::LOOPS_IN_SOFTWARE / 4;
@@ -144,9 +145,12 @@ pub(super) fn fit(x: TensorType, groups: usize, caps: &Caps) -> bool {
     caps.half && Channels::of(x.shape).is_some() && fits(Geometry::of(x.shape, groups))
 }
 
-/// `true` if an operand is in halves.
-pub(super) fn is_half(x: &Argument) -> bool {
-    matches!(x.format, Format::Half(_))
+/// The part that halves play in either pass, which reads `operands` so: images, or rows that lie in lines.
+pub(super) fn halves(x: TensorType, groups: usize, operands: &'static [usize], caps: &Caps) -> Option<Halves> {
+    let innermost = if fit(x, groups, caps) { Innermost::Channels } else { Innermost::Last };
+    let rows = || caps.half && forms::fit_lines(&Geometry::of(x.shape, groups));
+    let fits = innermost == Innermost::Channels || rows();
+    fits.then_some(Halves { innermost, operands, stores: Stores::Lines, wanted: false })
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 pub use self::grad::GroupNormGrad;
-use super::{Halves, Kernel, Primitive, Stores};
+use super::{Halves, Kernel, Primitive};
 use crate::dtype::check_eps;
 use crate::graph::Exact;
-use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -174,6 +174,10 @@ impl Primitive for GroupNorm {
             case(&[3, 90, 2], 2),
             case(&[3, 700], 2),
             case(&[2, 4500], 1),
+            // Rows, as in normalisation over the last axes, in lines of eight.
+            case(&[37, 1, 520], 1),
+            case(&[3, 1, 3, 8], 1),
+            case(&[2050, 1, 24], 1),
             // Samples that are summed in two steps, and several by one workgroup.
             case(&[3000, 2], 1),
             case(&[2050, 40], 1),
@@ -219,7 +223,7 @@ impl Kernel for GroupNorm {
     }
 
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
-        lines::fit(x[0], self.groups, caps).then_some(Halves { operands: &[0], stores: Stores::Lines, wanted: false })
+        lines::halves(x[0], self.groups, &[0], caps)
     }
 
     fn stores(&self) -> bool {
@@ -244,7 +248,11 @@ impl Kernel for GroupNorm {
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let g = Geometry::of(x[0].ty.shape, self.groups);
-        if lines::is_half(&x[0]) { lines::forward(&g, self.eps) } else { forms::forward(&g, self.eps) }
+        match x[0].format {
+            Format::Full => forms::forward(&g, self.eps),
+            Format::Half(Channels::ROWS) => forms::forward_of_lines(&g, self.eps),
+            Format::Half(_) => lines::forward(&g, self.eps),
+        }
     }
 }
 

@@ -1,0 +1,248 @@
+//! Products on matrix units whose operands are read, and whose results are stored, in lines of halves; see
+//! `shaders/wgsl/matmul_halves.wgsl`.
+
+use super::choose::busy;
+use super::{Product, strides, sum_parts_by_lines};
+use crate::Layout;
+use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, lies_in_lines, tree};
+use crate::kernel::offset::offset;
+
+/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other multiplies.
+const MEMORY: usize = 24 << 10;
+
+/// In how many turns subgroups store their sums at most.
+const MOST_TURNS: usize = 4;
+
+/// The result that a workgroup computes: fragments of 16×16 of each subgroup.
+struct Tiling {
+    name: &'static str,
+    /// The name where the reduction is cut.
+    split: &'static str,
+    subgroups: [usize; 2],
+    fragments: [usize; 2],
+    /// Terms of a step.
+    depth: usize,
+    /// Microseconds of an H200's for a step of a workgroup that is alone on its multiprocessor, and of one of several.
+    step: [f64; 2],
+}
+
+macro_rules! tiling {
+    ($name:literal, $subgroups:expr, $fragments:expr, $depth:literal, $step:expr) => {
+        Tiling {
+            name: $name,
+            split: concat!($name, ", split"),
+            subgroups: $subgroups,
+            fragments: $fragments,
+            depth: $depth,
+            step: $step,
+        }
+    };
+}
+
+/// 128×128: the most products for each element that is read.
+const LARGE: Tiling = tiling!("halves 128", [2, 2], [4, 4], 32, [0.6, 0.49]);
+/// 128×64, for few workgroups: long steps, because nothing else works while one waits.
+const MEDIUM: Tiling = tiling!("halves 128×64", [2, 2], [4, 2], 64, [0.73, 0.9]);
+/// 64×64, for many workgroups.
+const SMALL: Tiling = tiling!("halves 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
+
+/// An operand as the kernel reads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lines {
+    /// Whether its lines lie across the reduction.
+    across: bool,
+    /// How much further on the next line across is.
+    pitch: usize,
+    batch: Layout,
+    format: Format,
+}
+
+impl Lines {
+    /// Operand `[B…,rows,columns]`, whose reduction is along its columns if it is the first; `None` where it does not lie in lines.
+    #[must_use]
+    pub fn new(argument: &Argument, is_first: bool) -> Option<Self> {
+        let (batch, [row, column]) = strides(&argument.layout);
+        let (down, pitch) = if column == 1 { (false, row) } else { (true, column) };
+        let lines = Self { across: down == is_first, pitch, batch, format: argument.format };
+        lies_in_lines(&argument.layout).then_some(lines)
+    }
+
+    fn format(&self) -> &'static str {
+        if self.format == Format::Full { "full" } else { "halves" }
+    }
+}
+
+impl Tiling {
+    /// Rows and columns of a tile.
+    fn extent(&self) -> [usize; 2] {
+        [0, 1].map(|axis| 16 * self.subgroups[axis] * self.fragments[axis])
+    }
+
+    fn tiles(&self, product: &Product) -> usize {
+        let [rows, columns] = self.extent();
+        product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
+    }
+
+    /// Bytes of workgroup memory.
+    fn memory(&self, across: [bool; 2], turns: usize) -> usize {
+        let tile = |side: usize, across| {
+            if across { self.depth * (side / 4 + 2) } else { side * (self.depth / 4 + 2) }
+        };
+        let [rows, columns] = self.extent();
+        let subgroups = self.subgroups[0] * self.subgroups[1];
+        let sums = subgroups / turns * 16 * 20 * 4 + 8 * subgroups + 16;
+        8 * (tile(rows, across[0]) + tile(columns, across[1])) + sums
+    }
+
+    /// Into how many parts the reduction may be cut: as many as still have 512 terms each and make no more than four workgroups for
+    /// each multiprocessor.
+    fn most_parts(&self, product: &Product, caps: &Caps) -> usize {
+        (4 * busy(caps) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
+    }
+
+    /// About how long this takes, in microseconds of an H200. The figures are fitted to products of 256³ to 4096³ (2026-11-24). Devices of
+    /// other kinds have fewer multiprocessors, which are taken to be alike.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    fn estimate(&self, product: &Product, parts: usize, caps: &Caps) -> f64 {
+        let each = (parts * self.tiles(product)).div_ceil(busy(caps));
+        let [alone, beside] = self.step;
+        let step = if each == 1 { alone } else { beside * each as f64 };
+        let [rows, columns] = self.extent();
+        let terms = parts * self.part(product, parts);
+        // Where there is not always something to read, each read asks whether there is.
+        let is_whole = product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns) && product.k == terms;
+        let steps = (terms / (parts * self.depth)) as f64 * if is_whole { 1.0 } else { 1.3 };
+        let sums = |parts: usize| (4 * parts * product.batch * product.m * product.n) as f64 / 4.5e6;
+        let added = if parts == 1 { 0.0 } else { 3.0 + sums(parts + 1) };
+        4.0 + steps * step + added
+    }
+
+    /// Terms of each part but perhaps the last, in whole steps.
+    fn part(&self, product: &Product, parts: usize) -> usize {
+        product.k.div_ceil(parts).next_multiple_of(self.depth)
+    }
+
+    fn invocations(&self, caps: &Caps) -> usize {
+        self.subgroups[0] * self.subgroups[1] * caps.subgroup.1
+    }
+
+    /// Whether a device can run this, however the operands lie.
+    fn fits(&self, caps: &Caps) -> bool {
+        let invocations = self.invocations(caps);
+        let in_whole_loads = |side: usize| (side * self.depth / LINE).is_multiple_of(invocations);
+        let memory = [false, true].map(|across| self.memory([across; 2], MOST_TURNS));
+        caps.matrix
+            && invocations <= caps.workgroup_size
+            && self.extent().into_iter().all(in_whole_loads)
+            && memory.iter().all(|&bytes| bytes <= caps.workgroup_memory)
+    }
+
+    fn variant(&self, product: &Product, operands: [&Lines; 2], parts: usize, caps: &Caps) -> Variant {
+        let &Product { batch, m, n, k, .. } = product;
+        let invocations = self.invocations(caps);
+        let across = operands.map(|lines| lines.across);
+        let memory = |turns| self.memory(across, turns);
+        // Turns take time, a second workgroup saves more.
+        let room = if memory(MOST_TURNS) <= MEMORY { MEMORY } else { caps.workgroup_memory };
+        let turns = [1, 2].into_iter().find(|&turns| memory(turns) <= room).unwrap_or(MOST_TURNS);
+        let loads = self.extent().map(|side| side * self.depth / (LINE * invocations));
+        let [a, b] = operands;
+        let mut defines = define![
+            BATCH: batch, M: m, N: n, K: k,
+            A_ALONG: if a.across { "row" } else { "k" }, B_ALONG: if b.across { "column" } else { "k" },
+            A_PITCH: a.pitch, B_PITCH: b.pitch, A_FORMAT: a.format(), B_FORMAT: b.format(),
+            SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
+            STEPS: self.depth / 16, SUBGROUP: caps.subgroup.1, EACH: 32usize.div_ceil(caps.subgroup.1),
+            LOADS_A: loads[0], LOADS_B: loads[1], PARTS: parts, TURNS: turns, LINES: 1,
+        ];
+        defines.extend([("A_BATCH", offset(&a.batch, "b")), ("B_BATCH", offset(&b.batch, "b"))]);
+        let steps = self.part(product, parts) / self.depth;
+        // Twice the products, and once a look at magnitudes.
+        let loops = 3 * steps + 8 * tree(invocations) + 24;
+        let workgroups = parts * self.tiles(product);
+        let mut launch = Launch::new("matmul_halves", defines, (2, 0), workgroups).loops(loops).of_bfloats(caps);
+        if parts == 1 {
+            launch.defines.extend(define![SUMS: "whole"]);
+            return Variant::simple(self.name, launch.stores_through_epilogue().by_lines());
+        }
+        launch.defines.extend(define![SUMS: "parts", SUMS_AT: launch.bindings.len()]);
+        launch.bindings.push(Binding::Scratch(0));
+        let elements = batch * m * n;
+        let launches = vec![launch, sum_parts_by_lines(parts, elements, 0)];
+        Variant { name: self.split, launches, scratch: vec![parts * elements] }
+    }
+}
+
+/// Whether a device can multiply halves.
+#[must_use]
+pub fn multiplies_halves(caps: &Caps) -> bool {
+    caps.half && SMALL.fits(caps)
+}
+
+impl Product {
+    /// Ways to compute this of operands that lie in lines, into lines, best first: as [`Tiling::estimate`] has it.
+    #[must_use]
+    pub fn of_halves(&self, operands: [&Lines; 2], caps: &Caps) -> Vec<Variant> {
+        let mut ways = Vec::new();
+        for tiling in [LARGE, MEDIUM, SMALL].iter().filter(|tiling| tiling.fits(caps)) {
+            let time = |parts: usize| tiling.estimate(self, parts, caps);
+            let is_filled = |parts: &usize| (parts - 1) * tiling.part(self, *parts) < self.k;
+            let cuts = (2..=tiling.most_parts(self, caps)).filter(is_filled);
+            let cut = cuts.min_by(|a, b| time(*a).total_cmp(&time(*b)));
+            let timed = |parts| (time(parts), tiling.variant(self, operands, parts, caps));
+            ways.extend(cut.into_iter().chain([1]).map(timed));
+        }
+        ways.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ways.into_iter().map(|(_, variant)| variant).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::gemm::Operands;
+    use crate::kernel::launch::Channels;
+    use crate::{DType, Shape, TensorType};
+
+    fn ways([m, k, n]: [usize; 3], caps: &Caps) -> Vec<Variant> {
+        let lines = |dims: [usize; 2], is_first| {
+            let ty = TensorType::new(DType::F32, Shape::from(dims));
+            let argument = Argument { format: Format::Half(Channels::ROWS), ..Argument::contiguous(ty) };
+            Lines::new(&argument, is_first).expect("it lies in lines")
+        };
+        let product = Product { batch: 1, m, n, k, operands: Operands::Mixed, beside: true };
+        product.of_halves([&lines([m, k], true), &lines([k, n], false)], caps)
+    }
+
+    const CAPS: Caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+
+    #[test]
+    fn tilings_suit_how_many_workgroups_a_multiprocessor_gets() {
+        let best = |product| ways(product, &CAPS)[0].name;
+        assert_eq!(best([4096, 4096, 4096]), "halves 128");
+        assert_eq!(best([8192, 512, 512]), "halves 128");
+        assert_eq!(best([1024, 1024, 1024]), "halves 128×64");
+        assert_eq!(best([512, 512, 512]), "halves 64");
+        assert_eq!(best([512, 8192, 512]), "halves 128, split");
+    }
+
+    #[test]
+    fn every_part_has_terms() {
+        for product in [[64, 520, 64], [40, 5000, 72], [512, 8192, 512], [256, 65_544, 8]] {
+            for way in ways(product, &CAPS) {
+                let number = |name| way.launches[0].defines.iter().find(|(known, _)| *known == name);
+                let number = |name| number(name).expect("it is there").1.parse::<usize>().expect("a number");
+                let (parts, depth) = (number("PARTS"), 16 * number("STEPS"));
+                assert!((parts - 1) * product[1].div_ceil(parts).next_multiple_of(depth) < product[1], "{way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_with_little_memory_multiplies_no_halves() {
+        for workgroup_memory in [16 << 10, 20 << 10, 32 << 10, 48 << 10] {
+            let caps = Caps { workgroup_memory, ..CAPS };
+            assert_eq!(ways([64, 64, 64], &caps).is_empty(), !multiplies_halves(&caps), "{workgroup_memory}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The holes of a kernel's launch that the plan fills: `load` and `store`, with the elementwise work that was merged into them.
+
+use super::pointwise::{Element, Input, Program, Wgsl, eight, spell};
+use super::{KernelWork, Load, Step};
+use crate::Shape;
+use crate::kernel::launch::{Binding, Format, LINE, Launch};
+
+impl KernelWork {
+    /// The number of bindings of a kernel's launch, with what its `load` and `store` need.
+    pub(super) fn bindings(&self, step: &Step, launch: &Launch) -> usize {
+        let mut launch = launch.clone();
+        self.complete(step, &mut launch);
+        launch.bindings.len()
+    }
+
+    /// Writes the `load` of a kernel's launch and the inside of its `store`, whose bindings are those of the step already.
+    pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
+        if let Some(operand) = launch.loads {
+            let (wgsl, body, result) = match &self.load {
+                Some(Load { program, .. }) => self.load_program(step, program, launch),
+                None => {
+                    let operand = self.operand(operand);
+                    let (at, format) = (launch.bindings.len(), step.inputs[operand].argument.format);
+                    launch.bindings.push(Binding::Input(operand));
+                    let (ty, result) = match (format, launch.lines) {
+                        (Format::Full, _) => ("f32", "load_x[i]".to_owned()),
+                        (Format::Half(_), false) => ("u32", "half_at(load_x[i / 2u], i)".to_owned()),
+                        (Format::Half(_), true) => ("vec4<u32>", format!("eight_of(load_x[i / {LINE}u])")),
+                    };
+                    let declarations = format!("@group(0) @binding({at}) var<storage, read> load_x: array<{ty}>;\n");
+                    (Wgsl { declarations, functions: String::new() }, String::new(), result)
+                }
+            };
+            let Wgsl { declarations, functions } = wgsl;
+            let head = if launch.lines { "fn load_line(i: u32) -> Eight" } else { "fn load(i: u32) -> f32" };
+            let function = format!("{head} {{\n{body}    return {result};\n}}");
+            launch.defines.push(("LOAD", [declarations, functions, function].join("\n")));
+        }
+        if launch.stores {
+            let plain = Program::copy(Shape::SCALAR, Input::Kernel);
+            let program = self.store.as_ref().unwrap_or(&plain);
+            debug_assert_eq!(program.order.is_some(), launch.lines, "{:?}: how it stores", self.op);
+            let results: Vec<_> = (0..program.results.len()).map(|k| self.stored(k)).collect();
+            let Wgsl { declarations, functions } =
+                program.wgsl(step, &results, "store_", launch.lines, &mut launch.bindings);
+            let epilogue = if launch.lines {
+                program.epilogue_of_lines(step, &results, "store_")
+            } else {
+                program.epilogue(step, &results, "store_")
+            };
+            launch.defines.push(("STORE", [declarations, functions, epilogue].join("\n")));
+            if launch.plain {
+                let result = if self.store.is_none() { format!("store_y{}", results[0]) } else { "none".to_owned() };
+                launch.defines.push(("PLAIN", result));
+            }
+        }
+    }
+
+    /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what it is then.
+    fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
+        let wgsl = program.wgsl(step, &[], "load_", launch.lines, &mut launch.bindings);
+        if launch.lines {
+            let Element { reads, work, .. } = program.line(step, &[], "load_", "");
+            return (wgsl, reads + &work, eight(&program.results[0], ""));
+        }
+        let Element { reads, work, .. } = program.element(step, &[], "load_", "");
+        (wgsl, reads + &work, spell(&program.results[0], ""))
+    }
+}

@@ -1,0 +1,69 @@
+// What a kernel that computes with elements, or with lines of halves, computes with: operands are bound as arrays of Held, which
+// `value` makes a Value of.
+//
+// Defines: FORMAT  full: elements; lines: lines
+
+#if FORMAT == lines
+#include "shared/half"
+
+alias Held = vec4<u32>;
+/// The columns are the halves of a line.
+alias Value = mat2x4<f32>;
+/// Elements of a value.
+const WIDTH: u32 = 8u;
+
+fn value(held: Held) -> Value {
+    let line = eight_of(held);
+    return Value(line.first, line.second);
+}
+
+fn plus(x: Value, y: f32) -> Value {
+    return Value(x[0] + y, x[1] + y);
+}
+
+fn divided(x: Value, by: f32) -> Value {
+    return Value(x[0] / by, x[1] / by);
+}
+
+/// The value, or zeros.
+fn where_true(x: Value, there: bool) -> Value {
+    return Value(select(vec4<f32>(), x[0], there), select(vec4<f32>(), x[1], there));
+}
+
+fn total(x: Value) -> f32 {
+    let four = x[0] + x[1];
+    return (four.x + four.y) + (four.z + four.w);
+}
+
+fn total_of_products(x: Value, y: Value) -> f32 {
+    return dot(x[0], y[0]) + dot(x[1], y[1]);
+}
+#else
+alias Held = f32;
+alias Value = f32;
+const WIDTH: u32 = 1u;
+
+fn value(held: Held) -> Value {
+    return held;
+}
+
+fn plus(x: Value, y: f32) -> Value {
+    return x + y;
+}
+
+fn divided(x: Value, by: f32) -> Value {
+    return x / by;
+}
+
+fn where_true(x: Value, there: bool) -> Value {
+    return select(0.0, x, there);
+}
+
+fn total(x: Value) -> f32 {
+    return x;
+}
+
+fn total_of_products(x: Value, y: Value) -> f32 {
+    return x * y;
+}
+#endif
