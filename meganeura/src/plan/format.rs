@@ -33,14 +33,14 @@ impl Formats {
         Self { values, orders: vec![None; items.len()], kernels: vec![None; items.len()] }
     }
 
-    /// What becomes of a leaf, one of `assigned`, is not rounded: it is added up from run to run. With `all`, every kernel that can
-    /// reads and stores halves.
+    /// What becomes of a leaf, one of `assigned`, is not rounded: it is added up from run to run. Nor is what elementwise work makes it of,
+    /// such as a weight's gradient. With `all`, every kernel that can reads and stores halves.
     pub(super) fn new(uses: &Uses<'_>, items: &[Item], assigned: &[ValueId], caps: &Caps, all: bool) -> Self {
         let mut formats = Self::full(uses, items);
         if !caps.half {
             return formats;
         }
-        let kept: HashSet<ValueId> = assigned.iter().map(|&value| uses.origin(value).value).collect();
+        let kept = added_up(uses, assigned);
         let kernels = items.iter().filter_map(|item| match item {
             Item::Kernel { node, .. } => Some((*node, halves(uses, *node, caps)?)),
             Item::Group(_) => None,
@@ -188,6 +188,19 @@ fn op(node: &Node) -> Option<&KernelOp> {
         Source::Op(Op::Kernel(op)) => Some(op),
         _ => None,
     }
+}
+
+/// The values that leaves become, and those that elementwise work alone makes them of.
+fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
+    let mut found = HashSet::new();
+    let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
+    while let Some(value) = left.pop() {
+        let maker = uses.graph.maker_index(value);
+        if found.insert(value) && uses.is_pointwise(maker) {
+            left.extend(uses.graph.nodes()[maker].inputs.iter().map(|&input| uses.origin(input).value));
+        }
+    }
+    found
 }
 
 /// The part that halves play in a kernel.
@@ -368,6 +381,29 @@ mod tests {
         let made = plan.steps.iter().find(|step| step.outputs.iter().any(|&(made, _)| made == storage));
         let of_leaf = |input: &crate::plan::Operand| matches!(plan.storages[input.storage].place, Place::Leaf(_));
         plan.storages[storage].format != Format::Full && made.is_some_and(|step| step.inputs.iter().all(of_leaf))
+    }
+
+    #[test]
+    fn the_gradient_of_a_weight_is_not_rounded() -> Result<()> {
+        let device = Device::cpu();
+        let tape = Tape::new(&device);
+        let [x, w, dy] = [0, 1, 2].map(|_| Tensor::zeros(&device, [1024, 1024]).map(|zeros| tape.input(&zeros)));
+        let (x, w, dy) = (x?, w?, dy?);
+        // Clipped by its norm, so that it lies in memory before it is used.
+        let gradient = dy.t().matmul(&x);
+        let norm = gradient.square().sum();
+        let updated = &w - &gradient / norm.expand([1024, 1024]);
+        let assigns = [(1, updated.id()?)];
+        let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
+        let plan = tape.with_graph(|graph| {
+            let request = Request { graph, outputs: &[], assigns: &assigns };
+            Plan::new(&request, Target::Gpu { caps, preferences: &Preferences::default() })
+        })?;
+        let product =
+            plan.steps.iter().find(|step| step.launches.iter().any(|launch| launch.kernel == "matmul_halves"));
+        let (storage, _) = product.expect("it is large").outputs[0];
+        assert_eq!(plan.storages[storage].format, Format::Full, "{plan}");
+        Ok(())
     }
 
     #[test]
