@@ -235,7 +235,7 @@ impl Layout {
             }
             out.strides[axis] = stride;
             left = left.is_multiple_of(extent).then_some(left / extent)?;
-            stride *= extent;
+            stride = stride.saturating_mul(extent);
         }
         Some(out)
     }

@@ -6,7 +6,7 @@
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK
-//          FORMAT        that of shared/values; with lines, LEN and CHUNK count those, INNER and PARTS are 1
+//          FORMAT        that of shared/values; with lines, LEN and CHUNK count those, INNER and PARTS are 1, LOG is 0
 
 #include "shared/grid"
 #include "shared/segments"
@@ -51,11 +51,7 @@ fn mass_of(x: Value, shift: f32) -> f32 {
 }
 
 fn result_of(x: Value, shift: f32, total: f32) -> Value {
-#if LOG == 1
-    return Value(x[0] - shift - log(total), x[1] - shift - log(total));
-#else
     return Value(exp(x[0] - shift) / total, exp(x[1] - shift) / total);
-#endif
 }
 
 fn every(x: f32) -> Value {

@@ -28,7 +28,7 @@ pub enum Format {
     /// In words of 32 bits, in the order of the API: what users see.
     #[default]
     Full,
-    /// As the upper halves of `f32`s (bf16), two in a word, with channels innermost.
+    /// As the upper halves of `f32`s (bf16), two in a word, in an order of their own.
     Half(Channels),
 }
 
@@ -55,8 +55,8 @@ pub struct Channels {
 /// Elements that are read and written together in [`Format::Half`]: neighbouring channels, 16 bytes.
 pub const LINE: usize = 8;
 
-/// Whether a matrix, or a batch of them, lies in lines: along one of its last two axes its elements are neighbours, in lines from there
-/// on, and everything else begins with a line.
+/// Whether a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and that axis' extent, the
+/// offset and all other strides are multiples of a line.
 #[must_use]
 pub fn lies_in_lines(layout: &Layout) -> bool {
     let shape = layout.shape();
@@ -254,7 +254,7 @@ pub struct Launch {
     /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define `PLAIN`: the
     /// result's name in the shader, or `none`.
     pub plain: bool,
-    /// Whether the kernel loads and stores eight neighbouring channels at a time, through `load_line` and `store_line` of
+    /// Whether the kernel loads and stores eight neighbours at a time, through `load_line` and `store_line` of
     /// `shared/prologue_lines` and `shared/epilogue_lines`.
     pub lines: bool,
 }

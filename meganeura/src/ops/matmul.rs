@@ -146,9 +146,9 @@ impl Kernel for Matmul {
 
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let Geometry { batch, m, k, n } = Geometry::new(x[0].shape.dims(), x[1].shape.dims());
-        // Below that, operands take longer to convert than they are sooner read.
+        // Below that, converting the operands takes longer than reading halves saves.
         let wanted = m.min(n).min(k) >= 256 && batch.saturating_mul(m).saturating_mul(n).saturating_mul(k) >= 1 << 27;
-        let fits = gemm::multiplies_halves(caps) && n.is_multiple_of(LINE) && m * n > 0 && k > 0;
+        let fits = gemm::multiplies_halves(caps) && n.is_multiple_of(LINE) && m > 0 && n > 0 && k > 0;
         let halves = Halves { innermost: Innermost::Last, operands: &[0, 1], stores: Stores::Lines, wanted };
         fits.then_some(halves)
     }

@@ -129,8 +129,8 @@ pub struct Halves {
 pub enum Innermost {
     /// The channels of images `[N, C, H, W]`.
     Channels,
-    /// The last axis, as in the API. An operand that may have any layout is read where it lies, through its views, in halves or in
-    /// `f32`, if it lies in lines.
+    /// The last axis, as in the API. Operands that the kernel reads strided must lie in lines; they are read through their views, in
+    /// halves or in `f32`.
     Last,
 }
 

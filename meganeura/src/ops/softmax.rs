@@ -196,9 +196,10 @@ impl Kernel for Softmax {
         });
     }
 
+    /// Logarithms stay in `f32`: losses are made of them.
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         let (outer, len, inner) = around(x[0].shape, self.axis);
-        let fits = caps.half && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
+        let fits = caps.half && !self.log && inner == 1 && len > 0 && len.is_multiple_of(LINE) && outer > 0;
         let fits = fits && !Rows::of_lines(x[0].shape, self.axis).is_split();
         let halves = Halves { innermost: Innermost::Last, operands: &[0], stores: Stores::Lines, wanted: false };
         fits.then_some(halves)

@@ -1,7 +1,7 @@
-//! Pass for GPUs, after merging: decides which values lie in memory as halves, with channels innermost ([`Format::Half`]), and in which
-//! order each step counts its elements.
+//! Pass for GPUs, after merging: decides which values lie in memory as halves ([`Format::Half`]), and in which order each step counts its
+//! elements.
 //!
-//! Kernels say what they read and store so. Those that gain from it, convolutions on matrix units, always read halves. Other kernels
+//! Kernels say what they read and store so. Those that gain from it, convolutions and large products on matrix units, always read halves. Other kernels
 //! follow what they read. A group of elementwise operations follows its operands, or else its readers: its elements all lie in one
 //! order, since it knows no axes. Leaves and what they become, numbers of the host, results that the caller alone wants, and whatever a
 //! kernel without such a form reads or makes are `f32` in the order of the API. Lowering converts for kernels, each value once.
@@ -42,7 +42,11 @@ impl Formats {
         }
         let kept = added_up(uses, assigned);
         let kernels = items.iter().filter_map(|item| match item {
-            Item::Kernel { node, .. } => Some((*node, halves(uses, *node, caps)?)),
+            Item::Kernel { node, .. } => {
+                let halves = halves(uses, *node, caps)?;
+                // As long as nothing is held as halves: what kernels make of rows.
+                formats.reads_lines(uses, *node, &halves).then_some((*node, halves))
+            }
             Item::Group(_) => None,
         });
         let kernels: HashMap<usize, Halves> =
@@ -57,11 +61,14 @@ impl Formats {
                 }
             };
             let Some(channels) = order else { continue };
-            // Whether another item may read a value as halves. What the caller alone wants is not rounded, nor what becomes of a leaf.
+            // Whether another item may read a value as halves. What becomes of a leaf is not rounded, nor what the caller wants, unless a
+            // kernel gains from that.
             let is_read = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
+                let is_wanted = uses.is_wanted(value);
                 let may_read = |read: &&Read| {
-                    let of_kernel = |halves: &Halves| halves.operands.contains(&read.operand);
-                    uses.is_pointwise(read.node) || kernels.get(&read.node).is_some_and(of_kernel)
+                    let of_kernel =
+                        |halves: &Halves| halves.operands.contains(&read.operand) && (halves.wanted || !is_wanted);
+                    uses.is_pointwise(read.node) && !is_wanted || kernels.get(&read.node).is_some_and(of_kernel)
                 };
                 let mut readers = uses.readers(value).iter().filter(may_read);
                 !kept.contains(&value) && readers.any(|read| !inside(read.node))
@@ -134,13 +141,13 @@ impl Formats {
         self.lines(uses, value).map(|(channels, _)| channels)
     }
 
-    fn of_kernel(&self, uses: &Uses<'_>, node: usize, halves: &Halves, load: &[usize]) -> Option<Channels> {
+    fn of_kernel(&self, uses: &Uses<'_>, index: usize, halves: &Halves, load: &[usize]) -> Option<Channels> {
         let &Halves { innermost, operands, stores, wanted } = halves;
-        let node = &uses.graph.nodes()[node];
+        let node = &uses.graph.nodes()[index];
         let op = op(node)?;
         let ty = |k: usize| uses.graph.ty(node.inputs[k]);
         let where_they_lie = |k: usize| innermost == Innermost::Last && op.reads_strided(k);
-        if operands.iter().any(|&k| where_they_lie(k) && !self.lies_in_lines(uses, node.inputs[k])) {
+        if !self.reads_lines(uses, index, halves) {
             return None;
         }
         let loaded = || self.of_group(uses, load, &[]);
@@ -151,7 +158,12 @@ impl Formats {
             let held = self.channels(uses, node.inputs[k]);
             held.filter(|&held| stores == Stores::Full || Some(held) == innermost.order(ty(k).shape))
         };
-        let held = operands.iter().find_map(held).or_else(loaded);
+        let held = match innermost {
+            // The statistics of rows were found from the first operand as it is held.
+            Innermost::Last if !where_they_lie(operands[0]) => held(&operands[0]),
+            _ => operands.iter().find_map(held).or_else(loaded),
+        };
+        let wanted = wanted && operands.iter().any(|&k| !where_they_lie(k) || uses.shows_most(node.inputs[k]));
         let order = match stores {
             Stores::Full => held.or_else(|| innermost.order(ty(operands[0]).shape)),
             Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
@@ -160,6 +172,16 @@ impl Formats {
         // The order of what a program loads must be one that strides can say.
         let says = |k: usize| order.layout(ty(k).shape).is_some();
         op.loads().is_none_or(says).then_some(order)
+    }
+
+    /// Whether the operands that a kernel reads where they lie do so in lines.
+    fn reads_lines(&self, uses: &Uses<'_>, node: usize, halves: &Halves) -> bool {
+        let node = &uses.graph.nodes()[node];
+        let lies_so = |&k: &usize| {
+            let reads_views = op(node).is_some_and(|op| op.reads_strided(k));
+            !reads_views || self.lies_in_lines(uses, node.inputs[k])
+        };
+        halves.innermost != Innermost::Last || halves.operands.iter().all(lies_so)
     }
 
     /// Whether a kernel can read the lines of an operand through its views, converted or not.
@@ -217,9 +239,11 @@ fn wants(uses: &Uses<'_>, kernels: &HashMap<usize, Halves>) -> Vec<Option<Channe
         for &operand in halves.operands {
             let input = uses.graph.nodes()[node].inputs[operand];
             let Origin { value, in_order } = uses.origin(input);
+            // Images are held by the channels that this kernel sees, rows as whatever makes them has them.
             let order = match halves.innermost {
-                Innermost::Channels if !in_order => continue,
-                innermost => innermost.order(uses.graph.ty(value).shape),
+                Innermost::Channels if in_order => Innermost::Channels.order(uses.graph.ty(input).shape),
+                Innermost::Channels => None,
+                Innermost::Last => Innermost::Last.order(uses.graph.ty(value).shape),
             };
             // That of images, or the greatest of several, whatever the order in which they are found.
             let wanted = &mut wants[value.index()];
@@ -304,6 +328,13 @@ mod tests {
             convolved(&Var::concat(&[&y, &y.sigmoid()], 1), &w[2])
         })?;
         assert_eq!(conversions(&sides), 1, "{sides}");
+        Ok(())
+    }
+
+    #[test]
+    fn images_behind_a_reshape_are_held_by_the_channels_that_a_convolution_sees() -> Result<()> {
+        let flat = planned(|x, w| convolved(&x.reshape([8, 576]).relu().reshape([8, 16, 6, 6]), &w[0]))?;
+        assert_eq!(conversions(&flat), 0, "{flat}");
         Ok(())
     }
 
@@ -419,6 +450,28 @@ mod tests {
         assert_eq!((launches(&plan, "matmul_halves"), launches(&plan, "gemm")), (3, 0), "{plan}");
         let softmax = plan.launched().find(|launched| launched.kernel == "softmax").expect("there is one");
         assert_eq!(softmax.variant, "lines", "{plan}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_gradient_that_the_caller_wants_is_not_rounded() -> Result<()> {
+        let plan = of_matrices(&[&[1024, 512], &[1024, 512]], |x| {
+            let gradient = x[0].t().matmul(&x[1]);
+            let norm = gradient.square().sum();
+            Ok(vec![gradient, norm])
+        })?;
+        assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
+        assert_eq!(plan.storages[plan.outputs[0]].format, Format::Full);
+        let made = plan.steps.iter().find(|step| step.outputs[0].0 == plan.outputs[0]).expect("a step makes it");
+        assert!(made.launches[0].kernel == "matmul_halves", "{plan}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_small_part_of_a_large_leaf_is_not_converted_with_all_of_it() -> Result<()> {
+        let plan = of_matrices(&[&[16_384, 512], &[512, 512]], |x| Ok(vec![x[0].slice(0, 0..1024).matmul(&x[1])]))?;
+        assert_eq!(launches(&plan, "matmul_halves"), 1, "{plan}");
+        assert!(plan.storages.iter().all(|s| s.format == Format::Full || s.elements == 512 * 512), "{plan}");
         Ok(())
     }
 

@@ -181,7 +181,8 @@ impl Lowering<'_> {
     }
 
     /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided operands, any view
-    /// of what is held so, if strides can say it; or of what is converted, if the kernel gains from that.
+    /// of what is held so, if strides can say it; or of what is converted, if the kernel gains from that and sees at least
+    /// half of it.
     fn halves(&mut self, value: ValueId, halves: &Halves, strided: bool) -> Option<Operand> {
         let ty = self.graph.ty(value);
         if strided {
@@ -189,7 +190,9 @@ impl Lowering<'_> {
             let of_origin = self.graph.ty(origin);
             let (order, held) = match self.formats.of(origin) {
                 Format::Half(order) => (order, true),
-                Format::Full if halves.innermost == Innermost::Last && halves.wanted => (Channels::ROWS, false),
+                Format::Full if halves.innermost == Innermost::Last && halves.wanted && self.uses.shows_most(value) => {
+                    (Channels::ROWS, false)
+                }
                 Format::Full => return None,
             };
             let (layout, format) = (self.uses.view_of(value, order.layout(of_origin.shape)?)?, Format::Half(order));

@@ -1,5 +1,5 @@
 //! GPU only: launches whose results an earlier launch has left in scratch memory, the same kernel with the same numbers on operands
-//! that nobody has written since, are not done again. A product and both of its gradients bring each operand into the same form;
+//! that nobody has written since, are not done again. Convolutions that read the same weight bring it into the same form;
 //! that is done once for all of them.
 
 use std::collections::HashMap;

@@ -79,6 +79,12 @@ impl<'a> Uses<'a> {
         views.into_iter().rev().try_fold(behind, |layout, view| view.layout(&layout))
     }
 
+    /// Whether a value is at least half of what is behind its views.
+    pub(super) fn shows_most(&self, value: ValueId) -> bool {
+        let elements = |value: ValueId| self.graph.ty(value).shape.elements();
+        elements(value) >= elements(self.origin(value).value) / 2
+    }
+
     /// The readers of a value that is no view.
     pub(super) fn readers(&self, value: ValueId) -> &[Read] {
         &self.readers[value.index()]

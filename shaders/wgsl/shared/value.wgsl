@@ -1,5 +1,5 @@
-// What a kernel that computes with elements, or with lines of halves, computes with: operands are bound as arrays of Held, which
-// `value` makes a Value of.
+// The unit that a kernel computes with: an element, or a line of halves. Operands are bound as arrays of Held, which `value` turns into
+// a Value.
 //
 // Defines: FORMAT  full: elements; lines: lines
 

@@ -10,7 +10,7 @@ use crate::kernel::offset::offset;
 /// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other multiplies.
 const MEMORY: usize = 24 << 10;
 
-/// In how many turns subgroups store their sums at most.
+/// The most turns in which subgroups store their sums.
 const MOST_TURNS: usize = 4;
 
 /// The result that a workgroup computes: fragments of 16×16 of each subgroup.
@@ -22,7 +22,7 @@ struct Tiling {
     fragments: [usize; 2],
     /// Terms of a step.
     depth: usize,
-    /// Microseconds of an H200's for a step of a workgroup that is alone on its multiprocessor, and of one of several.
+    /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several that share one.
     step: [f64; 2],
 }
 
@@ -51,7 +51,7 @@ const SMALL: Tiling = tiling!("halves 64", [2, 2], [2, 2], 64, [0.6, 0.41]);
 pub struct Lines {
     /// Whether its lines lie across the reduction.
     across: bool,
-    /// How much further on the next line across is.
+    /// The distance in memory from one line to the next across.
     pitch: usize,
     batch: Layout,
     format: Format,
@@ -109,7 +109,7 @@ impl Tiling {
         let step = if each == 1 { alone } else { beside * each as f64 };
         let [rows, columns] = self.extent();
         let terms = parts * self.part(product, parts);
-        // Where there is not always something to read, each read asks whether there is.
+        // Where extents are not whole tiles, every read checks its bounds.
         let is_whole = product.m.is_multiple_of(rows) && product.n.is_multiple_of(columns) && product.k == terms;
         let steps = (terms / (parts * self.depth)) as f64 * if is_whole { 1.0 } else { 1.3 };
         let sums = |parts: usize| (4 * parts * product.batch * product.m * product.n) as f64 / 4.5e6;
