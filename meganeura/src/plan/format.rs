@@ -163,7 +163,9 @@ impl Formats {
             Innermost::Last if !where_they_lie(operands[0]) => held(&operands[0]),
             _ => operands.iter().find_map(held).or_else(loaded),
         };
-        let wanted = wanted && operands.iter().any(|&k| !where_they_lie(k) || uses.shows_most(node.inputs[k]));
+        // Images are always converted, matrices only where the kernel sees most of one.
+        let shows_most = || operands.iter().any(|&k| uses.shows_most(node.inputs[k]));
+        let wanted = wanted && (innermost == Innermost::Channels || shows_most());
         let order = match stores {
             Stores::Full => held.or_else(|| innermost.order(ty(operands[0]).shape)),
             Stores::Lines | Stores::Words => innermost.order(node.types[0].shape),
@@ -335,6 +337,20 @@ mod tests {
     fn images_behind_a_reshape_are_held_by_the_channels_that_a_convolution_sees() -> Result<()> {
         let flat = planned(|x, w| convolved(&x.reshape([8, 576]).relu().reshape([8, 16, 6, 6]), &w[0]))?;
         assert_eq!(conversions(&flat), 0, "{flat}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_convolution_of_images_with_few_channels_stores_halves() -> Result<()> {
+        let colours =
+            planned(|x, w| convolved(&convolved(&x.slice(1, 0..3), &w[0].slice(1, 0..3)).silu(), &w[1]).silu())?;
+        let images = |ty: &crate::TensorType| ty.shape.rank() == 4 && ty.shape[1] >= 8 && ty.shape[2] == 6;
+        let results: Vec<_> =
+            colours.steps.iter().flat_map(|step| &step.outputs).filter(|(_, ty)| images(ty)).collect();
+        assert!(results.len() >= 4, "{colours}");
+        for (storage, ty) in results {
+            assert_ne!(colours.storages[*storage].format, Format::Full, "{ty}: {colours}");
+        }
         Ok(())
     }
 
