@@ -28,6 +28,7 @@ mod layers;
 mod lines;
 mod loops;
 mod lost;
+mod matrix_units;
 mod merge;
 mod models;
 mod nets;
@@ -102,6 +103,7 @@ fn main() {
     devices::collect(&mut trials);
     encoders::collect(&mut trials);
     lost::collect(&mut trials);
+    matrix_units::collect(&mut trials);
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);

@@ -62,6 +62,9 @@ struct Testing {
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
     checked: bool,
     poison: bool,
+    /// Whether whatever runs is planned for a GPU with matrix units as well, and its kernels validated.
+    #[cfg(all(feature = "gpu", feature = "testing"))]
+    matrix_units: bool,
 }
 
 /// Plans by the structure that they were made for, the least recently used first.
@@ -287,6 +290,10 @@ impl Device {
     }
 
     fn make_program(&self, request: &Request<'_>) -> Result<Program> {
+        #[cfg(all(feature = "gpu", feature = "testing"))]
+        if self.0.testing.matrix_units {
+            crate::gpu::plan_for_matrix_units(request)?;
+        }
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Program {
                 plan: Arc::new(Plan::new(request, Target::Cpu)?),
@@ -391,6 +398,17 @@ impl Device {
         Ok(self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() }))
     }
 
+    /// The CPU, on which whatever runs is planned for a large GPU with matrix units as well, with each variant of its kernels, and
+    /// the kernels are validated. So plans for [`Precision::Fast`] are tested where no such GPU is at hand.
+    #[cfg(all(feature = "gpu", feature = "testing"))]
+    #[must_use]
+    pub fn for_testing_matrix_units() -> Self {
+        let mut made = Self::cpu();
+        let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
+        inner.testing.matrix_units = true;
+        made
+    }
+
     #[cfg(feature = "testing")]
     fn under_test(&self, preferences: Preferences) -> Self {
         let engine = match &self.0.engine {
@@ -401,7 +419,7 @@ impl Device {
         let checked = std::env::var_os("MEGANEURA_UNCHECKED").is_none_or(|value| value != "1");
         let mut made = Self::make(engine, self.0.precision, self.0.reason.clone());
         let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
-        inner.testing = Testing { checked, poison: true };
+        inner.testing = Testing { checked, poison: true, ..Testing::default() };
         inner.preferences = Mutex::new(preferences);
         made
     }

@@ -7,6 +7,8 @@ mod encoding;
 mod matrix;
 mod memory;
 mod pipelines;
+#[cfg(feature = "testing")]
+mod planned;
 mod program;
 mod reading;
 mod recording;
@@ -25,6 +27,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use memory::Buffer;
 pub(crate) use pipelines::Compiled;
+#[cfg(feature = "testing")]
+pub(crate) use planned::plan_for_matrix_units;
 pub(crate) use program::Executable;
 pub(crate) use recording::Times;
 

@@ -176,7 +176,7 @@ impl Caps {
     pub const LOOPS_IN_SOFTWARE: usize = 65_535;
 }
 
-#[cfg(test)]
+#[cfg(any(test, all(feature = "gpu", feature = "testing")))]
 impl Caps {
     /// Those of a large GPU, without matrix units.
     pub(crate) const DISCRETE: Self = Self {
@@ -192,6 +192,10 @@ impl Caps {
         bfloat: false,
     };
 
+    /// The same, with matrix units that multiply bf16.
+    pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, half: true, bfloat: true, ..Self::DISCRETE };
+
+    #[cfg(test)]
     /// Those of Mesa's lavapipe.
     pub(crate) const SOFTWARE: Self = Self {
         kind: Kind::Software,
