@@ -193,10 +193,11 @@ impl Caps {
     };
 
     /// The same, with matrix units that multiply bf16.
+    #[cfg(all(feature = "gpu", feature = "testing"))]
     pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, half: true, bfloat: true, ..Self::DISCRETE };
 
-    #[cfg(test)]
     /// Those of Mesa's lavapipe.
+    #[cfg(test)]
     pub(crate) const SOFTWARE: Self = Self {
         kind: Kind::Software,
         workgroup_memory: 32_768,

@@ -8,6 +8,7 @@
 
 use super::Geometry;
 use super::pass::Pass;
+use crate::kernel::gemm::{Parts, sum_parts_at, sum_parts_by_lines};
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, define, tree};
 
 /// Remainders by the stride along an axis that are computed together. More would mostly multiply zeros.
@@ -16,7 +17,8 @@ const PHASES: usize = 3;
 /// A pass as a convolution of the images that it reads.
 #[derive(Clone, Copy)]
 pub(super) struct Convolution<'g> {
-    /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of [`LINE`].
+    /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of [`LINE`]; those that
+    /// the weight lacks are zeros.
     pub(super) geometry: Geometry,
     /// The convolution that the pass is of.
     of: &'g Geometry,
@@ -70,13 +72,12 @@ impl Axis {
 }
 
 impl<'g> Convolution<'g> {
-    /// `None` where the pass cannot be brought into this form: its result's channels must fall into lines, those of what it reads are
-    /// padded.
+    /// `None` where the pass cannot be brought into this form.
     pub(super) fn new(pass: Pass, of: &'g Geometry) -> Option<Self> {
         let lines = of.in_lines()?;
         match pass {
-            Pass::Forward => (lines.o == of.o).then_some(Self { geometry: lines, of, axes: None }),
-            Pass::GradInput if lines.c == of.c => {
+            Pass::Forward => Some(Self { geometry: lines, of, axes: None }),
+            Pass::GradInput => {
                 let [vertical, horizontal] = [Axis::new(of, 0)?, Axis::new(of, 1)?];
                 let geometry = lines.transposed(
                     vertical.phases * horizontal.phases,
@@ -87,7 +88,7 @@ impl<'g> Convolution<'g> {
                 );
                 Some(Self { geometry, of, axes: Some([vertical, horizontal]) })
             }
-            Pass::GradInput | Pass::GradWeight => None,
+            Pass::GradWeight => None,
         }
     }
 
@@ -96,16 +97,43 @@ impl<'g> Convolution<'g> {
         self.axes.map_or([1, 1], |axes| axes.map(|axis| axis.phases))
     }
 
-    /// Elements of the result.
-    pub(super) fn elements(&self) -> usize {
+    /// The shape of the result, `[N, C, H, W]`.
+    fn result(&self) -> [usize; 4] {
         let g = self.of;
-        if self.axes.is_some() { g.n * g.c * g.h * g.w } else { g.n * g.o * g.p * g.q }
+        if self.axes.is_some() { [g.n, g.c, g.h, g.w] } else { [g.n, g.o, g.p, g.q] }
+    }
+
+    /// Channels of the result, with zeros that fill its lines.
+    fn padded_channels(&self) -> usize {
+        let [down, across] = self.phases();
+        self.geometry.o / (down * across)
+    }
+
+    /// Whether the result's channels fall into lines as they are.
+    pub(super) fn stores_lines(&self) -> bool {
+        self.padded_channels() == self.result()[1]
+    }
+
+    /// Elements of the result, and of a part of it, which has whole lines.
+    pub(super) fn elements(&self) -> [usize; 2] {
+        let [n, c, h, w] = self.result();
+        [c, self.padded_channels()].map(|channels| n * channels * h * w)
+    }
+
+    /// The launch that adds up parts, which have their channels innermost and are in scratch buffer 0, into the result.
+    pub(super) fn sum_parts(&self, parts: usize) -> Launch {
+        let ([elements, part], [_, c, h, w], padded) = (self.elements(), self.result(), self.padded_channels());
+        if self.stores_lines() {
+            return sum_parts_by_lines(parts, elements, 0);
+        }
+        let pixels = h * w;
+        let at = format!("(i / {}u * {pixels}u + i % {pixels}u) * {padded}u + i / {pixels}u % {c}u", c * pixels);
+        sum_parts_at(parts, elements, 0, &Parts { elements: part, taps: 1, at })
     }
 
     /// Where the result goes, for the shader.
     pub(super) fn scatter(&self) -> Vec<(&'static str, String)> {
-        let (g, [down, across]) = (self.of, self.phases());
-        let [rows, columns] = if self.axes.is_some() { [g.h, g.w] } else { [g.p, g.q] };
+        let ([_, _, rows, columns], [down, across]) = (self.result(), self.phases());
         define![PHASES_P: down, PHASES_Q: across, RESULT_P: rows, RESULT_Q: columns]
     }
 

@@ -303,6 +303,10 @@ pub(super) fn cases(
         // … 3×3 without stride, channels beyond sixteen with a rest: padding by axis, several blocks of tiles
         (of([1, 1], [2, 0], [1, 1], 1), [2, 21, 5, 9], [18, 21, 3, 3]),
         (of([1, 1], [0, 1], [1, 1], 1), [9, 16, 13, 6], [50, 16, 3, 3]),
+        // few channels beside many, as where networks begin and end
+        (of([1, 1], [1, 1], [1, 1], 1), [2, 16, 9, 10], [3, 16, 3, 3]),
+        (of([2, 1], [1, 2], [1, 1], 1), [2, 40, 7, 9], [5, 40, 3, 2]),
+        (of([2, 2], [1, 1], [1, 1], 1), [2, 3, 9, 8], [16, 3, 3, 3]),
         // beyond one tile of every size
         (of([1, 1], [1, 1], [1, 1], 1), [2, 5, 9, 10], [35, 5, 3, 3]),
         (of([2, 1], [2, 0], [1, 1], 2), [3, 8, 11, 13], [72, 4, 3, 2]),

@@ -59,7 +59,11 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
         (Pass::GradWeight, true, true) => &[0, 1],
         _ => &[],
     };
-    let stores = if pass == Pass::GradWeight { Stores::Full } else { Stores::Lines };
+    let stores = match pass {
+        Pass::Forward if output => Stores::Lines,
+        Pass::GradInput if input => Stores::Lines,
+        _ => Stores::Full,
+    };
     Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })
 }
 
@@ -212,18 +216,24 @@ mod tests {
     fn what_networks_begin_and_end_with_is_padded() {
         let caps = Caps { matrix: true, half: true, ..Caps::DISCRETE };
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
+        // The operands in halves, and the kernels before and after the product.
         let found = |x: [usize; 4], w: [usize; 4], pass| {
             let g = Geometry::new(Shape::from(x), Shape::from(w), options).expect("the shapes fit");
-            let operands = halves(pass, &g, &caps).map(|halves| halves.operands);
-            let padded = |variant: &Variant| variant.launches[0].kernel == "convert";
-            assert!(on_halves(pass, &g, &caps).iter().all(padded));
-            operands
+            let variant = on_halves(pass, &g, &caps).swap_remove(0);
+            let ends = [0, variant.launches.len() - 1].map(|at| variant.launches[at].kernel);
+            (halves(pass, &g, &caps).expect("there are variants").operands, ends)
         };
         let (begin, end) = (([8, 3, 9, 7], [64, 3, 3, 3]), ([8, 64, 9, 7], [3, 64, 3, 3]));
         let passes = [Pass::Forward, Pass::GradInput, Pass::GradWeight];
-        // Results with three channels stay as they are.
-        assert_eq!(passes.map(|pass| found(begin.0, begin.1, pass)), [Some(&[][..]), None, Some(&[1][..])]);
-        assert_eq!(passes.map(|pass| found(end.0, end.1, pass)), [None, Some(&[][..]), Some(&[0][..])]);
+        let [pack, sum] = ["conv2d_pack_halves", "sum_parts"];
+        assert_eq!(
+            passes.map(|pass| found(begin.0, begin.1, pass)),
+            [(&[][..], ["convert", "conv2d_taps"]), (&[0], [pack, sum]), (&[1], ["convert", sum])]
+        );
+        assert_eq!(
+            passes.map(|pass| found(end.0, end.1, pass)),
+            [(&[0][..], [pack, sum]), (&[], ["convert", "conv2d_taps"]), (&[0], ["convert", sum])]
+        );
     }
 
     #[test]

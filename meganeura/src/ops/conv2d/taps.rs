@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use super::Geometry;
 use super::convolution::Convolution;
 use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
-use crate::kernel::gemm::sum_parts_by_lines;
 use crate::kernel::launch::{Binding, Caps, LINE, Launch, Variant, define, tree};
 
 /// The outputs that a workgroup computes: fragments of 16×16 of each subgroup, pixels by channels.
@@ -117,19 +116,19 @@ impl Tiling {
         let loops = zeros + (4 + c.kernel[1]) * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
         let mut product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops).of_bfloats(caps);
         let of_weights = convolution.scratch(self.channels(), caps);
-        let packed: Vec<_> = (0..of_weights.len()).map(|k| Binding::Scratch(usize::from(parts > 1) + k)).collect();
+        let whole = parts == 1 && convolution.stores_lines();
+        let packed: Vec<_> = (0..of_weights.len()).map(|k| Binding::Scratch(usize::from(!whole) + k)).collect();
         let mut bindings = [&[Binding::Input(0)], &packed[..]].concat();
-        let elements = convolution.elements();
         let mut launches = vec![convolution.pack(self.channels(), &packed, caps)];
         let mut scratch = Vec::new();
-        if parts == 1 {
+        if whole {
             product.defines.extend(define![SUMS: "whole"]);
             launches.push(Launch { bindings, ..product }.stores_through_epilogue().by_lines());
         } else {
             product.defines.extend(define![SUMS: "parts", SUMS_AT: bindings.len()]);
             bindings.push(Binding::Scratch(0));
-            launches.extend([Launch { bindings, ..product }, sum_parts_by_lines(parts, elements, 0)]);
-            scratch.push(parts * elements);
+            launches.extend([Launch { bindings, ..product }, convolution.sum_parts(parts)]);
+            scratch.push(parts * convolution.elements()[1]);
         }
         scratch.extend(of_weights);
         Some(Variant { name: if parts == 1 { self.name } else { self.split }, launches, scratch })
