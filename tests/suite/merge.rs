@@ -87,6 +87,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("merge::reductions_load_what_is_elementwise", reductions));
     trials.push(gpu_trial("merge::what_is_read_elsewhere_is_stored_too", read_elsewhere));
     trials.push(gpu_trial("merge::a_detour_separates", detour));
+    trials.push(gpu_trial("merge::golden_concat", golden_concat));
 }
 
 /// A layer, an activation, and perhaps a value that is added.
@@ -258,6 +259,30 @@ fn read_elsewhere(device: &Device) -> Outcome {
     // One run computes all that is held: two launches, and both results of the first are the caller's.
     assert_eq!(device.stats().launches, 2, "{}", device.plan_dumps()[0]);
     Ok(())
+}
+
+/// What computes an operand of a concatenation stores it into the result. The second one is read elsewhere, and copied.
+fn golden_concat(device: &Device) -> Outcome {
+    let run = |device: &Device| -> Result<Vec<f64>> {
+        let tape = Tape::new(device);
+        let (x, w) = (input(&tape, &[2, 8, 4, 4], &normal("x", 256))?, input(&tape, &[8, 8], &normal("w", 64))?);
+        let mixed = (x.reshape([16, 16]).matmul(&x.reshape([16, 16])).reshape([2, 8, 4, 4]) + 1.0).relu();
+        let t = x.tanh();
+        let both = Var::concat(&[&mixed, &t, &(&t * &x).exp()], 1);
+        let y = w.matmul(&both.slice(1, 0..8).reshape([2, 8, 16])) + both.slice(1, 16..24).reshape([2, 8, 16]);
+        drop((mixed, t, both));
+        y.to_tensor()?.to_f64_vec()
+    };
+    let reference = run(&Device::cpu_with(Precision::Double))?;
+    // Halves have eight digits.
+    let devices =
+        [(device.for_testing(0)?, 1e-5), (device.for_testing_apart(0)?, 1e-5), (device.for_testing_halves(0)?, 2e-2)];
+    for (device, tolerance) in devices {
+        compare("the concatenation", &Computed(run(&device)?), &Reference(reference.clone()), tolerance)?;
+    }
+    let device = device.for_testing(0)?;
+    run(&device)?;
+    golden::check_plan("plan_concat_gpu", &device.plan_dumps()[0])
 }
 
 /// The sum needs the product itself and a reduction of it: the product must be complete before.

@@ -17,18 +17,6 @@ pub struct Concat {
     axis: usize,
 }
 
-impl Concat {
-    /// Where each operand's elements lie in a result of this shape.
-    fn parts<'a>(&self, x: impl Iterator<Item = Shape> + 'a, y: Shape) -> impl Iterator<Item = Layout> + 'a {
-        let axis = self.axis;
-        x.scan(0, move |start, shape| {
-            let part = Layout::contiguous(y).slice(axis, *start, shape[axis]);
-            *start += shape[axis];
-            Some(part)
-        })
-    }
-}
-
 impl Primitive for Concat {
     fn name(&self) -> &'static str {
         "concat"
@@ -74,6 +62,19 @@ impl Primitive for Concat {
             Case::recorded("concat", &[&[3, 4], &[2, 3]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1).slice(0, 0..3))
                 .expect_error(),
             Case::recorded("concat", &[&[3, 4], &[2, 4]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1)),
+            // What computes an operand stores it: kernels with and without elementwise work, and such work alone. What is read elsewhere,
+            // and what is already there, is copied.
+            Case::recorded("concat", &[&[3, 4], &[4, 5]], |x| {
+                let (product, t) = (x[0].matmul(&x[1]), x[0].tanh());
+                let square = t.square();
+                Var::concat(&[&product, &x[0], &t, &square, &square.exp(), &x[0].matmul(&x[1]).sigmoid()], 1).tanh()
+            }),
+            Case::recorded("concat", &[&[2, 8, 5, 6], &[16, 8, 3, 3]], |x| {
+                let padded = super::Conv2dOptions { padding: [1, 1], ..super::Conv2dOptions::default() };
+                let [y, z] = [&x[1], &(&x[1] * 0.5)].map(|w| x[0].conv2d(w, padded));
+                Var::concat(&[&y, &x[0].tanh(), &x[0], &(z + 1.0).relu()], 1).square()
+            }),
+            Case::recorded("concat", &[&[2, 8, 3, 5]], |x| Var::concat(&[&x[0].tanh(), &x[0].exp()], 0).square()),
             // Channels that fall into lines, and then a part of them.
             Case::new(Self { axis: 1 }).input(&[2, 8, 3, 5]).input(&[2, 24, 3, 5]).input(&[2, 16, 3, 5]),
             Case::recorded("concat", &[&[2, 8, 3, 5], &[2, 24, 3, 5]], |x| {
@@ -97,6 +98,13 @@ impl Kernel for Concat {
         false
     }
 
+    fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
+        let Format::Half(_) = format else { return Some(parts(x, self.axis)) };
+        // Channels after channels, of each pixel.
+        let pixels: Vec<_> = x.iter().map(|x| Shape::from([x.elements() / x[1], x[1]])).collect();
+        Some(parts(&pixels, 1))
+    }
+
     /// Of channels, line by line.
     fn halves(&self, x: &[TensorType], _: &[TensorType], caps: &Caps) -> Option<Halves> {
         const OPERANDS: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
@@ -111,45 +119,41 @@ impl Kernel for Concat {
     }
 
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
-        let extent = x.iter().map(|x| x.dims()[self.axis]).sum();
-        let shape = x[0].layout().shape().with(self.axis, extent);
+        let shapes: Vec<_> = x.iter().map(|x| x.layout().shape()).collect();
         let y = y[0].floats();
-        for (x, part) in x.iter().zip(self.parts(x.iter().map(|x| x.layout().shape()), shape)) {
+        for (x, part) in x.iter().zip(parts(&shapes, self.axis)) {
             crate::kernel::native::copy_strided(x, y, &part);
         }
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        if let Format::Half(_) = x[0].format {
-            return vec![copied_by_lines(x, y[0].shape)];
-        }
-        let parts = self.parts(x.iter().map(|x| x.ty.shape), y[0].shape);
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let format = x[0].format;
+        let (each, elem) = if format == Format::Full { (1, "f32") } else { (LINE, "vec4<u32>") };
+        let shapes: Vec<_> = x.iter().map(|x| x.ty.shape).collect();
+        let parts = self.parts(&shapes, format).expect("the operands are all that there is");
         let launch = |(k, (x, part)): (usize, (&Argument, Layout))| {
-            let elements = x.ty.shape.elements();
-            let mut defines = define![WG: 64, N: elements, ELEM: "f32"];
-            defines.extend([("IN_OFFSET", offset(&x.layout, "i")), ("OUT_OFFSET", offset(&part, "i"))]);
-            let launch = Launch::new("copy", defines, (0, 0), elements.div_ceil(64));
+            let count = x.ty.shape.elements() / each;
+            let from = if each == 1 { offset(&x.layout, "i") } else { "i".to_owned() };
+            let to = format!("({}) / {each}u", offset(&part, &format!("(i * {each}u)")));
+            let defines = define![WG: 64, N: count, ELEM: elem, IN_OFFSET: from, OUT_OFFSET: to];
+            let launch = Launch::new("copy", defines, (0, 0), count.div_ceil(64));
             Launch { bindings: vec![Binding::Input(k), Binding::Output(0)], ..launch }
         };
         let launches = x.iter().zip(parts).enumerate().map(launch).collect();
-        vec![Variant { name: "copy", launches, scratch: Vec::new() }]
+        vec![Variant { name: if each == 1 { "copy" } else { "lines" }, launches, scratch: Vec::new() }]
     }
 }
 
-/// Channels after channels, of each pixel.
-fn copied_by_lines(x: &[Argument], y: Shape) -> Variant {
-    let mut start = 0;
-    let launch = |(k, x): (usize, &Argument)| {
-        let (lines, all) = (x.ty.shape[1] / LINE, y[1] / LINE);
-        let count = x.ty.shape.elements() / LINE;
-        let part = Layout::contiguous(Shape::from([count / lines, all])).slice(1, start, lines);
-        start += lines;
-        let mut defines = define![WG: 64, N: count, ELEM: "vec4<u32>", IN_OFFSET: "i"];
-        defines.push(("OUT_OFFSET", offset(&part, "i")));
-        let launch = Launch::new("copy", defines, (0, 0), count.div_ceil(64));
-        Launch { bindings: vec![Binding::Input(k), Binding::Output(0)], ..launch }
+/// Where elements of these shapes lie that are one after the other along an axis.
+fn parts(x: &[Shape], axis: usize) -> Vec<Layout> {
+    let extent = x.iter().map(|shape| shape[axis]).sum();
+    let whole = Layout::contiguous(x[0].with(axis, extent));
+    let part = |start: &mut usize, shape: &Shape| {
+        let part = whole.slice(axis, *start, shape[axis]);
+        *start += shape[axis];
+        Some(part)
     };
-    Variant { name: "lines", launches: x.iter().enumerate().map(launch).collect(), scratch: Vec::new() }
+    x.iter().scan(0, part).collect()
 }
 
 impl Var {

@@ -44,10 +44,10 @@ pub use view::View;
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
 use crate::graph::Types;
-use crate::kernel::launch::{Argument, Caps, Channels, LINE, Variant};
+use crate::kernel::launch::{Argument, Caps, Channels, Format, LINE, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
-use crate::{Result, Shape, TensorType};
+use crate::{Layout, Result, Shape, TensorType};
 
 /// What every operation says of itself, whatever its family.
 pub trait Primitive: fmt::Debug {
@@ -95,6 +95,13 @@ pub trait Kernel: Primitive {
     /// The part that halves (`Format::Half`) play, where operands and results of these types allow it.
     fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
         let _ = (x, y, caps);
+        None
+    }
+
+    /// For an operation that does nothing but bring its operands together: where the elements of each lie in the result, which is held in
+    /// this format, in the order of the operand's own. On GPUs, what computes an operand may store it there.
+    fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
+        let _ = (x, format);
         None
     }
 
@@ -189,6 +196,10 @@ macro_rules! ops {
 
             pub(crate) fn stores(&self) -> bool {
                 match self { $(Self::$name(op) => op.stores(),)+ }
+            }
+
+            pub(crate) fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
+                match self { $(Self::$name(op) => op.parts(x, format),)+ }
             }
 
             pub(crate) fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {

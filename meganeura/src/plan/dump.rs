@@ -58,11 +58,14 @@ impl Plan {
     }
 
     fn fmt_step(&self, step: &Step, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let spell = |&(storage, ty): &(StorageId, TensorType)| match self.storages[storage].format {
-            Format::Full => format!("{}: {ty}", self.name(storage)),
-            Format::Half(_) => format!("{}: half{}", self.name(storage), ty.shape),
+        let spell = |(k, &(storage, ty)): (usize, &(StorageId, TensorType))| {
+            let part = if step.stores_part(k) { "~" } else { "" };
+            match self.storages[storage].format {
+                Format::Full => format!("{}{part}: {ty}", self.name(storage)),
+                Format::Half(_) => format!("{}{part}: half{}", self.name(storage), ty.shape),
+            }
         };
-        let results: Vec<_> = step.outputs.iter().map(spell).collect();
+        let results: Vec<_> = step.outputs.iter().enumerate().map(spell).collect();
         write!(f, "{} = ", results.join(", "))?;
         match &step.work {
             Work::Kernel(kernel) => {

@@ -7,7 +7,7 @@ use super::format::Formats;
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
-use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::graph::{Exact, Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
 use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
@@ -38,6 +38,7 @@ pub(super) fn lower(
         constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
+        parts: if programs { parts(uses, formats) } else { HashMap::new() },
     };
     for (at, item) in schedule.iter().enumerate() {
         lowering.order = formats.order(at);
@@ -74,6 +75,37 @@ pub(super) struct Lowering<'a> {
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
+    /// Values that programs may store into a part of another value: that, and where.
+    parts: HashMap<ValueId, (ValueId, Layout)>,
+}
+
+/// The values that nobody reads but an operation which brings them together, and that are held as its result is.
+fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
+    let mut parts = HashMap::new();
+    for node in uses.graph.nodes() {
+        let Some(layouts) = assembled(uses.graph, node, formats) else { continue };
+        let goes = |value: ValueId| {
+            let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
+            let alike = match (formats.of(value), formats.of(node.first)) {
+                (Format::Half(part), Format::Half(whole)) => part.pixels == whole.pixels,
+                (part, whole) => part == whole,
+            };
+            is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
+        };
+        // What is handed out may take the place of something else.
+        if !uses.is_wanted(node.first) {
+            let values = node.inputs.iter().zip(layouts).filter(|(value, _)| goes(**value));
+            parts.extend(values.map(|(&value, layout)| (value, (node.first, layout))));
+        }
+    }
+    parts
+}
+
+/// Where the operands of a node lie in its result, if it does nothing but bring them together.
+fn assembled(graph: &Graph, node: &Node, formats: &Formats) -> Option<Vec<Layout>> {
+    let Source::Op(Op::Kernel(op)) = &node.source else { return None };
+    let shapes: Vec<_> = node.inputs.iter().map(|&input| graph.ty(input).shape).collect();
+    op.parts(&shapes, formats.of(node.first))
 }
 
 /// What an operand turns out to be behind its views.
@@ -301,6 +333,9 @@ impl Lowering<'_> {
 
     fn kernel(&mut self, node: usize, halves: Option<&Halves>, load: &[usize], store: &[usize]) {
         let node = &self.graph.nodes()[node];
+        if self.assemble(node) {
+            return;
+        }
         let Source::Op(Op::Kernel(op)) = &node.source else { unreachable!("the schedule says kernel") };
         let number = op.loads().filter(|_| self.programs).and_then(|operand| self.number(node.inputs[operand]));
         let loaded = op.loads().filter(|_| !load.is_empty() || number.is_some());
@@ -337,15 +372,19 @@ impl Lowering<'_> {
         let mut values: Vec<_> = node.outputs().collect();
         let by_lines = halves.is_some_and(|halves| halves.stores == Stores::Lines);
         self.order = self.order.filter(|_| by_lines);
+        let is_part = op.stores() && self.parts.contains_key(&node.first);
         let store = if !store.is_empty() {
             let (program, results) = self.program(store, Some(node.first), &mut inputs);
             // The first takes the place of the kernel's first result, the others follow.
             values.splice(..1, results[..1].iter().copied());
             values.extend(&results[1..]);
             Some(program)
-        } else if by_lines {
+        } else if by_lines || is_part {
             let formats = vec![self.formats.of(node.first)];
-            Some(Program { order: self.order, formats, ..Program::copy(node.types[0].shape, Input::Kernel) })
+            let copy = Program::copy(node.types[0].shape, Input::Kernel);
+            let mut program = Program { order: self.order, formats, ..copy };
+            self.store_parts(&mut program, &values[..1]);
+            Some(program)
         } else {
             None
         };
@@ -362,12 +401,50 @@ impl Lowering<'_> {
         self.step(Work::Pointwise(program), operands, outputs);
     }
 
-    /// Memory for a value that is computed next.
+    /// Memory for a value that is computed next, unless it is stored into another's.
     fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
         let ty = self.graph.ty(value);
-        let storage = self.new_storage_in(self.formats.of(value), ty, UNPLACED);
+        let storage = match self.storage.get(&value) {
+            Some(&storage) => storage,
+            None => self.new_storage_in(self.formats.of(value), ty, UNPLACED),
+        };
         self.storage.insert(value, storage);
         (storage, ty)
+    }
+
+    /// Lets a program store those of its results that are parts of other values into these.
+    fn store_parts(&mut self, program: &mut Program, results: &[ValueId]) {
+        let mut wholes = Vec::new();
+        for (value, place) in results.iter().zip(&mut program.places) {
+            // No buffer is bound twice for writing.
+            let Some(&(whole, layout)) = self.parts.get(value).filter(|(whole, _)| !wholes.contains(whole)) else {
+                continue;
+            };
+            wholes.push(whole);
+            let (storage, _) = self.result(whole);
+            self.storage.insert(*value, storage);
+            *place = Some(layout);
+        }
+    }
+
+    /// Copies those operands of a node that brings operands together which are not in its result yet; `false` if none is, for the
+    /// operation's own kernel.
+    fn assemble(&mut self, node: &Node) -> bool {
+        let Some(&storage) = self.storage.get(&node.first) else { return false };
+        let layouts = assembled(self.graph, node, self.formats).expect("something was stored into a part of it");
+        for (&value, layout) in node.inputs.iter().zip(layouts) {
+            if self.storage.get(&value) == Some(&storage) {
+                continue;
+            }
+            let (ty, format) = (self.graph.ty(value), self.formats.of(node.first));
+            let order = format.channels().and_then(|_| Channels::of(ty.shape));
+            let half = order.and_then(|channels| self.half(value, channels));
+            let operand = half.unwrap_or_else(|| self.stored(value));
+            let copy = Program::copy(ty.shape, Input::Operand(0));
+            let copy = Program { order, formats: vec![format], places: vec![Some(layout)], ..copy };
+            self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
+        }
+        true
     }
 
     /// The program of a group, which appends what it reads to a step's operands, and the values that are its results. Where it
@@ -380,7 +457,7 @@ impl Lowering<'_> {
     ) -> (Program, Vec<ValueId>) {
         let shape = self.graph.nodes()[nodes[0]].types[0].shape;
         let order = self.order;
-        let mut program = Program { shape, order, instructions: Vec::new(), results: Vec::new(), formats: Vec::new() };
+        let mut program = Program { order, results: Vec::new(), ..Program::copy(shape, Input::Kernel) };
         let mut results = Vec::new();
         let own = operands.len();
         if let Some(value) = kernel.filter(|&value| self.uses.is_read_outside(value, nodes)) {
@@ -422,6 +499,8 @@ impl Lowering<'_> {
             }
         }
         program.formats = results.iter().map(|&value| self.formats.of(value)).collect();
+        program.places = vec![None; results.len()];
+        self.store_parts(&mut program, &results);
         (program, results)
     }
 

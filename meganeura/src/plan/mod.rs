@@ -184,6 +184,17 @@ impl Step {
         }
     }
 
+    /// Whether result `output` is stored into a part of its storage.
+    pub(crate) fn stores_part(&self, output: usize) -> bool {
+        match &self.work {
+            Work::Pointwise(program) => program.places[output].is_some(),
+            Work::Kernel(kernel) => {
+                let places = kernel.store.iter().flat_map(|program| &program.places);
+                places.enumerate().any(|(k, place)| place.is_some() && kernel.stored(k) == output)
+            }
+        }
+    }
+
     /// The storages that this step reads but does not write.
     pub(crate) fn reads(&self) -> impl Iterator<Item = StorageId> + '_ {
         self.inputs.iter().map(|input| input.storage)

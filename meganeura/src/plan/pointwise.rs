@@ -7,7 +7,7 @@ use crate::graph::Exact;
 use crate::kernel::launch::{self, Binding, Channels, Format, LINE, Launch};
 use crate::kernel::offset::{Places, offset};
 use crate::ops::{Pointwise, Primitive};
-use crate::{DType, Shape};
+use crate::{DType, Layout, Shape};
 
 /// Where an instruction's operand comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Program {
     pub(crate) results: Vec<Input>,
     /// How result `k` is held in memory.
     pub(crate) formats: Vec<Format>,
+    /// Where the elements of result `k` go, in the order in which its format has them, if it is stored into a part of a larger tensor.
+    pub(crate) places: Vec<Option<Layout>>,
 }
 
 /// What a program declares in a shader. All names in it begin with a prefix of its own.
@@ -58,7 +60,8 @@ const MANY: usize = 1 << 20;
 impl Program {
     /// The program that stores one thing.
     pub(crate) fn copy(shape: Shape, from: Input) -> Self {
-        Self { shape, order: None, instructions: Vec::new(), results: vec![from], formats: vec![Format::Full] }
+        let (instructions, results) = (Vec::new(), vec![from]);
+        Self { shape, order: None, instructions, results, formats: vec![Format::Full], places: vec![None] }
     }
 
     fn inputs(&self) -> impl Iterator<Item = Input> + '_ {
@@ -126,10 +129,10 @@ impl Program {
         if !self.words().is_empty() {
             declare(Binding::Host, "read", "host", wgsl_type(DType::F32));
         }
-        for (&result, &format) in results.iter().zip(&self.formats) {
+        for (k, (&result, &format)) in results.iter().zip(&self.formats).enumerate() {
             let ty = match format {
                 Format::Half(_) => halves.to_owned(),
-                Format::Full if lines && self.in_fours() => {
+                Format::Full if lines && self.stores_fours(k) => {
                     format!("vec4<{}>", wgsl_type(step.outputs[result].1.dtype))
                 }
                 Format::Full => wgsl_type(step.outputs[result].1.dtype).to_owned(),
@@ -170,10 +173,16 @@ impl Program {
         }
         self.read_words(&mut element.reads, prefix, suffix);
         element.work = self.work(prefix, suffix);
-        for (result, input) in results.iter().zip(&self.results) {
-            let _ = writeln!(element.writes, "    {prefix}y{result}[{index}] = {};", spell(input, suffix));
+        for (k, (result, input)) in results.iter().zip(&self.results).enumerate() {
+            let place = self.place(k, &index);
+            let _ = writeln!(element.writes, "    {prefix}y{result}[{place}] = {};", spell(input, suffix));
         }
         element
+    }
+
+    /// Where element `index` of result `k` is stored.
+    fn place(&self, k: usize, index: &str) -> String {
+        self.places[k].as_ref().map_or_else(|| index.to_owned(), |layout| offset(layout, index))
     }
 
     /// The variable that counts elements in the order of the API, which is declared where they are counted in another.
@@ -234,8 +243,8 @@ impl Program {
             self.read_words(&mut line.work, prefix, &own);
             line.work += &self.work(prefix, &own);
         }
-        for ((result, input), format) in results.iter().zip(&self.results).zip(&self.formats) {
-            if *format == Format::Full && self.in_fours() {
+        for (k, ((result, input), format)) in results.iter().zip(&self.results).zip(&self.formats).enumerate() {
+            if *format == Format::Full && self.stores_fours(k) {
                 for (four, values) in fours(input, suffix).into_iter().enumerate() {
                     let place = format!("i{suffix} / 4u + {four}u");
                     let _ = writeln!(line.writes, "    {prefix}y{result}[{place}] = vec4({values});");
@@ -244,12 +253,12 @@ impl Program {
                 for e in 0..LINE {
                     let value = spell(input, &format!("{suffix}_{e}"));
                     let pixels = channels.pixels;
-                    let place = format!("(c{suffix} + {e}u) * {pixels}u + s{suffix}");
+                    let place = self.place(k, &format!("((c{suffix} + {e}u) * {pixels}u + s{suffix})"));
                     let _ = writeln!(line.writes, "    {prefix}y{result}[{place}] = {value};");
                 }
             } else {
-                let value = eight(input, suffix);
-                let _ = writeln!(line.writes, "    {prefix}y{result}[i{suffix} / {LINE}u] = line_of({value});");
+                let (value, place) = (eight(input, suffix), self.place(k, &format!("i{suffix}")));
+                let _ = writeln!(line.writes, "    {prefix}y{result}[({place}) / {LINE}u] = line_of({value});");
             }
         }
         line
@@ -273,9 +282,14 @@ impl Program {
         self.places(step, k, suffix).fours().filter(|_| is_bound_so)
     }
 
-    /// Whether results in `f32` are written four elements at a time: where those of a line are neighbours in them, too.
+    /// Whether the elements of a line are neighbours in `f32`, too.
     fn in_fours(&self) -> bool {
         self.order == Some(Channels::ROWS)
+    }
+
+    /// Whether result `k`, in `f32`, is written four elements at a time.
+    fn stores_fours(&self, k: usize) -> bool {
+        self.in_fours() && self.places[k].is_none()
     }
 
     /// The statements that read a line of such an operand.
@@ -397,7 +411,7 @@ impl Program {
         else {
             return None;
         };
-        if pixels == 1 {
+        if pixels == 1 || self.places[0].is_some() {
             return None;
         }
         let argument = &step.inputs[0].argument;
