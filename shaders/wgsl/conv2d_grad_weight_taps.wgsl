@@ -101,10 +101,6 @@ fn main(
     let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
     let fragment_c = subgroup % SN * ${FN};
     let fragment_o = subgroup / SN * ${FM};
-    // The padding, which nobody writes again.
-    for (var at = lane; at < HALO * PITCH_X; at += WG) {
-        tile_x[at] = Four();
-    }
     // Where lines go.
 #for L in LOADS_X
     let line_x_${L} = line_at(lane + ${L}u * WG, INPUTS, BC / 8u);
@@ -127,6 +123,16 @@ fn main(
 #endfor
     var exponents: vec2<i32>;
     for (var attempt = 0u; attempt < ATTEMPTS; attempt += 1u) {
+#for L in LOADS_X
+        var x_${L} = load_x(begin, lane + ${L}u * WG, group, c0);
+#endfor
+#for L in LOADS_DY
+        var dy_${L} = load_dy(begin, lane + ${L}u * WG, group, o0);
+#endfor
+        // The padding. Meanwhile the first loads are on their way.
+        for (var at = lane; at < HALO * PITCH_X; at += WG) {
+            tile_x[at] = Four();
+        }
         // First the tile that it begins with, then all of them.
         var held = vec2<f32>();
 #if BFLOAT
@@ -150,12 +156,6 @@ fn main(
 #endfor
 #endfor
 #endfor
-#endfor
-#for L in LOADS_X
-        var x_${L} = load_x(begin, lane + ${L}u * WG, group, c0);
-#endfor
-#for L in LOADS_DY
-        var dy_${L} = load_dy(begin, lane + ${L}u * WG, group, o0);
 #endfor
         for (var t = begin; t < end; t += 1u) {
 #for L in LOADS_X

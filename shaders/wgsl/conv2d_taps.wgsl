@@ -131,13 +131,6 @@ fn main(
     let block_m = subgroup / SN * FM / TILE_P;
     let row_m = subgroup / SN * FM % TILE_P;
     let inputs = fragment_of_inputs(block_m, row_m * STRIDE_P, 0u, 0u);
-    // What there is no line for, which nobody writes again.
-    for (var at = lane; at < HALO * PITCH_X; at += WG) {
-        tile_x[at] = Four();
-    }
-    for (var at = lane; at < KH * BK * PITCH_W; at += WG) {
-        tile_w[at] = Four();
-    }
     // For each line where it is, in the first block, and where it goes.
     let begin_sums = subgroup / TURNS * 16u * PITCH_SUMS;
     var held = 0.0;
@@ -164,6 +157,13 @@ fn main(
     let to_w_${L} = line_w_${L} / (BO / 8u) * PITCH_W + line_w_${L} % (BO / 8u) * 2u;
     var w_${L} = load_w(from_w_${L} + begin * BK * (GROUP_O / 8u), begin * BK + c_w_${L});
 #endfor
+    // What there is no line for, which nobody writes again; meanwhile the first loads are on their way.
+    for (var at = lane; at < HALO * PITCH_X; at += WG) {
+        tile_x[at] = Four();
+    }
+    for (var at = lane; at < KH * BK * PITCH_W; at += WG) {
+        tile_w[at] = Four();
+    }
 #for I in FM
 #for J in FN
     var sum_${I}_${J}: coop_mat16x16<f32, C>;
