@@ -10,23 +10,32 @@ use crate::error::bail;
 use crate::kernel::launch::Caps;
 use crate::plan::{Plan, Preferences, Request, Target};
 
-/// More variants than any kernel has.
-const VARIANTS: usize = 8;
-
-/// Plans a part of a graph for a large GPU with matrix units, with each variant of its kernels, and validates the kernels.
+/// Plans a part of a graph for a large GPU with matrix units, and validates its kernels: every variant for units that multiply bf16, and
+/// the first choice for those that multiply f16.
 pub(crate) fn plan_for_matrix_units(request: &Request<'_>) -> Result<()> {
     let mut seen = BTreeSet::new();
-    for number in 0..VARIANTS {
-        let preferences = Preferences { number, ..Preferences::default() };
-        let plan = Plan::new(request, Target::Gpu { caps: Caps::MATRIX_UNITS, preferences: &preferences })?;
-        for launch in plan.steps.iter().flat_map(|step| &step.launches) {
-            let source = Source::new(launch, true)?;
-            if seen.insert(source.wgsl.clone()) {
-                expect_valid(launch.kernel, &source.wgsl)?;
-            }
-        }
+    let of_f16 = Caps { bfloat: false, ..Caps::MATRIX_UNITS };
+    plan_and_validate(request, of_f16, 0, &mut seen)?;
+    let (mut number, mut variants) = (0, 1);
+    while number < variants {
+        variants = variants.max(plan_and_validate(request, Caps::MATRIX_UNITS, number, &mut seen)?);
+        number += 1;
     }
     Ok(())
+}
+
+/// Validates the kernels of a plan with variant `number` of each, but for those that were `seen` before. Returns how many variants the step
+/// with the most has.
+fn plan_and_validate(request: &Request<'_>, caps: Caps, number: usize, seen: &mut BTreeSet<String>) -> Result<usize> {
+    let preferences = Preferences { number, ..Preferences::default() };
+    let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
+    for launch in plan.steps.iter().flat_map(|step| &step.launches) {
+        let source = Source::new(launch, true)?;
+        if seen.insert(source.wgsl.clone()) {
+            expect_valid(launch.kernel, &source.wgsl)?;
+        }
+    }
+    Ok(plan.steps.iter().map(|step| step.offered.len()).max().unwrap_or(0))
 }
 
 fn expect_valid(kernel: &str, wgsl: &str) -> Result<()> {

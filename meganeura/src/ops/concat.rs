@@ -67,7 +67,8 @@ impl Primitive for Concat {
             Case::recorded("concat", &[&[3, 4], &[4, 5]], |x| {
                 let (product, t) = (x[0].matmul(&x[1]), x[0].tanh());
                 let square = t.square();
-                Var::concat(&[&product, &x[0], &t, &square, &square.exp(), &x[0].matmul(&x[1]).sigmoid()], 1).tanh()
+                let other = (&x[0] * 2.0).matmul(&x[1]).sigmoid();
+                Var::concat(&[&product, &x[0], &t, &square, &square.exp(), &other], 1).tanh()
             }),
             Case::recorded("concat", &[&[2, 8, 5, 6], &[16, 8, 3, 3]], |x| {
                 let padded = super::Conv2dOptions { padding: [1, 1], ..super::Conv2dOptions::default() };
@@ -75,6 +76,17 @@ impl Primitive for Concat {
                 Var::concat(&[&y, &x[0].tanh(), &x[0], &(z + 1.0).relu()], 1).square()
             }),
             Case::recorded("concat", &[&[2, 8, 3, 5]], |x| Var::concat(&[&x[0].tanh(), &x[0].exp()], 0).square()),
+            // Kernels that store lines, with and without elementwise work.
+            Case::recorded("concat", &[&[2, 8, 4, 6]], |x| {
+                let pooled = |x: &Var| x.avg_pool2d([2, 2], [2, 2], [0, 0], true);
+                Var::concat(&[&pooled(&x[0].tanh()), &pooled(&x[0]).exp()], 1).square()
+            }),
+            // Channels in lines, but in those of an image of other channels.
+            Case::recorded("concat", &[&[2, 16, 3, 5], &[4, 8, 3, 5]], |x| {
+                let h = x[0].tanh();
+                let y = Var::concat(&[&h.reshape([4, 8, 3, 5]).exp(), &x[1]], 1);
+                y.square().sum_over(&[0, 2, 3]) + h.sum_over(&[0, 2, 3])
+            }),
             // Channels that fall into lines, and then a part of them.
             Case::new(Self { axis: 1 }).input(&[2, 8, 3, 5]).input(&[2, 24, 3, 5]).input(&[2, 16, 3, 5]),
             Case::recorded("concat", &[&[2, 8, 3, 5], &[2, 24, 3, 5]], |x| {

@@ -98,8 +98,8 @@ pub trait Kernel: Primitive {
         None
     }
 
-    /// For an operation that does nothing but bring its operands together: where the elements of each lie in the result, which is held in
-    /// this format, in the order of the operand's own. On GPUs, what computes an operand may store it there.
+    /// The layout of each operand inside the result, for an operation that only joins its operands. `format` is the result's; an operand in
+    /// halves has its own channels innermost. On GPUs, the program that computes an operand may store it there.
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let _ = (x, format);
         None

@@ -9,7 +9,8 @@ use crate::kernel::launch::Argument;
 
 /// The steps that touch each storage.
 struct Steps {
-    /// The one that writes it. Only a leaf that is assigned twice has several: the first of them.
+    /// The one that writes it. A leaf that is assigned twice has several, and so has a result that parts are stored into: the first
+    /// of them. Neither is moved.
     writer: Vec<Option<usize>>,
     readers: Vec<Vec<usize>>,
 }

@@ -1,6 +1,6 @@
 //! What each launch of a plan is, for whoever times it.
 
-use super::{Place, Plan, Step, StorageId, Work};
+use super::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::TensorType;
 use crate::kernel::launch::Binding;
 
@@ -41,7 +41,10 @@ impl Plan {
 
     fn traffic(&self, step: &Step, bindings: impl Iterator<Item = Binding>) -> usize {
         // A broadcast operand is no larger than the memory that it shows.
-        let shown = |storage: StorageId, ty: TensorType| ty.bytes().min(self.storages[storage].bytes());
+        let shown = |storage: StorageId, ty: TensorType| {
+            let whole = self.storages[storage];
+            StorageInfo { elements: ty.shape.elements(), ..whole }.bytes().min(whole.bytes())
+        };
         let bytes = |binding| match binding {
             Binding::Input(k) => shown(step.inputs[k].storage, step.inputs[k].argument.ty),
             Binding::Output(k) => shown(step.outputs[k].0, step.outputs[k].1),

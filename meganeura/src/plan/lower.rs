@@ -1,13 +1,14 @@
 //! Third pass: turns a schedule into steps on storages. Views become layouts here; what a kernel cannot read as it lies is
-//! copied first. `assign.rs` has the last of it: what leaves become.
+//! copied first. `parts.rs` has what is joined without a copy, `assign.rs` the last of it: what leaves become.
 
 use std::collections::HashMap;
 
 use super::format::Formats;
 use super::fuse::Item;
+use super::parts;
 use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
-use crate::graph::{Exact, Graph, Node, Source, ValueId};
+use crate::graph::{Exact, Graph, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
 use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
@@ -38,7 +39,7 @@ pub(super) fn lower(
         constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
-        parts: if programs { parts(uses, formats) } else { HashMap::new() },
+        parts: if programs { parts::parts(uses, formats) } else { HashMap::new() },
     };
     for (at, item) in schedule.iter().enumerate() {
         lowering.order = formats.order(at);
@@ -58,13 +59,13 @@ pub(super) fn lower(
 pub(super) struct Lowering<'a> {
     pub(super) graph: &'a Graph,
     uses: &'a Uses<'a>,
-    formats: &'a Formats,
+    pub(super) formats: &'a Formats,
     programs: bool,
     /// The channels by which the step that is made counts its elements, if it does not count them in the order of the API.
     order: Option<Channels>,
     pub(super) plan: Plan,
     /// The storage of each computed value.
-    storage: HashMap<ValueId, StorageId>,
+    pub(super) storage: HashMap<ValueId, StorageId>,
     /// Views resolved so far.
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
@@ -75,37 +76,8 @@ pub(super) struct Lowering<'a> {
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
-    /// Values that programs may store into a part of another value: that, and where.
-    parts: HashMap<ValueId, (ValueId, Layout)>,
-}
-
-/// The values that nobody reads but an operation which brings them together, and that are held as its result is.
-fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
-    let mut parts = HashMap::new();
-    for node in uses.graph.nodes() {
-        let Some(layouts) = assembled(uses.graph, node, formats) else { continue };
-        let goes = |value: ValueId| {
-            let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
-            let alike = match (formats.of(value), formats.of(node.first)) {
-                (Format::Half(part), Format::Half(whole)) => part.pixels == whole.pixels,
-                (part, whole) => part == whole,
-            };
-            is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
-        };
-        // What is handed out may take the place of something else.
-        if !uses.is_wanted(node.first) {
-            let values = node.inputs.iter().zip(layouts).filter(|(value, _)| goes(**value));
-            parts.extend(values.map(|(&value, layout)| (value, (node.first, layout))));
-        }
-    }
-    parts
-}
-
-/// Where the operands of a node lie in its result, if it does nothing but bring them together.
-fn assembled(graph: &Graph, node: &Node, formats: &Formats) -> Option<Vec<Layout>> {
-    let Source::Op(Op::Kernel(op)) = &node.source else { return None };
-    let shapes: Vec<_> = node.inputs.iter().map(|&input| graph.ty(input).shape).collect();
-    op.parts(&shapes, formats.of(node.first))
+    /// Values that programs may store into a part of another: that, and their places in it.
+    pub(super) parts: HashMap<ValueId, (ValueId, Layout)>,
 }
 
 /// What an operand turns out to be behind its views.
@@ -206,7 +178,7 @@ impl Lowering<'_> {
 
     /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, or as some channels of that. What is
     /// held in `f32` is read so by elementwise work, whether or not a kernel has it converted, and keeps its digits.
-    fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
+    pub(super) fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
         let (found, layout) = self.formats.lines(self.uses, value)?;
         let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Half(channels) };
         (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
@@ -297,7 +269,7 @@ impl Lowering<'_> {
         self.step(work, vec![from], vec![(to, from.argument.ty)]);
     }
 
-    fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
+    pub(super) fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
         let (scratch, launches, offered) = (Vec::new(), Vec::new(), Vec::new());
         self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
     }
@@ -402,7 +374,7 @@ impl Lowering<'_> {
     }
 
     /// Memory for a value that is computed next, unless it is stored into another's.
-    fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
+    pub(super) fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
         let ty = self.graph.ty(value);
         let storage = match self.storage.get(&value) {
             Some(&storage) => storage,
@@ -410,41 +382,6 @@ impl Lowering<'_> {
         };
         self.storage.insert(value, storage);
         (storage, ty)
-    }
-
-    /// Lets a program store those of its results that are parts of other values into these.
-    fn store_parts(&mut self, program: &mut Program, results: &[ValueId]) {
-        let mut wholes = Vec::new();
-        for (value, place) in results.iter().zip(&mut program.places) {
-            // No buffer is bound twice for writing.
-            let Some(&(whole, layout)) = self.parts.get(value).filter(|(whole, _)| !wholes.contains(whole)) else {
-                continue;
-            };
-            wholes.push(whole);
-            let (storage, _) = self.result(whole);
-            self.storage.insert(*value, storage);
-            *place = Some(layout);
-        }
-    }
-
-    /// Copies those operands of a node that brings operands together which are not in its result yet; `false` if none is, for the
-    /// operation's own kernel.
-    fn assemble(&mut self, node: &Node) -> bool {
-        let Some(&storage) = self.storage.get(&node.first) else { return false };
-        let layouts = assembled(self.graph, node, self.formats).expect("something was stored into a part of it");
-        for (&value, layout) in node.inputs.iter().zip(layouts) {
-            if self.storage.get(&value) == Some(&storage) {
-                continue;
-            }
-            let (ty, format) = (self.graph.ty(value), self.formats.of(node.first));
-            let order = format.channels().and_then(|_| Channels::of(ty.shape));
-            let half = order.and_then(|channels| self.half(value, channels));
-            let operand = half.unwrap_or_else(|| self.stored(value));
-            let copy = Program::copy(ty.shape, Input::Operand(0));
-            let copy = Program { order, formats: vec![format], places: vec![Some(layout)], ..copy };
-            self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
-        }
-        true
     }
 
     /// The program of a group, which appends what it reads to a step's operands, and the values that are its results. Where it

@@ -21,6 +21,7 @@ mod lower;
 mod memory;
 mod merge;
 mod merged;
+mod parts;
 mod place;
 mod pointwise;
 mod share;

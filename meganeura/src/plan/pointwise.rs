@@ -34,7 +34,7 @@ pub(crate) struct Program {
     pub(crate) results: Vec<Input>,
     /// How result `k` is held in memory.
     pub(crate) formats: Vec<Format>,
-    /// Where the elements of result `k` go, in the order in which its format has them, if it is stored into a part of a larger tensor.
+    /// The layout of result `k` inside a larger tensor that it is a part of. It maps the order in which the result's format counts elements.
     pub(crate) places: Vec<Option<Layout>>,
 }
 

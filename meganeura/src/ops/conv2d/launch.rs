@@ -5,8 +5,8 @@
 //! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
 //!   parts, which are added up in their order.
 //! * Tiles of pixels, on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), with what all taps read of
-//!   them in workgroup memory once: `taps`, and for the weights `taps_weight`. They store images in halves as well. Where taps reach too
-//!   far for that, images are converted.
+//!   them in workgroup memory once: `taps`, and for the weights `taps_weight`. The result is in halves if its channels fall into lines,
+//!   else in `f32`. Where taps reach too far for a tile, images are converted.
 //! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
 //!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
 //!   would lose too many digits.
@@ -67,8 +67,8 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
     Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })
 }
 
-/// Ways to compute a pass where the images that fall into lines are in halves, best first, and the result too if it is an image. Images
-/// whose channels do not are padded first, beside one that does: that is what networks begin and end with.
+/// Ways to compute a pass where images whose channels fall into lines are in halves, best first. Other images, beside one of those, are
+/// padded first if they are read, and stored in `f32` if they are the result: networks begin and end with such.
 fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let pixels = (g.h * g.w).min(g.p * g.q);
     let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());

@@ -1,0 +1,80 @@
+//! Lowering of operations that only join their operands, such as a concatenation: what computes an operand stores it into its part of the
+//! result where it can. Only GPUs do so; native programs store whole results.
+
+use std::collections::HashMap;
+
+use super::format::Formats;
+use super::lower::Lowering;
+use super::uses::Uses;
+use super::{Input, Program, Work};
+use crate::Layout;
+use crate::graph::{Graph, Node, Source, ValueId};
+use crate::kernel::launch::{Channels, Format};
+use crate::ops::Op;
+
+/// The values whose only reader joins its operands, and that are held in the format of its result: that result, and their places in it.
+pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
+    let mut parts = HashMap::new();
+    for node in uses.graph.nodes() {
+        let Some(layouts) = assembled(uses.graph, node, formats) else { continue };
+        let goes = |value: ValueId| {
+            let is_own = uses.is_computed(uses.graph.maker_index(value)) && uses.origin(value).value == value;
+            let alike = match (formats.of(value), formats.of(node.first)) {
+                // Its own channels innermost, not those of an image that it was reshaped from.
+                (Format::Half(part), Format::Half(_)) => Channels::of(uses.graph.ty(value).shape) == Some(part),
+                (part, whole) => part == whole,
+            };
+            is_own && alike && !uses.is_wanted(value) && uses.readers(value).len() == 1
+        };
+        // A wanted result may be moved into a leaf, by `assign.rs`, which knows one writer of each storage.
+        if !uses.is_wanted(node.first) {
+            let values = node.inputs.iter().zip(layouts).filter(|(value, _)| goes(**value));
+            parts.extend(values.map(|(&value, layout)| (value, (node.first, layout))));
+        }
+    }
+    parts
+}
+
+/// The places of a node's operands in its result, if it only joins them.
+fn assembled(graph: &Graph, node: &Node, formats: &Formats) -> Option<Vec<Layout>> {
+    let Source::Op(Op::Kernel(op)) = &node.source else { return None };
+    let shapes: Vec<_> = node.inputs.iter().map(|&input| graph.ty(input).shape).collect();
+    op.parts(&shapes, formats.of(node.first))
+}
+
+impl Lowering<'_> {
+    /// Redirects those results of a program that are parts of other values into these.
+    pub(super) fn store_parts(&mut self, program: &mut Program, results: &[ValueId]) {
+        let mut wholes = Vec::new();
+        for (value, place) in results.iter().zip(&mut program.places) {
+            // No buffer is bound twice for writing.
+            let Some(&(whole, layout)) = self.parts.get(value).filter(|(whole, _)| !wholes.contains(whole)) else {
+                continue;
+            };
+            wholes.push(whole);
+            let (storage, _) = self.result(whole);
+            self.storage.insert(*value, storage);
+            *place = Some(layout);
+        }
+    }
+
+    /// Copies the operands of a joining node that were not stored into its result. `false` if none was: then the operation's own
+    /// kernel copies all of them.
+    pub(super) fn assemble(&mut self, node: &Node) -> bool {
+        let Some(&storage) = self.storage.get(&node.first) else { return false };
+        let layouts = assembled(self.graph, node, self.formats).expect("something was stored into a part of it");
+        for (&value, layout) in node.inputs.iter().zip(layouts) {
+            if self.storage.get(&value) == Some(&storage) {
+                continue;
+            }
+            let (ty, format) = (self.graph.ty(value), self.formats.of(node.first));
+            let order = format.channels().and_then(|_| Channels::of(ty.shape));
+            let half = order.and_then(|channels| self.half(value, channels));
+            let operand = half.unwrap_or_else(|| self.stored(value));
+            let copy = Program::copy(ty.shape, Input::Operand(0));
+            let copy = Program { order, formats: vec![format], places: vec![Some(layout)], ..copy };
+            self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
+        }
+        true
+    }
+}
