@@ -62,7 +62,7 @@ struct Testing {
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
     checked: bool,
     poison: bool,
-    /// Whether whatever runs is planned for a GPU with matrix units as well, and its kernels validated.
+    /// `true` if each run is also planned for a GPU with matrix units, and the kernels of that plan are validated.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     matrix_units: bool,
 }
@@ -398,8 +398,8 @@ impl Device {
         Ok(self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() }))
     }
 
-    /// The CPU, on which whatever runs is planned for a large GPU with matrix units as well, with each variant of its kernels, and
-    /// the kernels are validated. So plans for [`Precision::Fast`] are tested where no such GPU is at hand.
+    /// The CPU executor. Each run is also planned for a large GPU with matrix units, with every variant of its kernels, and the kernels are
+    /// validated. This tests plans for [`Precision::Fast`] where there is no such GPU.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     #[must_use]
     pub fn for_testing_matrix_units() -> Self {

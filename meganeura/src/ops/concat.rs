@@ -62,8 +62,8 @@ impl Primitive for Concat {
             Case::recorded("concat", &[&[3, 4], &[2, 3]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1).slice(0, 0..3))
                 .expect_error(),
             Case::recorded("concat", &[&[3, 4], &[2, 4]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1)),
-            // What computes an operand stores it: kernels with and without elementwise work, and such work alone. What is read elsewhere,
-            // and what is already there, is copied.
+            // Operands stored in place by kernels, with and without elementwise work, and by elementwise work alone. Leaves, and values with
+            // other readers, are copied.
             Case::recorded("concat", &[&[3, 4], &[4, 5]], |x| {
                 let (product, t) = (x[0].matmul(&x[1]), x[0].tanh());
                 let square = t.square();
@@ -81,7 +81,7 @@ impl Primitive for Concat {
                 let pooled = |x: &Var| x.avg_pool2d([2, 2], [2, 2], [0, 0], true);
                 Var::concat(&[&pooled(&x[0].tanh()), &pooled(&x[0]).exp()], 1).square()
             }),
-            // Channels in lines, but in those of an image of other channels.
+            // An operand in halves whose lines are those of the image that it was reshaped from.
             Case::recorded("concat", &[&[2, 16, 4, 6], &[4, 8, 4, 6]], |x| {
                 let [a, b] = [&x[0], &x[1]].map(|x| x.avg_pool2d([2, 2], [2, 2], [0, 0], true));
                 Var::concat(&[&a.reshape([4, 8, 2, 3]).exp(), &b], 1).square()
@@ -155,7 +155,7 @@ impl Kernel for Concat {
     }
 }
 
-/// Where elements of these shapes lie that are one after the other along an axis.
+/// The layout of each of these shapes inside their concatenation along an axis.
 fn parts(x: &[Shape], axis: usize) -> Vec<Layout> {
     let extent = x.iter().map(|shape| shape[axis]).sum();
     let whole = Layout::contiguous(x[0].with(axis, extent));

@@ -32,7 +32,7 @@ impl Plan {
             let Some(k) = step.outputs.iter().position(|&(output, _)| output == storage) else { continue };
             let ty = step.outputs[k].1;
             return match step.op(k) {
-                Some(op) if step.stores_part(k) => error.context("what its result is a part of").in_op(op),
+                Some(op) if step.stores_part(k) => error.context("the tensor that its result is a part of").in_op(op),
                 Some(op) => error.context(format!("its result {ty}")).in_op(op),
                 None => in_op(self.reader(storage), error.context(copied(ty))),
             };

@@ -76,7 +76,7 @@ pub(super) struct Lowering<'a> {
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
-    /// Values that programs may store into a part of another: that, and their places in it.
+    /// Values that programs may store into a part of another, with that one and their place in it.
     pub(super) parts: HashMap<ValueId, (ValueId, Layout)>,
 }
 

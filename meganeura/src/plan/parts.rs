@@ -1,5 +1,5 @@
-//! Lowering of operations that only join their operands, such as a concatenation: what computes an operand stores it into its part of the
-//! result where it can. Only GPUs do so; native programs store whole results.
+//! Lowering of operations that only join their operands, such as a concatenation. Where it can, the program that computes an operand stores
+//! it into its part of the result. Only GPUs do so; native programs store whole results.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Channels, Format};
 use crate::ops::Op;
 
-/// The values whose only reader joins its operands, and that are held in the format of its result: that result, and their places in it.
+/// Values that can be stored into a part of another: their only reader joins its operands, and has its result in their format. For each,
+/// that result and the value's place in it.
 pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
     let mut parts = HashMap::new();
     for node in uses.graph.nodes() {
