@@ -44,6 +44,7 @@
 //! | `#insert "shared/lines_step"` | the text of that file, each time: statements rather than declarations |
 //! | `#if NAME` … `#else` … `#endif` | keeps the first part where `NAME` is defined, else the second; nests |
 //! | `#if NAME == value`, `#if NAME != value` | the same, by the value of `NAME`, which must be defined |
+//! | `#if NAME == A * B + 2` | the same, by a sum of products of numbers and names |
 //! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
 //!

@@ -40,7 +40,7 @@ pub enum ExpandError {
         /// The file's name.
         name: String,
     },
-    /// A hole or an `#if NAME == value` needs a define that was not given.
+    /// A hole or an `#if` that compares needs a define that was not given.
     Undefined {
         /// Where the first such line is.
         at: Location,
@@ -267,7 +267,7 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// Whether `NAME`, `NAME == value` or `NAME != value` holds. `None` if the text is none of these.
+    /// Whether `NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if the text is none of these.
     fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
         let Some((name, wanted, equal)) = compared("==", true).or_else(|| compared("!=", false)) else {
@@ -277,11 +277,38 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         if !is_name(name) || wanted.is_empty() {
             return None;
         }
+        let wanted = if wanted.contains(['+', '*']) {
+            match self.sum(wanted, active, at)? {
+                Ok(sum) => sum.to_string().into(),
+                Err(error) => return Some(Err(error)),
+            }
+        } else {
+            Cow::Borrowed(wanted)
+        };
         match self.defines.mention(name) {
-            Some(value) => Some(Ok((*value == *wanted) == equal)),
+            Some(value) => Some(Ok((value == wanted) == equal)),
             None if active => Some(Err(undefined(at, name))),
             None => Some(Ok(false)),
         }
+    }
+
+    /// The value of `A * B + C * 2 + …`: a sum of products of numbers and names. `None` if the text is something else.
+    fn sum(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<usize, ExpandError>> {
+        let mut sum = 0usize;
+        for term in text.split('+') {
+            let mut product = 1usize;
+            for factor in term.split('*').map(str::trim) {
+                let value = match self.defines.mention(factor) {
+                    Some(value) => value.parse().ok()?,
+                    None if !is_name(factor) => factor.parse().ok()?,
+                    None if active => return Some(Err(undefined(at, factor))),
+                    None => 0,
+                };
+                product = product.checked_mul(value)?;
+            }
+            sum = sum.checked_add(product)?;
+        }
+        Some(Ok(sum))
     }
 
     /// Fills the holes of a line of WGSL.

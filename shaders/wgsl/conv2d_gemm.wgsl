@@ -87,7 +87,10 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 const PITCH_RESULT: u32 = P * Q;
 
 /// Where the sum of output channel i at an output pixel goes.
-fn result_at(group: u32, part: u32, i: u32, pixel: u32) -> u32 {
-    let plane = pixel / (P * Q) * O + group * GROUP_O + i;
-    return part * RESULT + plane * P * Q + pixel % (P * Q);
+fn row_at(group: u32, part: u32, i: u32) -> u32 {
+    return part * RESULT + (group * GROUP_O + i) * (P * Q);
+}
+
+fn column_at(pixel: u32) -> u32 {
+    return pixel / (P * Q) * (O * P * Q) + pixel % (P * Q);
 }

@@ -74,7 +74,7 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
 }
 
 /// Where the weight of a column is among those of an output channel.
-fn place_of(column: u32) -> u32 {
+fn column_at(column: u32) -> u32 {
     return column % GROUP_C * TAPS + column / GROUP_C;
 }
 #else
@@ -108,11 +108,11 @@ fn load_b(group: u32, k: u32, j: u32, end: u32) -> mat4x4<f32> {
     );
 }
 
-fn place_of(column: u32) -> u32 {
+fn column_at(column: u32) -> u32 {
     return column;
 }
 #endif
 
-fn result_at(group: u32, part: u32, i: u32, j: u32) -> u32 {
-    return part * RESULT + (group * GROUP_O + i) * COLUMNS + place_of(j);
+fn row_at(group: u32, part: u32, i: u32) -> u32 {
+    return part * RESULT + (group * GROUP_O + i) * COLUMNS;
 }

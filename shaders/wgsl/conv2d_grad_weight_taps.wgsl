@@ -197,15 +197,15 @@ fn main(
 #endfor
 #for R in TILE_P
 #for D in KH
-            if ${J}u == ${R}u * STRIDE_P + ${D}u * DH {
+#if J == R * STRIDE_P + D * DH
 #for S in KW
 #for I in FM
 #for K in FN
-                sum_${D}_${S}_${I}_${K} = coopMultiplyAdd(a_${B}_${F}_${R}_${I}, b_${B}_${F}_${J}_${S}_${K}, sum_${D}_${S}_${I}_${K});
+            sum_${D}_${S}_${I}_${K} = coopMultiplyAdd(a_${B}_${F}_${R}_${I}, b_${B}_${F}_${J}_${S}_${K}, sum_${D}_${S}_${I}_${K});
 #endfor
 #endfor
 #endfor
-            }
+#endif
 #endfor
 #endfor
 #endfor

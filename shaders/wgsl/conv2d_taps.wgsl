@@ -220,11 +220,11 @@ fn main(
             let x_${S}_${U}_${R} = coopLoadT<coop_mat16x16<f16, A>>(&tile_x[at_x_${S}_${U}_${R}], PITCH_X);
 #for D in KH
 #for I in FM
-            if ${R}u == ${I}u * STRIDE_P + ${D}u * DH {
+#if R == I * STRIDE_P + D * DH
 #for J in FN
-                sum_${I}_${J} = coopMultiplyAdd(x_${S}_${U}_${R}, w_${S}_${U}_${D}_${J}, sum_${I}_${J});
+            sum_${I}_${J} = coopMultiplyAdd(x_${S}_${U}_${R}, w_${S}_${U}_${D}_${J}, sum_${I}_${J});
 #endfor
-            }
+#endif
 #endfor
 #endfor
 #endfor

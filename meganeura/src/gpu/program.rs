@@ -91,7 +91,11 @@ impl Gpu {
             expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
         };
         let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
-        let pipelines = self.0.pipelines(&sources)?;
+        let pipelines = std::thread::scope(|scope| {
+            // Drivers take their time for large buffers, too. Where memory is short, the run says so.
+            scope.spawn(|| drop(self.reserve(plan, &mut lock(&self.0.arena))));
+            self.0.pipelines(&sources)
+        })?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));
         let compiled = launches.iter().zip(pipelines).map(|((step, launch), pipeline)| {
@@ -143,12 +147,7 @@ impl Gpu {
         self.0.check()?;
         let begin = Instant::now();
         let mut arena = lock(&self.0.arena);
-        for (rank, &bytes) in plan.slots.iter().enumerate() {
-            if arena.slots.get(rank).is_none_or(|slot| slot.raw().size() < bytes as u64) {
-                let buffer = self.allocate(bytes).map_err(|error| plan.blame_slot(rank, error))?;
-                if rank < arena.slots.len() { arena.slots[rank] = buffer } else { arena.slots.push(buffer) }
-            }
-        }
+        self.reserve(plan, &mut arena)?;
         let words: Vec<u32> = bindings.host.iter().map(|word| word.bits()).collect();
         let host = self.host_buffer(&mut arena, words.len())?;
         let output = |&storage: &StorageId| {
@@ -192,6 +191,17 @@ impl Gpu {
         lock(&self.0.host).bind += begin.elapsed();
         let (times, submissions) = self.play(&recording, host.as_deref().map(|host| (host, &words[..])), along)?;
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, submissions))
+    }
+
+    /// Makes room for the slots of a plan.
+    fn reserve(&self, plan: &Plan, arena: &mut Arena) -> Result<()> {
+        for (rank, &bytes) in plan.slots.iter().enumerate() {
+            if arena.slots.get(rank).is_none_or(|slot| slot.raw().size() < bytes as u64) {
+                let buffer = self.allocate(bytes).map_err(|error| plan.blame_slot(rank, error))?;
+                if rank < arena.slots.len() { arena.slots[rank] = buffer } else { arena.slots.push(buffer) }
+            }
+        }
+        Ok(())
     }
 
     /// The plan's launches, recorded with this memory.

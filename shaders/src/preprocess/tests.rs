@@ -49,6 +49,17 @@ fn conditions_select_by_value() {
 }
 
 #[test]
+fn conditions_select_by_sum() {
+    let text = "#for R in 6\n#for I in 2\n#if R == I * STRIDE + 3\n${R}=${I}*2+3\n#endif\n#endfor\n#endfor";
+    assert_eq!(expand_text(text, &[("STRIDE", "2")]).unwrap(), "3=0*2+3\n5=1*2+3\n");
+    assert_eq!(expand_text("#if A != 2 * B\nother\n#endif", &[("A", "6"), ("B", "3")]).unwrap(), "");
+    assert_eq!(message("#if A == 2 * B\n#endif", &[("A", "6")]), "k.wgsl:1: `B` is used here, but not defined");
+    assert_eq!(expand_text("#if A\n#if B == 2 * C\n#endif\n#endif\nk", &[("C", "1")]).unwrap(), "k\n");
+    let wrong = [("A", "6"), ("B", "x")];
+    assert_eq!(message("#if A == 2 * B\n#endif", &wrong), "k.wgsl:1: cannot make sense of `#if A == 2 * B`");
+}
+
+#[test]
 fn conditions_select_by_definition() {
     let text = "#if BIAS\nbias ${BIAS}\n#endif\nend";
     assert_eq!(expand_text(text, &[("BIAS", "0")]).unwrap(), "bias 0\nend\n");
@@ -134,6 +145,8 @@ fn malformed_lines() {
         "#if A B",
         "#if == 1",
         "#if A ==",
+        "#if A == 1 +",
+        "#if A == 1 * 99999999999999999999",
         "#else if A",
         "#for I",
         "#for I in x + 1",

@@ -4,6 +4,8 @@
 // fragment is a distance, whatever the stride.
 //
 // Defines: TILE_P, TILE_Q, TILE_N, IMAGES: IMAGES is 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES
+//          STRIDE_P  the stride among the rows that are loaded: a single tap of a stride reads every SH-th row alone, and those that it
+//                    skips are not loaded
 //          HALO_P    rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
 
 #include "shared/conv2d"
@@ -16,12 +18,12 @@ const TILES_P: u32 = (P + TILE_P - 1u) / TILE_P;
 const TILES_Q: u32 = (Q + TILE_Q - 1u) / TILE_Q;
 const TILES: u32 = (N + TILE_N - 1u) / TILE_N * TILES_P * TILES_Q;
 
-/// A single tap of a stride reads every SH-th row alone: those that it skips are not loaded.
-const STEP_P: u32 = select(1u, SH, KH == 1u);
-const STEP_Q: u32 = select(1u, SW, KW == 1u);
-/// The stride among the rows and columns that are loaded.
-const STRIDE_P: u32 = SH / STEP_P;
-const STRIDE_Q: u32 = SW / STEP_Q;
+const STRIDE_P: u32 = ${STRIDE_P};
+/// The same of columns.
+const STRIDE_Q: u32 = select(SW, 1u, KW == 1u);
+/// The distance of the rows that are loaded, and of the columns.
+const STEP_P: u32 = SH / STRIDE_P;
+const STEP_Q: u32 = SW / STRIDE_Q;
 
 const HALO_P: u32 = ${HALO_P};
 const HALO_Q: u32 = (TILE_Q - 1u) * STRIDE_Q + (KW - 1u) * DW + 1u;

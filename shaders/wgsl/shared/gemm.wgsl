@@ -6,7 +6,8 @@
 //   fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>   column c of the result is row k + c of columns j.. of b
 //       both with zeros where `is_row`, `is_column` and `is_term` say no; i, j and k are multiples of 4. A load that depends on a
 //       condition waits for it, and the next for that: better to read element 0 and select
-//   fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32         where shared/gemm_epilogue puts the sum of row i and column j
+//   fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32   their sum is where shared/gemm_epilogue puts the sum of
+//       row i and column j
 //   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
 // It includes this first, since what it enables must come first.
 //

@@ -4,6 +4,10 @@
 
 const PITCH_RESULT: u32 = COLUMNS;
 
-fn result_at(b: u32, part: u32, i: u32, j: u32) -> u32 {
-    return ((part * BATCH + b) * ROWS + i) * COLUMNS + j;
+fn row_at(b: u32, part: u32, i: u32) -> u32 {
+    return ((part * BATCH + b) * ROWS + i) * COLUMNS;
+}
+
+fn column_at(j: u32) -> u32 {
+    return j;
 }

@@ -125,15 +125,21 @@ fn main(
         depth = min(BK, end - k0);
     }
 
+#for J in FN
+#for C in 4
+    let column_${J}_${C} = column0 + (${J}u * TN + x) * 4u + ${C}u;
+    let column_at_${J}_${C} = column_at(column_${J}_${C});
+#endfor
+#endfor
 #for I in FM
 #for R in 4
     {
         let row = row0 + (${I}u * TM + y) * 4u + ${R}u;
+        let row_at = row_at(batch, part, row);
 #for J in FN
 #for C in 4
-        let column_${J}_${C} = column0 + (${J}u * TN + x) * 4u + ${C}u;
         let there_${J}_${C} = is_row(row) && is_column(column_${J}_${C});
-        let epilogue_${J}_${C} = epilogue(select(0u, result_at(batch, part, row, column_${J}_${C}), there_${J}_${C}));
+        let epilogue_${J}_${C} = epilogue(select(0u, row_at + column_at_${J}_${C}, there_${J}_${C}));
 #endfor
 #endfor
 #for J in FN

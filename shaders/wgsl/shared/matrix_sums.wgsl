@@ -17,7 +17,7 @@
         let row_${E} = row0 + (y + ${I}u) * 16u + place_${E} / 16u;
         let column_${E} = column0 + (x + ${J}u) * 16u + place_${E} % 16u;
         let there_${E} = is_row(row_${E}) && is_column(column_${E});
-        let epilogue_${E} = epilogue(select(0u, result_at(batch, part, row_${E}, column_${E}), there_${E}));
+        let epilogue_${E} = epilogue(select(0u, row_at(batch, part, row_${E}) + column_at(column_${E}), there_${E}));
 #endfor
 #for E in EACH
         if there_${E} {
@@ -30,7 +30,7 @@
 #else
 #for I in FM
 #for J in FN
-    let place_${I}_${J} = result_at(batch, part, row0 + (y + ${I}u) * 16u, column0 + (x + ${J}u) * 16u);
+    let place_${I}_${J} = row_at(batch, part, row0 + (y + ${I}u) * 16u) + column_at(column0 + (x + ${J}u) * 16u);
     let scaled_${I}_${J} = sum_${I}_${J} * back.x * back.y;
     coopStoreT(scaled_${I}_${J}, &${PLAIN}[place_${I}_${J}], PITCH_RESULT);
 #endfor

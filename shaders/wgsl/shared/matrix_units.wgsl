@@ -9,7 +9,7 @@
 //          EACH           elements of a fragment that each invocation of a subgroup stores, 256/SUBGROUP
 //          PLAIN          the buffer of the result, where fragments of sums lie inside of it and nothing is done to them but to store them;
 //                         else `none`. It takes from the kernel
-//                           const PITCH_RESULT   how much further on than `result_at` of a row is that of the next
+//                           const PITCH_RESULT   how much further on than `row_at` of a row is that of the next
 
 const SM: u32 = ${SM};
 const SN: u32 = ${SN};

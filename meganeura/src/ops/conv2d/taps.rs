@@ -101,11 +101,11 @@ impl Tiling {
         let parts = (self.slots(c) / workgroups).clamp(1, (blocks / least).max(1));
         let of_step = c.kernel[0] * self.depth * self.channels() / LINE;
         let mut defines = c.defines();
-        defines.extend(tile.defines());
+        defines.extend(tile.defines(c));
         defines.extend(convolution.scatter());
         defines.extend(define![
             SM: self.subgroups[0], SN: self.subgroups[1], FM: rows, FN: columns, SUBGROUP: caps.subgroup.1,
-            STEPS: self.depth / 16, HALO_P: Tile::rows_of(c, tile.rows), ROWS_READ: Tile::rows_of(c, rows), PARTS: parts, TURNS: turns,
+            STEPS: self.depth / 16, ROWS_READ: Tile::rows_of(c, rows), PARTS: parts, TURNS: turns,
             LOADS_X: tile.loads_of_inputs(c, self.depth, invocations), LOADS_W: of_step.div_ceil(invocations),
             EACH: 32usize.div_ceil(caps.subgroup.1), LINES: 1,
         ]);

@@ -71,10 +71,10 @@ impl Tiling {
         let product = |first: usize| {
             let some = g.with_rows(most.kernel[0].min(kh - first));
             let mut defines = some.defines_below(first * g.options().dilation[0]);
-            defines.extend(tile.defines());
+            defines.extend(tile.defines(&some));
             defines.extend(define![
                 SM: self.subgroups[0], SN: self.subgroups[1], FM: self.fragments[0], FN: self.fragments[1],
-                SUBGROUP: caps.subgroup.1, ACROSS: tile.across(), HALO_P: Tile::rows_of(&some, tile.rows), PARTS: parts,
+                SUBGROUP: caps.subgroup.1, ACROSS: tile.across(), PARTS: parts,
                 LOADS_X: tile.loads_of_inputs(&some, columns, invocations),
                 LOADS_DY: tile.loads_of_outputs(rows, invocations), TAPS: kh * kw, FIRST: first * kw,
             ]);

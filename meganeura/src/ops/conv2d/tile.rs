@@ -95,8 +95,11 @@ impl Tile {
     }
 
     /// The shader's constants.
-    pub(super) fn defines(&self) -> Vec<(&'static str, String)> {
-        define![TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.blocks, IMAGES: self.images]
+    pub(super) fn defines(&self, g: &Geometry) -> Vec<(&'static str, String)> {
+        define![
+            TILE_P: self.rows, TILE_Q: self.columns, TILE_N: self.blocks, IMAGES: self.images, STRIDE_P: stride(g, 0),
+            HALO_P: Self::rows_of(g, self.rows),
+        ]
     }
 }
 
