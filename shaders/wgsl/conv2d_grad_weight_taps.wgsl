@@ -179,20 +179,21 @@ fn main(
 #for L in LOADS_DY
             dy_${L} = load_dy(next, lane + ${L}u * WG, group, o0);
 #endfor
-#for B in TILE_N
-#for F in ACROSS
+            for (var row = 0u; row < ${TILE_N} * ${ACROSS}; row += 1u) {
+                let block = row / ${ACROSS};
+                let across = row % ${ACROSS};
 #for R in TILE_P
 #for I in FM
-            // Named, because naga's SPIR-V writer does not take them inside of the calls.
-            let at_a_${B}_${F}_${R}_${I} = ((${B}u * TILE_P + ${R}u) * TILE_Q * IMAGES + ${F}u * 16u) * PITCH_DY + 4u * (fragment_o + ${I}u);
-            let a_${B}_${F}_${R}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_dy[at_a_${B}_${F}_${R}_${I}], PITCH_DY);
+                // Named, because naga's SPIR-V writer does not take them inside of the calls.
+                let at_a_${R}_${I} = ((block * TILE_P + ${R}u) * TILE_Q * IMAGES + across * 16u) * PITCH_DY + 4u * (fragment_o + ${I}u);
+                let a_${R}_${I} = coopLoad<coop_mat16x16<f16, A>>(&tile_dy[at_a_${R}_${I}], PITCH_DY);
 #endfor
 #endfor
 #for J in HALO_P
 #for S in KW
 #for K in FN
-            let at_b_${B}_${F}_${J}_${S}_${K} = fragment_of_inputs(${B}u, ${J}u, ${S}u, ${F}u * 16u) * PITCH_X + 4u * (fragment_c + ${K}u);
-            let b_${B}_${F}_${J}_${S}_${K} = coopLoadT<coop_mat16x16<f16, B>>(&tile_x[at_b_${B}_${F}_${J}_${S}_${K}], PITCH_X);
+                let at_b_${J}_${S}_${K} = fragment_of_inputs(block, ${J}u, ${S}u, across * 16u) * PITCH_X + 4u * (fragment_c + ${K}u);
+                let b_${J}_${S}_${K} = coopLoadT<coop_mat16x16<f16, B>>(&tile_x[at_b_${J}_${S}_${K}], PITCH_X);
 #endfor
 #endfor
 #for R in TILE_P
@@ -201,7 +202,7 @@ fn main(
 #for S in KW
 #for I in FM
 #for K in FN
-            sum_${D}_${S}_${I}_${K} = coopMultiplyAdd(a_${B}_${F}_${R}_${I}, b_${B}_${F}_${J}_${S}_${K}, sum_${D}_${S}_${I}_${K});
+                sum_${D}_${S}_${I}_${K} = coopMultiplyAdd(a_${R}_${I}, b_${J}_${S}_${K}, sum_${D}_${S}_${I}_${K});
 #endfor
 #endfor
 #endfor
@@ -209,8 +210,7 @@ fn main(
 #endfor
 #endfor
 #endfor
-#endfor
-#endfor
+            }
             workgroupBarrier();
         }
         var total = coop_mat16x16<f32, C>();

@@ -194,58 +194,58 @@ fn main(
         for (var block = begin; block < end; block += 1u) {
             // After the last block, the last once more: loads that depend on nothing can be moved to where they cost least.
             let next = min(block + 1u, end - 1u);
-#for S in KW
-            // The step that comes after this one.
-            let next_s_${S} = (${S}u + 1u) % KW;
-            let next_w_${S} = select(block, next, next_s_${S} == 0u);
+            for (var s = 0u; s < KW; s += 1u) {
+                // The step that comes after this one.
+                let next_s = (s + 1u) % KW;
+                let next_w = select(block, next, next_s == 0u);
 #for L in LOADS_W
-            w_${L} = load_w(from_w_${L} + (next_s_${S} * GROUP_C + next_w_${S} * BK) * (GROUP_O / 8u), next_w_${S} * BK + c_w_${L});
+                w_${L} = load_w(from_w_${L} + (next_s * GROUP_C + next_w * BK) * (GROUP_O / 8u), next_w * BK + c_w_${L});
 #endfor
-            if next_s_${S} == 0u {
+                if next_s == 0u {
 #for L in LOADS_X
-                x_${L} = load_x(from_x_${L} + next * (BK / 8u), next * BK + c_x_${L});
-                power_${L} = power_of(group, o0, next * BK + c_x_${L});
+                    x_${L} = load_x(from_x_${L} + next * (BK / 8u), next * BK + c_x_${L});
+                    power_${L} = power_of(group, o0, next * BK + c_x_${L});
 #endfor
-            }
-#for U in STEPS
-            // Named, because naga's SPIR-V writer does not take them inside of the calls.
+                }
+                for (var u = 0u; u < ${STEPS}; u += 1u) {
+                    // Named, because naga's SPIR-V writer does not take them inside of the calls.
 #for D in KH
 #for J in FN
-            let at_w_${S}_${U}_${D}_${J} = (${D}u * BK + ${U}u * 16u) * PITCH_W + 4u * (fragment_o + ${J}u);
-            let w_${S}_${U}_${D}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_w[at_w_${S}_${U}_${D}_${J}], PITCH_W);
+                    let at_w_${D}_${J} = (${D}u * BK + u * 16u) * PITCH_W + 4u * (fragment_o + ${J}u);
+                    let w_${D}_${J} = coopLoadT<coop_mat16x16<f16, B>>(&tile_w[at_w_${D}_${J}], PITCH_W);
 #endfor
 #endfor
 #for R in ROWS_READ
-            let at_x_${S}_${U}_${R} = (inputs + fragment_of_inputs(0u, ${R}u, ${S}u, 0u)) * PITCH_X + ${U}u * 4u;
-            let x_${S}_${U}_${R} = coopLoadT<coop_mat16x16<f16, A>>(&tile_x[at_x_${S}_${U}_${R}], PITCH_X);
+                    let at_x_${R} = (inputs + fragment_of_inputs(0u, ${R}u, s, 0u)) * PITCH_X + u * 4u;
+                    let x_${R} = coopLoadT<coop_mat16x16<f16, A>>(&tile_x[at_x_${R}], PITCH_X);
 #for D in KH
 #for I in FM
 #if R == I * STRIDE_P + D * DH
 #for J in FN
-            sum_${I}_${J} = coopMultiplyAdd(x_${S}_${U}_${R}, w_${S}_${U}_${D}_${J}, sum_${I}_${J});
+                    sum_${I}_${J} = coopMultiplyAdd(x_${R}, w_${D}_${J}, sum_${I}_${J});
 #endfor
 #endif
 #endfor
 #endfor
 #endfor
-#endfor
-            workgroupBarrier();
-            if next_s_${S} == 0u {
+                }
+                workgroupBarrier();
+                if next_s == 0u {
 #for L in LOADS_X
-                if is_x_${L} {
-                    tile_x[to_x_${L}] = first_four(x_${L}, factor(scale, power_${L}));
-                    tile_x[to_x_${L} + 1u] = last_four(x_${L}, factor(scale, power_${L}));
+                    if is_x_${L} {
+                        tile_x[to_x_${L}] = first_four(x_${L}, factor(scale, power_${L}));
+                        tile_x[to_x_${L} + 1u] = last_four(x_${L}, factor(scale, power_${L}));
+                    }
+#endfor
+                }
+#for L in LOADS_W
+                if is_w_${L} {
+                    tile_w[to_w_${L}] = four_of(w_${L}.xy);
+                    tile_w[to_w_${L} + 1u] = four_of(w_${L}.zw);
                 }
 #endfor
+                workgroupBarrier();
             }
-#for L in LOADS_W
-            if is_w_${L} {
-                tile_w[to_w_${L}] = four_of(w_${L}.xy);
-                tile_w[to_w_${L} + 1u] = four_of(w_${L}.zw);
-            }
-#endfor
-            workgroupBarrier();
-#endfor
         }
         var total = coop_mat16x16<f32, C>();
 #for I in FM

@@ -51,7 +51,8 @@ pub(super) struct Store {
 /// What is on disk, and what went wrong.
 #[derive(Default)]
 struct State {
-    checksum: Option<Checksum>,
+    /// Bytes of the driver's cache in the file.
+    kept: Option<usize>,
     failures: u64,
 }
 
@@ -71,11 +72,11 @@ impl Keeping {
             unsafe { shared.raw.create_pipeline_cache(&description, None) }.ok()
         };
         let data = kept.as_deref().and_then(unpack).filter(|data| is_of(data, properties));
-        let checksum = data.map(checksum);
+        let kept = data.map(<[u8]>::len);
         let warm = data.and_then(create);
         let is_warm = warm.is_some();
         let Some(cache) = warm.or_else(|| create(&[])) else { return Self::Off };
-        let state = Mutex::new(State { checksum, failures: 0 });
+        let state = Mutex::new(State { kept, failures: 0 });
         Self::On(Store { shared: Arc::clone(shared), cache, path, warm: is_warm, state })
     }
 
@@ -99,20 +100,28 @@ impl Store {
         lock(&self.state).failures
     }
 
-    /// Writes the file if there is anything new.
+    /// Writes the file if there is anything new. A cache only grows, and telling how large it is costs nothing beside copying it.
     pub(super) fn save(&self) {
+        if self.bytes().is_none_or(|bytes| lock(&self.state).kept == Some(bytes)) {
+            return;
+        }
         // SAFETY: the cache lives as long as `self`.
         let data = unsafe { self.shared.raw.get_pipeline_cache_data(self.cache) };
         let Ok(data) = data else { return };
         let mut state = lock(&self.state);
-        let checksum = Some(checksum(&data));
-        if state.checksum == checksum {
-            return;
-        }
         match keep(&self.path, &data, MOST_BYTES) {
-            Ok(()) => state.checksum = checksum,
+            Ok(()) => state.kept = Some(data.len()),
             Err(_) => state.failures += 1,
         }
+    }
+
+    /// How large the driver's cache is.
+    fn bytes(&self) -> Option<usize> {
+        let (mut bytes, nowhere) = (0, std::ptr::null_mut());
+        let get = self.shared.raw.fp_v1_0().get_pipeline_cache_data;
+        // SAFETY: the cache lives as long as `self`; without a place to write to, only its size is written.
+        let told = unsafe { get(self.shared.raw.handle(), self.cache, &raw mut bytes, nowhere) };
+        (told == vk::Result::SUCCESS).then_some(bytes)
     }
 }
 

@@ -113,7 +113,8 @@ impl Tiling {
         let lines_of_weights = c.kernel[0] * self.depth * (self.channels() / 4 + 2);
         let zeros =
             (tile.halo(c) * (self.depth / 4 + 2)).div_ceil(invocations) + lines_of_weights.div_ceil(invocations);
-        let loops = zeros + (4 + c.kernel[1]) * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
+        let of_block = 4 + 2 * c.kernel[1] * (1 + self.depth / 16);
+        let loops = zeros + of_block * blocks.div_ceil(parts) + 8 * tree(invocations) + 24;
         let mut product = Launch::new("conv2d_taps", defines, (0, 0), parts * workgroups).loops(loops).of_bfloats(caps);
         let of_weights = convolution.scratch(self.channels(), caps);
         let whole = parts == 1 && convolution.stores_lines();

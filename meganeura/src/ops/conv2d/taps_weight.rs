@@ -81,7 +81,7 @@ impl Tiling {
             // Zeros; the tiles, and the lines of each of them, whose magnitudes are looked at; all of that twice.
             let zeros = (tile.halo(&some) * (columns / 4 + 2)).div_ceil(invocations);
             let lines = tile.loads_of_inputs(&some, columns, invocations) + tile.loads_of_outputs(rows, invocations);
-            let loops = 2 * (zeros + (tiles.div_ceil(parts) + 1) * (lines + 4)) + 32;
+            let loops = 2 * (zeros + (tiles.div_ceil(parts) + 1) * (lines + tile.fragments_of_row() + 4)) + 32;
             let bindings = vec![Binding::Input(0), Binding::Input(1), Binding::Scratch(0)];
             let launch = Launch::new("conv2d_grad_weight_taps", defines, (0, 0), parts * of_channels);
             Launch { bindings, ..launch.loops(loops).of_bfloats(caps) }

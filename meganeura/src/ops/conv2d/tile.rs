@@ -46,6 +46,11 @@ impl Tile {
         self.columns * self.images / 16
     }
 
+    /// Fragments of one row of outputs of every image.
+    pub(super) fn fragments_of_row(&self) -> usize {
+        self.blocks * self.across()
+    }
+
     /// How many tiles there are along images, rows and columns.
     fn counts(&self, g: &Geometry) -> [usize; 3] {
         [g.n.div_ceil(self.images * self.blocks), g.p.div_ceil(self.rows), g.q.div_ceil(self.columns)]
