@@ -134,8 +134,9 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let mut log = options.training.log();
-    let device = options.training.device()?;
+    let world = options.training.world()?;
+    let mut log = options.training.log(&world);
+    let device = options.training.device(&world)?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
     let images = match &options.images.data {
@@ -157,28 +158,30 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let steps = options.epochs * steps_per_epoch as u64;
     let schedule = Schedule::cosine(options.lr, steps, 0.0);
 
-    let mut run = options.training.open_run("autoencoder", &device, |run| {
+    let mut run = options.training.open_run("autoencoder", &device, &world, |run| {
         let run =
             run.setting("images", images.train.len()).setting("batch", options.batch).setting("width", options.width);
         run.setting("numbers", options.numbers).setting("schedule", &schedule).keep_best("explained", Best::Highest)
     })?;
     run.restore(&mut net, &mut optimizer)?;
+    world.share(&mut net)?;
     let pixels = image.iter().product::<usize>();
     writeln!(log, "{} parameters, {pixels} pixels in {} numbers", net.parameter_count(), options.numbers)?;
     writeln!(log, "{} images to train on, {} to test with", images.train.len(), images.test.len())?;
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
 
     let start = Instant::now();
-    let mut progress = Progress::new(steps, run.step());
+    let mut progress = Progress::new(steps, run.step(), &world);
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let batches = images.train.batches(options.batch).shuffle(options.training.seed).epoch(epoch);
-        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).on(&device) {
+        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).part_of(&world).on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
             let tape = Tape::new(&device);
             let x = tape.input(&batch.inputs);
             let loss = net.forward(&x).mse(&x);
-            let grads = tape.backward(&loss)?;
+            let grads = tape.backward(&loss)?.average(&net, &world)?;
+            let loss = loss.all_mean(&world);
             optimizer.step(&mut net, &grads)?;
 
             run.advance();
@@ -193,6 +196,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        if !world.is_first() {
+            continue;
+        }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
             return Err(run.fail("the loss is no number any more")?.to_string().into());
@@ -211,6 +217,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let seconds = start.elapsed().as_secs_f64();
+    if !world.is_first() {
+        return Ok(());
+    }
 
     let explained = explained(&net, &images.test, &device)?;
     let (numbers, percent) = (options.numbers, 100.0 * explained);
@@ -231,7 +240,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "\n{}", run.finish()?)?;
     if options.training.json {
         let device = device.to_string();
-        println!("{}", json!({ "explained": explained, "device": device, "seconds": seconds, "steps": steps }));
+        println!(
+            "{}",
+            json!({ "explained": explained, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps })
+        );
     }
     Ok(())
 }

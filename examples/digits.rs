@@ -63,8 +63,9 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let mut log = options.training.log();
-    let device = options.training.device()?;
+    let world = options.training.world()?;
+    let mut log = options.training.log(&world);
+    let device = options.training.device(&world)?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
     // A fifth of the images is never trained on, and tells how well unseen ones are read.
@@ -73,22 +74,24 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let steps_per_epoch = training::steps_per_epoch(train.len(), options.batch)?;
     let mut net = Digits::init(&device, options.training.seed)?;
     let mut optimizer = AdamW::new(2e-3);
-    let mut run = options
-        .training
-        .open_run("digits", &device, |run| run.setting("batch", options.batch).keep_best("accuracy", Best::Highest))?;
+    let mut run = options.training.open_run("digits", &device, &world, |run| {
+        run.setting("batch", options.batch).keep_best("accuracy", Best::Highest)
+    })?;
     run.restore(&mut net, &mut optimizer)?;
+    world.share(&mut net)?;
     writeln!(log, "\n{net:#}\n\n{} images to train on, {} to test with", train.len(), test.len())?;
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
 
     let start = Instant::now();
-    let mut progress = Progress::new(options.epochs * steps_per_epoch as u64, run.step());
+    let mut progress = Progress::new(options.epochs * steps_per_epoch as u64, run.step(), &world);
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let batches = train.batches(options.batch).shuffle(options.training.seed.wrapping_add(epoch)).drop_last();
-        for batch in batches.skip(run.batch()).on(&device) {
+        for batch in batches.skip(run.batch()).part_of(&world).on(&device) {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
-            let grads = tape.backward(&loss)?;
+            let grads = tape.backward(&loss)?.average(&net, &world)?;
+            let loss = loss.all_mean(&world);
             optimizer.step(&mut net, &grads)?;
 
             run.advance();
@@ -103,6 +106,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        if !world.is_first() {
+            continue;
+        }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
             return Err(run.fail("the loss is no number any more")?.to_string().into());
@@ -119,6 +125,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let seconds = start.elapsed().as_secs_f64();
+    if !world.is_first() {
+        return Ok(());
+    }
 
     let confusion = evaluate(&net, &test, &device)?;
     let accuracy = confusion.accuracy();
@@ -132,7 +141,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "{}\n{}\n\n{}", curve.display(), weights.display(), run.finish()?)?;
     if options.training.json {
         let device = device.to_string();
-        let result = json!({ "test_accuracy": accuracy, "device": device, "seconds": seconds, "steps": steps });
+        let result = json!({
+            "test_accuracy": accuracy, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps,
+        });
         println!("{result}");
     }
     Ok(())

@@ -59,8 +59,9 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let mut log = options.training.log();
-    let device = options.training.device()?;
+    let world = options.training.world()?;
+    let mut log = options.training.log(&world);
+    let device = options.training.device(&world)?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
 
     let images = match &options.images.data {
@@ -79,7 +80,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let steps = options.epochs * steps_per_epoch as u64;
     let schedule = Schedule::one_cycle(options.lr, steps);
 
-    let mut run = options.training.open_run("resnet", &device, |run| {
+    let mut run = options.training.open_run("resnet", &device, &world, |run| {
         let run = run
             .setting("images", images.train.len())
             .setting("batch", options.batch)
@@ -88,6 +89,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         run.keep_best("accuracy", Best::Highest)
     })?;
     run.restore(&mut net, &mut optimizer)?;
+    world.share(&mut net)?;
     writeln!(log, "{} parameters, {shape:?} to {} classes", net.parameter_count(), images.classes)?;
     writeln!(log, "{} images to train on, {} to test with", images.train.len(), images.test.len())?;
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
@@ -99,21 +101,27 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         let batches = batches.drop_last().transform(RandomCrop::new(height, width).padding(height / 12));
         if images.may_be_flipped { batches.transform(HorizontalFlip::new(0.5)) } else { batches }
     };
-    let first = train().epoch(0).on(&device).next().expect("an epoch has batches")?;
-    let pixels = channels * height * width;
-    let some: Vec<_> = first.inputs.to_vec()?.into_iter().take(48 * pixels).collect();
-    pictures::grid(&run.folder().join("images.png"), &some, shape, 12)?;
+    if world.is_first() {
+        let first = train().epoch(0).on(&device).next().expect("an epoch has batches")?;
+        let pixels = channels * height * width;
+        let some: Vec<_> = first.inputs.to_vec()?.into_iter().take(48 * pixels).collect();
+        pictures::grid(&run.folder().join("images.png"), &some, shape, 12)?;
+    }
 
     let start = Instant::now();
-    let mut progress = Progress::new(steps, run.step());
+    let mut progress = Progress::new(steps, run.step(), &world);
     // Recorded with the first batch. The model may be evaluated and saved in between.
-    let mut step = TrainStep::new(&net, |net, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels));
+    let mut step = TrainStep::new(&net, |net, (x, labels): &(Var, Var)| {
+        let loss = net.forward(x).cross_entropy(labels);
+        (loss.clone(), loss.all_mean(&world))
+    })
+    .gradients(|net, grads| grads.average(net, &world));
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
-        let batches = train().transform(normalise.clone()).epoch(epoch).skip(run.batch());
+        let batches = train().transform(normalise.clone()).epoch(epoch).skip(run.batch()).part_of(&world);
         for batch in batches.on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
-            let loss = step.call(&mut optimizer, (&batch.inputs, &batch.targets))?;
+            let (_, loss) = step.call(&mut optimizer, (&batch.inputs, &batch.targets))?;
             run.advance();
             run.log(&[("loss", &loss), ("lr", &optimizer.lr())])?;
             progress.advance(&loss)?;
@@ -125,6 +133,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        if !world.is_first() {
+            continue;
+        }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
             return Err(run.fail("the loss is no number any more")?.to_string().into());
@@ -142,6 +153,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let seconds = start.elapsed().as_secs_f64();
+    if !world.is_first() {
+        return Ok(());
+    }
 
     let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
     let accuracy = share_right(&wrong, &images.test);
@@ -162,7 +176,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "\n{}", run.finish()?)?;
     if options.training.json {
         let device = device.to_string();
-        println!("{}", json!({ "test_accuracy": accuracy, "device": device, "seconds": seconds, "steps": steps }));
+        println!(
+            "{}",
+            json!({ "test_accuracy": accuracy, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps })
+        );
     }
     Ok(())
 }

@@ -28,8 +28,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
+use meganeura::world::World;
 use meganeura::{Device, Error, ErrorKind, PipelineCache, Precision, Profiling};
-use meganeura_examples::losses;
+use meganeura_examples::{losses, ranks};
 use serde_json::Value;
 
 use kernel::{Kernel, Pass};
@@ -91,6 +92,9 @@ struct Options {
     warmup: u32,
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     precision: Accuracy,
+    /// Train with so many processes, each with a GPU of its own and a batch as large as that of one; needs the feature `mpi`, and `mpirun`
+    #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
     /// Record the step once instead of on a tape each time
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     compile: bool,
@@ -119,9 +123,10 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let done = match options.kernel {
         Some(kernel) => kernel::run(kernel, &options),
-        None => run(&options).map(|report| match options.json {
-            true => println!("{}", json(&report)),
-            false => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),
+        None => run(&options).map(|report| match (report, options.json) {
+            (None, _) => {}
+            (Some(report), true) => println!("{}", json(&report)),
+            (Some(report), false) => report.iter().for_each(|(key, value)| println!("{key:22} {value}")),
         }),
     };
     let Err(failure) = done else { return ExitCode::SUCCESS };
@@ -137,8 +142,10 @@ fn json(report: &Report) -> String {
     format!("{{{}}}", fields.join(", "))
 }
 
-fn run(options: &Options) -> Result<Report, Failure> {
-    let device = choose_device(options)?;
+/// The report of the first process; others have none.
+fn run(options: &Options) -> Result<Option<Report>, Failure> {
+    let world = ranks::join(options.ranks)?;
+    let device = choose_device(options, &world)?;
     let batch = options.batch.map_or(options.workload.default_batch(), |batch| batch as usize);
     let channels = match (options.channels, options.workload.default_channels()) {
         (Some(_), None) => {
@@ -153,7 +160,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         return Err(Failure::NotThere(format!("workload {} has no images to read", options.workload)));
     }
     if options.serve {
-        return serve(options, &device, batch, channels);
+        return serve(options, &device, batch, channels).map(Some);
     }
     if let Some(path) = &options.losses {
         // A path that cannot be written is an error now, and not after the last step.
@@ -164,7 +171,8 @@ fn run(options: &Options) -> Result<Report, Failure> {
         (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
-    let mut workload = options.workload.make(&device, batch, channels, data, options.learning_rate, options.compile)?;
+    let mut workload =
+        options.workload.make(&device, &world, batch, channels, data, options.learning_rate, options.compile)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -181,13 +189,16 @@ fn run(options: &Options) -> Result<Report, Failure> {
     let timed = (0..options.steps).map(|_| step()).collect::<meganeura::Result<Vec<_>>>()?;
     let after = device.stats();
     losses.extend(timed.iter().map(|(loss, _)| *loss));
-    if let Some(path) = &options.losses {
+    if let Some(path) = options.losses.as_ref().filter(|_| world.is_first()) {
         write_losses(path, &losses)?;
     }
     if options.profile {
         device.set_profiling(Profiling::Launches)?;
         step()?;
-        eprint!("{}", device.last_profile()?);
+        let profile = device.last_profile()?;
+        if world.is_first() {
+            eprint!("{profile}");
+        }
     }
 
     // What a step takes of the host, neither waiting for the device nor computing in its place.
@@ -196,7 +207,10 @@ fn run(options: &Options) -> Result<Report, Failure> {
     let mut times: Vec<_> = timed.iter().map(|(_, time)| milliseconds(*time)).collect();
     times.sort_unstable_by(f64::total_cmp);
     let per_step = |count: u64| count as f64 / f64::from(options.steps);
-    Ok(vec![
+    if !world.is_first() {
+        return Ok(None);
+    }
+    Ok(Some(vec![
         ("framework", "meganeura".into()),
         ("version", env!("CARGO_PKG_VERSION").into()),
         ("device", device.to_string().into()),
@@ -204,6 +218,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("workload", options.workload.to_string().into()),
         ("batch", batch.into()),
         ("compile", options.compile.into()),
+        ("ranks", world.size().into()),
         ("workers", options.workers.into()),
         ("batches", options.batches.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),
@@ -219,7 +234,7 @@ fn run(options: &Options) -> Result<Report, Failure> {
         ("params", workload.parameter_count().into()),
         ("loss_first", loss_first.into()),
         ("loss_last", timed.last().map(|(loss, _)| *loss).into()),
-    ])
+    ]))
 }
 
 fn serve(options: &Options, device: &Device, batch: usize, channels: usize) -> Result<Report, Failure> {
@@ -254,13 +269,13 @@ fn cache_name(cache: PipelineCache) -> &'static str {
     }
 }
 
-fn choose_device(options: &Options) -> Result<Device, Failure> {
+fn choose_device(options: &Options, world: &World) -> Result<Device, Failure> {
     match options.precision {
-        Accuracy::Full => Ok(meganeura_examples::device(&options.device)?),
+        Accuracy::Full => Ok(world.device(&options.device)?),
         Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
         Accuracy::Double => Err(Failure::NotThere("double precision is there on the CPU only: --device cpu".into())),
         Accuracy::Fast => {
-            let device = meganeura_examples::device(&options.device)?;
+            let device = world.device(&options.device)?;
             device.with_precision(Precision::Fast).map_err(|error| Failure::NotThere(error.to_string()))
         }
     }

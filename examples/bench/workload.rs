@@ -9,6 +9,7 @@ use meganeura::data::Batch;
 use meganeura::init::Initializer;
 use meganeura::optim::TrainStep;
 use meganeura::prelude::*;
+use meganeura::world::World;
 use meganeura::{Outputs, Tensors};
 
 use crate::models::{self, Mlp, ResNet18Gn, Tiny, UNet};
@@ -61,9 +62,13 @@ impl Name {
 
     /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many channels, where
     /// they may be chosen, and another learning rate than its own.
+    ///
+    /// Each rank of the world trains on its own batch, as large as that of one.
+    #[expect(clippy::too_many_arguments, reason = "each is an option of the command line")]
     pub fn make(
         self,
         device: &Device,
+        world: &World,
         batch: usize,
         channels: usize,
         data: Data,
@@ -72,16 +77,18 @@ impl Name {
     ) -> meganeura::Result<Box<dyn Workload>> {
         let adamw = || AdamW::new(learning_rate.unwrap_or(1e-3)).weight_decay(1e-2);
         match self {
-            Self::Tiny => Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile),
-            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile),
+            Self::Tiny => {
+                Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile, world)
+            }
+            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile, world),
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
                 let sgd = Sgd::new(learning_rate.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
-                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile)
+                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile, world)
             }
             Self::Unet => {
                 let net = UNet::init(device, SEED, models::unet(channels))?;
-                Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile)
+                Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile, world)
             }
         }
     }
@@ -114,14 +121,19 @@ pub trait Workload {
 /// A model, and how its steps are taken.
 enum Steps<M, I> {
     /// With a tape for each.
-    Taped(M, fn(&M, &I) -> Var),
+    Taped(M, fn(&M, &I) -> Var, World),
     /// As one that was recorded once.
     Compiled(TrainStep<'static, Box<M>, I, Var>),
 }
 
 impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
-    fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool) -> Self {
-        if compile { Self::Compiled(TrainStep::new(Box::new(net), loss)) } else { Self::Taped(net, loss) }
+    fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool, world: &World) -> Self {
+        let world = world.clone();
+        if !compile {
+            return Self::Taped(net, loss, world);
+        }
+        let step = TrainStep::new(Box::new(net), loss);
+        Self::Compiled(step.gradients(move |net, grads| grads.average(net, &world)))
     }
 
     /// A step, given the batch, and what it is on a tape.
@@ -134,10 +146,10 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
     ) -> meganeura::Result<f32> {
         match self {
             Self::Compiled(step) => step.call(optimizer, batch)?.item(),
-            Self::Taped(net, loss) => {
+            Self::Taped(net, loss, world) => {
                 let tape = Tape::new(device);
                 let loss = loss(net, &on(&tape));
-                let grads = tape.backward(&loss)?;
+                let grads = tape.backward(&loss)?.average(net, world)?;
                 optimizer.step(net, &grads)?;
                 loss.item()
             }
@@ -147,7 +159,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
     fn parameter_count(&self) -> usize {
         match self {
             Self::Compiled(step) => step.module().parameter_count(),
-            Self::Taped(net, _) => net.parameter_count(),
+            Self::Taped(net, ..) => net.parameter_count(),
         }
     }
 }
@@ -168,7 +180,14 @@ enum Inputs {
 }
 
 impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
-    fn boxed(net: M, optimizer: O, input: Shape, data: Data, compile: bool) -> meganeura::Result<Box<dyn Workload>> {
+    fn boxed(
+        net: M,
+        optimizer: O,
+        input: Shape,
+        data: Data,
+        compile: bool,
+        world: &World,
+    ) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let made = |batches: Vec<_>| Inputs::Made(batches.into_iter().cycle());
         let data = match data {
@@ -180,7 +199,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
                 Inputs::Pictures(Box::new(Pictures::new(&device, input, CLASSES as u32, workers)?))
             }
         };
-        let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile);
+        let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile, world);
         Ok(Box::new(Self { device, steps, optimizer, data }))
     }
 }
@@ -216,7 +235,14 @@ struct Denoise<O> {
 }
 
 impl<O: Optimizer + 'static> Denoise<O> {
-    fn boxed(net: UNet, optimizer: O, input: Shape, data: Data, compile: bool) -> meganeura::Result<Box<dyn Workload>> {
+    fn boxed(
+        net: UNet,
+        optimizer: O,
+        input: Shape,
+        data: Data,
+        compile: bool,
+        world: &World,
+    ) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let data = match data {
             Data::Shapes { batches, seed } => {
@@ -227,7 +253,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
             }
             Data::Noise | Data::Files { .. } => vec![random_noise(&device, input)?],
         };
-        let steps = Steps::new(net, |net, (x, t, noise)| net.forward(x, t).mse(noise), compile);
+        let steps = Steps::new(net, |net, (x, t, noise)| net.forward(x, t).mse(noise), compile, world);
         Ok(Box::new(Self { device, steps, optimizer, data: data.into_iter().cycle() }))
     }
 }

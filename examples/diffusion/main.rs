@@ -80,8 +80,9 @@ fn main() -> ExitCode {
 }
 
 fn train(options: &Options) -> Result<(), Box<dyn Error>> {
-    let mut log = options.training.log();
-    let device = options.training.device()?;
+    let world = options.training.world()?;
+    let mut log = options.training.log(&world);
+    let device = options.training.device(&world)?;
     writeln!(log, "Device: {device} — {}", device.reason())?;
     let seed = Seed::new(options.training.seed);
 
@@ -113,12 +114,13 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
+    world.share(&mut net)?;
     let mut average = Ema::new(&net, 0.999)?.warmup(true);
     let mut optimizer = AdamW::new(options.lr);
     let steps = options.epochs * steps_per_epoch as u64;
     let schedule = Schedule::cosine(options.lr, steps, 0.0).warmup(100.min(steps / 10));
 
-    let mut run = options.training.open_run("diffusion", &device, |run| {
+    let mut run = options.training.open_run("diffusion", &device, &world, |run| {
         let run = run
             .setting("images", images.train.len())
             .setting("batch", options.batch)
@@ -135,11 +137,13 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
 
     let start = Instant::now();
-    let mut progress = Progress::new(steps, run.step());
+    let mut progress = Progress::new(steps, run.step(), &world);
     // Recorded with the first batch. The model may be sampled and saved in between.
     let mut step = TrainStep::new(&net, |net, [images, noise, image_share, noise_share, times]: &[Var; 5]| {
-        net.forward(&(images * image_share + noise * noise_share), times).mse(noise)
-    });
+        let loss = net.forward(&(images * image_share + noise * noise_share), times).mse(noise);
+        (loss.clone(), loss.all_mean(&world))
+    })
+    .gradients(|net, grads| grads.average(net, &world));
     'training: while let Some(epoch) = run.next_epoch(options.epochs) {
         let mut batches = images.train.batches(options.batch).shuffle(seed.field("order")).epoch(epoch);
         if images.may_be_flipped {
@@ -147,13 +151,14 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         // Pixels are numbers from 0 to 1; noise lies around 0.
         let batches = batches.transform(Normalise::new(vec![0.5; channels], vec![0.5; channels]));
-        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).on(&device) {
+        for batch in batches.drop_last().skip(run.batch()).workers(options.workers).part_of(&world).on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);
-            let draw = process.draw(&batch.inputs, seed.field("draw").index(run.step() as usize))?;
+            let draw = run.step() as usize * world.size() + world.rank();
+            let draw = process.draw(&batch.inputs, seed.field("draw").index(draw))?;
             let [image_share, noise_share] = &draw.shares;
             let inputs = [&batch.inputs, &draw.noise, image_share, noise_share, &draw.times];
-            let loss = step.call(&mut optimizer, inputs)?;
+            let (_, loss) = step.call(&mut optimizer, inputs)?;
             average.update(&net)?;
             run.advance();
             run.log(&[("loss", &loss)])?;
@@ -166,6 +171,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             }
         }
         run.end_epoch();
+        if !world.is_first() {
+            continue;
+        }
         if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
             let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
             if !loss.is_finite() {
@@ -185,6 +193,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let seconds = start.elapsed().as_secs_f64();
+    if !world.is_first() {
+        return Ok(());
+    }
     writeln!(log, "\ntrained for {seconds:.0} s")?;
 
     let folder = run.folder().to_owned();
@@ -199,7 +210,10 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "\n{}", run.finish()?)?;
     if options.training.json {
         let device = device.to_string();
-        println!("{}", json!({ "loss": loss, "device": device, "seconds": seconds, "steps": steps }));
+        println!(
+            "{}",
+            json!({ "loss": loss, "device": device, "ranks": world.size(), "seconds": seconds, "steps": steps })
+        );
     }
     Ok(())
 }

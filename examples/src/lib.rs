@@ -7,6 +7,7 @@ pub mod images;
 pub mod losses;
 pub mod models;
 pub mod pictures;
+pub mod ranks;
 pub mod shapes;
 pub mod training;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use meganeura::run::{Interrupt, Run, RunOptions};
+use meganeura::world::World;
 use meganeura::{Device, Precision, Result, Tensor};
 
 use crate::losses::mean_of_last;
@@ -34,6 +35,9 @@ pub struct Options {
     /// Resume from the last checkpoint that is whole, if newer ones are damaged
     #[arg(long, requires = "run", conflicts_with = "resume")]
     pub resume_from_last_good: bool,
+    /// How many processes train together, each with a GPU of its own or a share of the CPU; needs the feature `mpi`, and `mpirun`
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: Option<u32>,
     /// Print the result as one line of JSON, and everything else to stderr
     #[arg(long)]
     pub json: bool,
@@ -49,23 +53,36 @@ pub enum Accuracy {
 }
 
 impl Options {
-    /// The device that was asked for, in the precision that was.
+    /// The processes that train together. With `--ranks`, the first process becomes the one that starts them, and ends with them.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be started, or do not find each other.
+    pub fn world(&self) -> Result<World> {
+        crate::ranks::join(self.ranks)
+    }
+
+    /// This process's device of those that were asked for, in the precision that was.
     ///
     /// # Errors
     ///
     /// If there is no device of this name, and the message lists those that there are; or it has not this precision.
-    pub fn device(&self) -> Result<Device> {
-        let device = crate::device(&self.device)?;
+    pub fn device(&self, world: &World) -> Result<Device> {
+        let device = world.device(&self.device)?;
         match self.precision {
             Accuracy::Full => Ok(device),
             Accuracy::Fast => device.with_precision(Precision::Fast),
         }
     }
 
-    /// Where the program says how it goes.
+    /// Where the program says how it goes: one of those that train together does.
     #[must_use]
-    pub fn log(&self) -> Box<dyn Write> {
-        if self.json { Box::new(std::io::stderr()) } else { Box::new(std::io::stdout()) }
+    pub fn log(&self, world: &World) -> Box<dyn Write> {
+        match (world.is_first(), self.json) {
+            (false, _) => Box::new(std::io::sink()),
+            (true, true) => Box::new(std::io::stderr()),
+            (true, false) => Box::new(std::io::stdout()),
+        }
     }
 
     /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings, which
@@ -78,15 +95,19 @@ impl Options {
         &self,
         program: &str,
         device: &Device,
+        world: &World,
         settings: impl FnOnce(RunOptions) -> RunOptions,
     ) -> Result<Run> {
+        // The first process knows which folder is new.
         let folder = self.run.clone().unwrap_or_else(|| new_folder(&Path::new("target").join(program)));
+        let folder = PathBuf::from(world.text_of_first(&folder.to_string_lossy())?);
         let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
         let run = Run::at(&folder, device)
             .setting("program", program)
             .setting("seed", self.seed)
             .go_on_with(go_on_with(arguments, self.run.is_none().then_some(&folder)))
-            .interrupt(&Interrupt::on_ctrl_c()?);
+            .interrupt(&Interrupt::on_ctrl_c()?)
+            .world(world);
         let run = settings(run).resume_from_last_good(self.resume_from_last_good);
         let run = if self.resume || self.resume_from_last_good { run.resume() } else { run.create() }?;
         for path in run.set_aside() {
@@ -187,10 +208,11 @@ pub struct Progress {
 impl Progress {
     /// Of so many steps, the first of which were made before the run was taken up.
     #[must_use]
-    pub fn new(steps: u64, done: u64) -> Self {
+    pub fn new(steps: u64, done: u64, world: &World) -> Self {
         let template = "{bar:32} step {pos}/{len}, {per_sec}, {eta} left{msg}";
         let style = ProgressStyle::with_template(template).expect("a valid template");
-        let bar = ProgressBar::new(steps).with_style(style).with_position(done);
+        let bar = if world.is_first() { ProgressBar::new(steps) } else { ProgressBar::hidden() };
+        let bar = bar.with_style(style).with_position(done);
         bar.reset_eta();
         Self { bar, read: None }
     }

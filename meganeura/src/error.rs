@@ -29,6 +29,8 @@ pub enum ErrorKind {
     OutOfMemory,
     /// The device went away: a driver reset, an unplugged adapter.
     DeviceLost,
+    /// Another process of the same [world](crate::world) left while it was waited for.
+    PeerLost,
     /// A file could not be read or written.
     Io,
     /// A file was read but does not fit: truncated, hostile, or of another model.

@@ -24,6 +24,7 @@ use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::tape::{Cotangents, Tape, Var};
+use crate::world::World;
 use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.
@@ -65,6 +66,8 @@ pub struct Grads {
     unused: Vec<String>,
     /// The parameters whose gradients are those of several micro-batches, by identity, if any are.
     summed: Option<HashSet<u64>>,
+    /// The world whose ranks they are the mean of, if they are.
+    world: Option<World>,
 }
 
 impl Tape {
@@ -122,7 +125,7 @@ impl Tape {
         let cotangents = self.register(Cotangents::new(sweep.cotangents));
         drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
-        Ok(Grads { tape: self.clone(), cotangents, frozen, unused: Vec::new(), summed: None })
+        Ok(Grads { tape: self.clone(), cotangents, frozen, unused: Vec::new(), summed: None, world: None })
     }
 
     /// For each value up to those of node `last`, whether its cotangent leads to a gradient that can be asked for.
@@ -363,6 +366,15 @@ impl Grads {
         self.with_entries(entries)
     }
 
+    /// The world whose ranks these are the mean of, if they are.
+    pub(crate) fn world(&self) -> Option<&World> {
+        self.world.as_ref()
+    }
+
+    pub(crate) fn note_world(&mut self, world: &World) {
+        self.world = Some(world.clone());
+    }
+
     /// The same gradients, with others, made from them, in the place of some parameters'.
     #[must_use]
     pub(crate) fn with_entries(self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
@@ -379,7 +391,8 @@ impl Clone for Grads {
     fn clone(&self) -> Self {
         let cotangents = self.tape.register(self.cotangents.borrow().clone());
         let (unused, summed) = (self.unused.clone(), self.summed.clone());
-        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused, summed }
+        let world = self.world.clone();
+        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused, summed, world }
     }
 }
 

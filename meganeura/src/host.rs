@@ -131,6 +131,15 @@ impl HostBuffer {
         }
     }
 
+    /// The bytes, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::F32(data) => bytemuck::cast_slice_mut(data),
+            Self::F64(data) => bytemuck::cast_slice_mut(data),
+            Self::U32(data) => bytemuck::cast_slice_mut(data),
+        }
+    }
+
     /// Overwrites everything with what no kernel should ever read.
     pub(crate) fn poison(&mut self) {
         match self {

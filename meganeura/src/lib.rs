@@ -101,6 +101,7 @@ pub mod nn;
 pub mod ops;
 pub mod optim;
 pub mod run;
+pub mod world;
 
 pub use device::{Device, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
@@ -122,6 +123,7 @@ pub mod prelude {
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
     pub use crate::optim::{Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Sgd};
+    pub use crate::world::World;
     pub use crate::{Buffer, Compiled, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;
 }

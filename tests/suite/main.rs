@@ -55,6 +55,8 @@ mod train_step;
 mod training;
 mod variants;
 mod vision;
+#[cfg(feature = "mpi")]
+mod world;
 
 use libtest_mimic::Failed;
 
@@ -63,6 +65,10 @@ type Outcome = Result<(), Failed>;
 
 fn main() {
     if devices::print_if_asked() || encoders::train_if_asked() || runs::train_if_asked() {
+        return;
+    }
+    #[cfg(feature = "mpi")]
+    if world::run_if_asked() {
         return;
     }
     if std::env::var_os("MEGANEURA_CACHE").is_none() {
@@ -114,6 +120,8 @@ fn main() {
     large::collect(&mut trials);
     scale::collect(&mut trials);
     loops::collect(&mut trials);
+    #[cfg(feature = "mpi")]
+    world::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(print) = print {
         print(&conclusion);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use crate::process::{self, cargo};
-use crate::{Done, deny, msrv, tidy};
+use crate::{Done, deny, mpi, msrv, test, tidy};
 
 /// The checks, cheapest first.
 pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, package, deny::run];
@@ -27,9 +27,14 @@ fn fmt() -> Done {
 }
 
 fn clippy() -> Done {
-    process::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    if test::is_ci() {
+        mpi::ensure();
+    }
+    let (features, alone) = if mpi::is_there() { (mpi::FEATURES, Some("mpi")) } else { ("", None) };
+    let all = ["clippy", "--workspace", "--all-targets", "--features", features];
+    process::run(cargo().args(all).args(["--", "-D", "warnings"]))?;
     // The workspace has every feature on; what they leave out must stand alone, and so must each of them.
-    ALONE.iter().try_for_each(|features| {
+    ALONE.into_iter().chain(alone).try_for_each(|features| {
         let only = ["clippy", "-p", "meganeura", "--no-default-features", "--features", features];
         process::run(cargo().args(only).args(["--", "-D", "warnings"]))
     })

@@ -7,7 +7,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::process::{self, cargo};
-use crate::{Done, vulkan};
+use crate::{Done, mpi, vulkan};
 
 #[derive(Args, Debug, Default)]
 pub struct Options {
@@ -27,14 +27,19 @@ pub struct Options {
 /// Makes sure that there is a Vulkan driver, then runs the tests.
 pub fn run(options: &Options) -> Done {
     vulkan::ensure(!options.no_install);
-    let mut cargo = cargo();
-    cargo.args(arguments(&options.args));
-    // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
-    cargo.env("NODEVICE_SELECT", "1");
-    let in_ci = is_set(env::var("CI").ok().as_deref());
+    let in_ci = is_ci();
     if in_ci && !options.no_install {
         vulkan::ensure_layer();
+        mpi::ensure();
     }
+    let with_mpi = cfg!(target_os = "linux") && mpi::is_there();
+    if in_ci && cfg!(target_os = "linux") && !with_mpi {
+        return Err("there is no MPI, and CI tests several ranks".to_owned());
+    }
+    let mut cargo = cargo();
+    cargo.args(arguments(&options.args, with_mpi));
+    // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
+    cargo.env("NODEVICE_SELECT", "1");
     if options.require_gpu || in_ci {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }
@@ -73,17 +78,25 @@ fn tables(asked: &str) -> Command {
     cargo
 }
 
-/// The whole workspace, unless packages are named.
-fn arguments(args: &[String]) -> Vec<&str> {
+/// The whole workspace, unless packages are named: with the tests of several ranks, where there is MPI.
+fn arguments(args: &[String], with_mpi: bool) -> Vec<&str> {
     let own = args.iter().take_while(|arg| *arg != "--");
     let named =
         own.clone().any(|arg| arg == "-p" || arg.starts_with("--package") || arg.starts_with("--manifest-path"));
     let fail_fast = own.clone().any(|arg| arg == "--no-fail-fast");
     let mut all = vec!["test"];
     all.extend((!named).then_some("--workspace"));
+    if with_mpi && !named {
+        all.extend(["--features", mpi::FEATURES]);
+    }
     all.extend((!fail_fast).then_some("--no-fail-fast"));
     all.extend(args.iter().map(String::as_str));
     all
+}
+
+/// Whether this runs in CI.
+pub fn is_ci() -> bool {
+    is_set(env::var("CI").ok().as_deref())
 }
 
 fn is_set(ci: Option<&str>) -> bool {
@@ -95,7 +108,14 @@ mod tests {
     use super::*;
 
     fn line(args: &[&str]) -> String {
-        arguments(&args.iter().copied().map(String::from).collect::<Vec<_>>()).join(" ")
+        arguments(&args.iter().copied().map(String::from).collect::<Vec<_>>(), false).join(" ")
+    }
+
+    #[test]
+    fn several_ranks_are_tested_where_there_is_mpi() {
+        let all = arguments(&[], true).join(" ");
+        assert_eq!(all, "test --workspace --features meganeura-examples/mpi,meganeura-tests/mpi --no-fail-fast");
+        assert_eq!(arguments(&["-p".to_owned()], true).join(" "), "test --no-fail-fast -p");
     }
 
     #[test]

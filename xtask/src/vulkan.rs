@@ -6,10 +6,9 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::Done;
-use crate::process::{self, output};
+use crate::packages::{self, administrator, is_debian};
+use crate::process::output;
 
 const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
 
@@ -25,12 +24,12 @@ pub fn ensure(install: bool) {
     eprintln!("There is no Vulkan driver here, and the tests of the GPU need one.");
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let line = install_line(&release);
-    let Some(administrator) = apt_administrator(&release).filter(|_| install) else {
+    let Some(administrator) = administrator(&release).filter(|_| install) else {
         eprintln!("Without one they cannot run. A driver that runs on the CPU comes with: {line}");
         return;
     };
     eprintln!("Installing Mesa's, which runs on the CPU where there is no GPU: {line}");
-    if let Err(message) = apt(administrator, &PACKAGES) {
+    if let Err(message) = packages::install(administrator, &PACKAGES) {
         eprintln!("That did not work: {message}\nThe tests of the GPU cannot run.");
     }
 }
@@ -45,14 +44,10 @@ pub fn ensure_layer() {
     if is_there {
         return;
     }
-    if let Some(Err(message)) = apt_administrator(&release).map(|administrator| apt(administrator, &[LAYER])) {
+    if let Some(Err(message)) = administrator(&release).map(|administrator| packages::install(administrator, &[LAYER]))
+    {
         eprintln!("Vulkan's validation layer could not be installed: {message}");
     }
-}
-
-/// Who installs packages with apt, on systems that have it.
-fn apt_administrator(release: &str) -> Option<&'static [&'static str]> {
-    administrator().filter(|_| is_debian(release) && has_program("apt-get"))
 }
 
 fn is_present() -> bool {
@@ -92,35 +87,6 @@ fn children(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-fn has_program(name: &str) -> bool {
-    env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|dir| dir.join(name).is_file()))
-}
-
-/// What goes before a command that changes the system: nothing for root, sudo for others, `None` if there is no way.
-fn administrator() -> Option<&'static [&'static str]> {
-    match output("id", &["-u"])?.trim() {
-        "0" => Some(&[]),
-        _ => has_program("sudo").then_some(&["sudo"]),
-    }
-}
-
-/// Refreshes the lists of packages, which a fresh image has none of, and installs.
-fn apt(administrator: &[&str], packages: &[&str]) -> Done {
-    let apt_get = |args: &[&str]| {
-        // sudo clears the environment, hence `env`.
-        let words = [administrator, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"], args].concat();
-        process::run(Command::new(words[0]).args(&words[1..]))
-    };
-    apt_get(&["update"])?;
-    apt_get(&[&["install", "--yes", "--no-install-recommends"][..], packages].concat())
-}
-
-/// Whether `/etc/os-release` names Debian or a descendant.
-fn is_debian(release: &str) -> bool {
-    let values = release.lines().filter_map(|line| line.strip_prefix("ID=").or(line.strip_prefix("ID_LIKE=")));
-    values.flat_map(|value| value.trim_matches('"').split(' ')).any(|id| matches!(id, "debian" | "ubuntu"))
-}
-
 /// What to type to get a driver.
 fn install_line(release: &str) -> String {
     let ids: Vec<_> =
@@ -144,14 +110,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_told_apart() {
-        assert!(is_debian("PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n"));
-        assert!(is_debian("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n"));
-        assert!(!is_debian("NAME=\"not debian\"\nID=fedora\n"));
-        assert!(!is_debian(""));
-    }
-
-    #[test]
     fn everyone_is_told_what_to_type() {
         assert_eq!(install_line("ID=ubuntu\n"), "apt-get install libvulkan1 mesa-vulkan-drivers");
         assert!(install_line("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n").starts_with("dnf "));
@@ -161,7 +119,7 @@ mod tests {
 
     #[test]
     fn only_json_files_are_manifests() {
-        let manifest = process::root().join("Cargo.toml");
+        let manifest = crate::process::root().join("Cargo.toml");
         assert!(manifest.is_file() && !is_manifest(&manifest));
         assert!(!is_manifest("there/is/no/such.json"));
     }

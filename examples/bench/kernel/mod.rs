@@ -10,6 +10,8 @@ use serde_json::Value;
 
 pub use spec::{Kernel, Pass};
 
+use meganeura::world::World;
+
 use crate::{Accuracy, Failure, Options, Report, choose_device, json, rounded};
 use measure::{Bench, Times};
 use spec::Work;
@@ -21,7 +23,7 @@ pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
             "nothing is there to check double precision with: it is what others are held to".into(),
         ));
     }
-    let device = choose_device(options)?;
+    let device = choose_device(options, &World::alone())?;
     if options.inside && (kernel.convolution().is_none() || options.precision != Accuracy::Fast || !device.is_gpu()) {
         return Err(Failure::NotThere(
             "only convolutions in fast precision on a GPU read other images inside of a network".into(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use pool::threads;
+pub(crate) use pool::{share_cores, threads};
 
 use crate::host::HostBuffer;
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
@@ -190,7 +190,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Fails where a kernel gets no memory to work in. What steps before have written stays written.
+    /// Fails where a kernel gets no memory to work in, or meets another error. What steps before have written stays written.
     fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) -> Result<()> {
         let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
         if poison {
@@ -231,6 +231,6 @@ impl Memory<'_> {
         for (&(storage, _), buffer) in step.outputs.iter().zip(written) {
             self.put(storage, buffer);
         }
-        self.scratch.expect_lent().map_err(|error| step.blame(error.context("its scratch memory")))
+        self.scratch.expect_done().map_err(|error| step.blame(error))
     }
 }

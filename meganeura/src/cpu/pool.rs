@@ -6,12 +6,30 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use crate::{Error, ErrorKind, Result};
+
+/// How many processes of this host compute at a time.
+static SHARERS: AtomicUsize = AtomicUsize::new(1);
+
+/// Lets the pool, if it has not started yet, have its share of the cores among so many processes.
+pub(crate) fn share_cores(processes: usize) {
+    SHARERS.store(processes.max(1), Ordering::Relaxed);
+}
+
+/// The threads of this process's share of the cores; 0 leaves it to rayon.
+fn share() -> usize {
+    match SHARERS.load(Ordering::Relaxed) {
+        1 => 0,
+        _ if std::env::var_os("RAYON_NUM_THREADS").is_some() => 0,
+        processes => (thread::available_parallelism().map_or(1, usize::from) / processes).max(1),
+    }
+}
 
 /// The pool, started by the first run. `RAYON_NUM_THREADS` sets the number of threads, as of any pool of rayon's.
 ///
@@ -20,7 +38,10 @@ use crate::{Error, ErrorKind, Result};
 /// If the threads do not start.
 pub(super) fn get() -> Result<&'static ThreadPool> {
     static POOL: OnceLock<Result<ThreadPool, ThreadPoolBuildError>> = OnceLock::new();
-    let start = || ThreadPoolBuilder::new().thread_name(|index| format!("meganeura cpu {index}")).build();
+    let start = || {
+        let pool = ThreadPoolBuilder::new().num_threads(share());
+        pool.thread_name(|index| format!("meganeura cpu {index}")).build()
+    };
     POOL.get_or_init(start).as_ref().map_err(|error| {
         Error::new(ErrorKind::Device, format!("the threads that compute on the CPU did not start: {error}"))
     })

@@ -12,6 +12,7 @@ use super::recipe::Recipe;
 use super::transform::{Transform, shapes};
 use crate::error::bail;
 use crate::module::Seed;
+use crate::world::World;
 use crate::{Device, Error, Result, Tensor};
 
 /// How a dataset is cut into batches; [`on`](Self::on) cuts it.
@@ -31,6 +32,8 @@ pub struct Batches {
     skip: usize,
     workers: usize,
     ahead: Option<usize>,
+    /// The rank whose part of each batch is made, and how many there are.
+    part: (usize, usize),
 }
 
 /// What becomes of examples at the end that are too few for a batch.
@@ -63,6 +66,7 @@ impl Batches {
             skip: 0,
             workers: 0,
             ahead: None,
+            part: (0, 1),
         }
     }
 
@@ -111,6 +115,15 @@ impl Batches {
         Self { skip: batches, ..self }
     }
 
+    /// The part of each batch that is this rank's of a [world](crate::world): the batches, their order and the random numbers of transformations
+    /// are those of one rank, and each rank reads and makes its own examples alone. The part of rank 0 comes first in each batch.
+    ///
+    /// Batches must be a multiple of the number of ranks: of unequal parts, the mean of the ranks is not the mean of the batch. So a smaller
+    /// one at the end is [dropped](Self::drop_last) or [filled up](Self::fill_last), unless it is such a multiple, too.
+    pub fn part_of(self, world: &World) -> Self {
+        Self { part: (world.rank(), world.size()), ..self }
+    }
+
     /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default, a batch is made
     /// by the thread that asks for it.
     ///
@@ -151,6 +164,10 @@ impl Batches {
         if self.ahead == Some(0) {
             bail!(Argument, "0 batches ahead leave the workers nothing to do; there is at least 1");
         }
+        let (part, parts) = self.part;
+        if !size.is_multiple_of(parts) {
+            bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
+        }
         let shapes = shapes(dataset.shape(), &self.transforms)?;
         let seed = self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()));
         let mut order = numbered(dataset.len())?;
@@ -162,6 +179,14 @@ impl Batches {
             Last::Drop => order.len() / size * size,
             Last::Fill => order.len().div_ceil(size).saturating_mul(size),
         };
+        let rest = positions % size;
+        if !rest.is_multiple_of(parts) {
+            bail!(
+                Argument,
+                "the last batch, of {rest} examples, has no {parts} equal parts, one for each rank: `drop_last` leaves it out, \
+                 `fill_last` fills it up"
+            );
+        }
         let seed = seed.field("transform");
         Ok(Recipe {
             dataset,
@@ -169,6 +194,8 @@ impl Batches {
             order,
             positions,
             size,
+            part,
+            parts,
             transforms: self.transforms,
             shapes,
             seed,

@@ -20,6 +20,9 @@ pub(super) struct Recipe {
     pub positions: usize,
     /// Positions of a batch; the last may have fewer.
     pub size: usize,
+    /// Which of how many equal parts of each batch is made.
+    pub part: usize,
+    pub parts: usize,
     pub transforms: Vec<Arc<dyn Transform>>,
     /// The shapes of an example between the transformations, from before the first to after the last.
     pub shapes: Vec<Shape>,
@@ -36,8 +39,9 @@ impl Recipe {
     /// Batch `number`; `None` if it is not wanted any more, which is asked before each example.
     pub(super) fn batch(&self, number: usize, is_wanted: impl Fn() -> bool) -> Result<Option<Batch>> {
         let first = number * self.size;
-        let positions = first..self.positions.min(first.saturating_add(self.size));
-        let count = positions.len();
+        let count = self.size.min(self.positions - first) / self.parts;
+        let begin = first + self.part * count;
+        let positions = begin..begin + count;
         let batched = |example: Shape| Shape::new(&[&[count], example.dims()].concat());
         let example = self.shapes[self.shapes.len() - 1];
         let shape = batched(example);

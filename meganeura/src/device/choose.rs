@@ -3,10 +3,14 @@
 use super::Device;
 use super::Engine;
 use crate::error::{bail, here};
+use crate::world::World;
 use crate::{Precision, Result};
 
 /// The environment variable that overrides [`Device::best`]'s choice.
 const OVERRIDE: &str = "MEGANEURA_DEVICE";
+
+/// The name that leaves the choice open.
+const AUTO: &str = "auto";
 
 impl Device {
     /// The best device here: a GPU if one answers, else the CPU. [`Device::reason`] says why.
@@ -88,7 +92,7 @@ impl Device {
                     Engine::Gpu(gpu.clone())
                 }
             };
-            Ok(Self::make(engine, precision, self.0.reason.clone()))
+            Ok(Self::make(engine, precision, self.0.reason.clone()).of_rank(self.0.rank))
         })
     }
 
@@ -97,6 +101,25 @@ impl Device {
     #[must_use]
     pub fn fast_if_available(&self) -> Self {
         self.with_precision(Precision::Fast).unwrap_or_else(|_| self.clone())
+    }
+
+    /// The device for a rank of a world; see [`World::device`].
+    fn for_rank(world: &World, name: &str) -> Result<Self> {
+        crate::cpu::share_cores(world.local_size());
+        if world.is_alone() {
+            return if name == AUTO { Self::best() } else { Self::named(name) };
+        }
+        let wanted = std::env::var(OVERRIDE).ok().filter(|wanted| name == AUTO && !wanted.is_empty());
+        let device = match wanted.as_deref().unwrap_or(name).trim().to_lowercase().as_str() {
+            "cpu" => Self::cpu(),
+            AUTO => match Self::gpu("", world.local_rank()) {
+                Ok(gpu) => gpu.because(format!("one of the GPUs for each rank; this is {world}")),
+                Err(why) => Self::cpu().because(why.to_string()),
+            },
+            "gpu" => Self::gpu("", world.local_rank())?,
+            part => Self::gpu(part, world.local_rank())?,
+        };
+        Ok(device.of_rank(world.rank() as u64))
     }
 
     /// The first GPU, or why there is none. Without the `gpu` feature there is none.
@@ -124,9 +147,45 @@ impl Device {
         }
     }
 
+    /// Adapter `number` of those with this in their name, counted around; of no name in particular, of those that are no software.
+    fn gpu(part: &str, number: usize) -> Result<Self> {
+        #[cfg(feature = "gpu")]
+        {
+            let gpu = crate::gpu::Gpu::numbered(part, number)?;
+            Ok(Self::make(Engine::Gpu(gpu), Precision::Full, "asked for".into()))
+        }
+        #[cfg(not(feature = "gpu"))]
+        {
+            let _ = number;
+            Self::adapter(part)
+        }
+    }
+
+    /// The same device, which was just made, as that of a rank.
+    fn of_rank(self, rank: u64) -> Self {
+        let inner = std::sync::Arc::into_inner(self.0).expect("nobody else has seen the device");
+        Self(std::sync::Arc::new(super::Inner { rank, ..inner }))
+    }
+
     /// The same device, which was just made, with another reason.
     fn because(self, reason: String) -> Self {
         let inner = std::sync::Arc::into_inner(self.0).expect("nobody else has seen the device");
         Self(std::sync::Arc::new(super::Inner { reason, ..inner }))
+    }
+}
+
+impl World {
+    /// The device of this rank: `auto` as [`Device::best`], else a name as of [`Device::named`]. Where several adapters are meant, the ranks of
+    /// a host take one after the other, so that each has a GPU of its own; where there are fewer adapters than ranks, they begin again. Ranks
+    /// that compute on the CPU divide its cores, unless `RAYON_NUM_THREADS` says how many threads each has.
+    ///
+    /// Tapes of this device draw other random numbers than those of other ranks: each drops other elements.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Device::best`] and [`Device::named`].
+    #[track_caller]
+    pub fn device(&self, name: &str) -> Result<Device> {
+        here(|| Device::for_rank(self, name))
     }
 }

@@ -43,6 +43,8 @@ struct Inner {
     reason: String,
     plans: Mutex<Plans>,
     seed: AtomicU64,
+    /// The number of this process in a world: ranks draw numbers of their own.
+    rank: u64,
     stats: Mutex<Stats>,
     profiling: Mutex<Profiling>,
     profile: Mutex<Option<Timed>>,
@@ -116,6 +118,7 @@ impl Device {
             reason,
             plans: Mutex::default(),
             seed: AtomicU64::new(0),
+            rank: 0,
             stats: Mutex::default(),
             profiling: Mutex::default(),
             profile: Mutex::default(),
@@ -192,7 +195,7 @@ impl Device {
     }
 
     pub(crate) fn next_seed(&self) -> u64 {
-        self.0.seed.fetch_add(1, Ordering::Relaxed)
+        self.0.seed.fetch_add(1, Ordering::Relaxed) ^ self.0.rank << 48
     }
 
     /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results

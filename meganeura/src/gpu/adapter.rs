@@ -112,6 +112,24 @@ impl Gpu {
         }
     }
 
+    /// Adapter `number`, counted around, of those whose name holds `part`; if that is empty, of those of the first one's kind, which is no
+    /// software.
+    pub(crate) fn numbered(part: &str, number: usize) -> Result<Self> {
+        let adapters = adapters();
+        let kind = adapters.first().map(|adapter| adapter.get_info().device_type);
+        let is_meant = |adapter: &&wgpu::Adapter| {
+            let info = adapter.get_info();
+            let is_first_kind = Some(info.device_type) == kind && info.device_type != wgpu::DeviceType::Cpu;
+            if part.is_empty() { is_first_kind } else { holds(&name(&info), part) }
+        };
+        let meant: Vec<_> = adapters.iter().filter(is_meant).collect();
+        match meant.get(number % meant.len().max(1)) {
+            Some(adapter) => Self::open(adapter),
+            None if part.is_empty() => bail!(Device, "no GPU to run on: {}; `cpu` names the CPU", list(&adapters)),
+            None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
+        }
+    }
+
     fn open(adapter: &wgpu::Adapter) -> Result<Self> {
         let info = adapter.get_info();
         let name = name(&info);

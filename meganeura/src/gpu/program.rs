@@ -7,13 +7,15 @@ use std::time::Instant;
 use super::memory::Buffer;
 use super::pipelines::{Source, side_by_side};
 use super::reading::{Along, SMALL, Small, small};
-use super::recording::{Dispatch, Pipeline, Recording, Times};
+use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
+use crate::host::HostBuffer;
 use crate::kernel::launch::{Binding, Launch};
 use crate::plan::{Bindings, Place, Plan, Profiling, Step, StorageId};
 use crate::tensor::Storage;
-use crate::{ErrorKind, Result};
+use crate::world::World;
+use crate::{ErrorKind, Result, TensorType};
 
 /// Recordings kept of each plan: a step alternates between few sets of buffers.
 const RECORDINGS_KEPT: usize = 4;
@@ -21,6 +23,8 @@ const RECORDINGS_KEPT: usize = 4;
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
     launches: Vec<Compiled>,
+    /// Where ranks of a world meet between launches.
+    meetings: Vec<Meeting>,
     /// The leaves that launches write.
     updated: Vec<usize>,
     /// The results that are copied along.
@@ -29,7 +33,20 @@ pub(crate) struct Executable {
 }
 
 /// The last recordings of a plan with the buffers that each of them binds, and keeps alive. The one that was used last comes last.
-pub(super) type Recordings = Vec<(Vec<u64>, Arc<Recording>)>;
+pub(super) type Recordings = Vec<(Vec<u64>, Recorded)>;
+
+/// The launches up to each meeting, and those after the last.
+type Recorded = Arc<[Arc<Recording>]>;
+
+/// Something that ranks exchange between launches.
+struct Meeting {
+    /// The number of launches before it.
+    after: usize,
+    world: World,
+    from: StorageId,
+    to: StorageId,
+    ty: TensorType,
+}
 
 struct Compiled {
     pipeline: Arc<Pipeline>,
@@ -52,6 +69,18 @@ fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
     let workgroups = u32::try_from(workgroups).ok()?.max(1);
     let rows = workgroups.div_ceil(most);
     (rows <= most).then(|| (workgroups.div_ceil(rows), rows))
+}
+
+/// Where ranks meet in a plan.
+fn meetings(plan: &Plan) -> Vec<Meeting> {
+    let mut launches = 0;
+    let meeting = |step: &Step| {
+        launches += step.launches.len();
+        let world = step.meets()?.clone();
+        let ((to, ty), from) = (step.outputs[0], step.inputs[0].storage);
+        Some(Meeting { after: launches, world, from, to, ty })
+    };
+    plan.steps.iter().filter_map(meeting).collect()
 }
 
 /// Refuses numbers that no `u32` of a shader holds.
@@ -121,6 +150,7 @@ impl Gpu {
             Ok(Compiled { pipeline, storages, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
+        let meetings = meetings(plan);
         let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
         let leaf = |storage: StorageId| match plan.storages[storage].place {
             Place::Leaf(leaf) => Some(leaf),
@@ -132,7 +162,7 @@ impl Gpu {
         let mut executables = lock(&self.0.executables);
         executables.retain(|other| other.strong_count() > 0);
         executables.push(Arc::downgrade(&recordings));
-        Ok(Executable { launches, updated, small, recordings })
+        Ok(Executable { launches, meetings, updated, small, recordings })
     }
 
     /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of submissions.
@@ -179,7 +209,7 @@ impl Gpu {
             })
             .collect();
         let memory = Memory { buffers, host: host.as_deref() };
-        let recording = self.recording(executable, &memory, profiling)?;
+        let recorded = self.recorded(executable, &memory, profiling)?;
         for &leaf in &executable.updated {
             if let Storage::Gpu(buffer) = &bindings.leaves[leaf] {
                 buffer.forget_copy();
@@ -187,10 +217,35 @@ impl Gpu {
         }
         let results = executable.small.iter().zip(&arena.small);
         let results = results.map(|(small, written)| (small, &**written, &*outputs[small.output])).collect();
-        let along = Along::new(&self.0, results);
+        let mut along = Along::new(&self.0, results);
         lock(&self.0.host).bind += begin.elapsed();
-        let (times, submissions) = self.play(&recording, host.as_deref().map(|host| (host, &words[..])), along)?;
-        Ok((outputs.into_iter().map(Storage::Gpu).collect(), times, submissions))
+        let (mut parts, mut submissions) = (Vec::new(), 0);
+        let mut words = host.as_deref().map(|host| (host, &words[..]));
+        for (recording, number) in recorded.iter().zip(0..) {
+            let meeting = executable.meetings.get(number);
+            // Words of the host stay where the first commands put them; results are there after the last.
+            let along = if meeting.is_none() { along.take() } else { None };
+            let (stamps, submitted) = self.play(recording, words.take(), along)?;
+            parts.extend(stamps.map(Part::Launches));
+            submissions += submitted;
+            if let Some(meeting) = meeting {
+                let begin = Instant::now();
+                self.meet(meeting, &memory)?;
+                parts.push(Part::Host(begin.elapsed()));
+            }
+        }
+        Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))
+    }
+
+    /// Exchanges with the other ranks what the launches before have computed, by way of the host.
+    fn meet(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<()> {
+        let Meeting { world, from, to, ty, .. } = meeting;
+        let buffer = |storage: StorageId| memory.buffers[storage].as_deref().expect("what is exchanged has memory");
+        let own = self.download(buffer(*from), *ty)?;
+        let mut mean = HostBuffer::try_zeros(ty.dtype, ty.shape.elements())?;
+        self.0.spend(|host| &mut host.wait, || world.mean(ty.dtype, own.bytes(), mean.bytes_mut()))?;
+        self.0.queue.write_buffer(buffer(*to).raw(), 0, mean.bytes());
+        self.0.check()
     }
 
     /// Makes room for the slots of a plan.
@@ -205,10 +260,13 @@ impl Gpu {
     }
 
     /// The plan's launches, recorded with this memory.
-    fn recording(&self, executable: &Executable, memory: &Memory<'_>, profiling: Profiling) -> Result<Arc<Recording>> {
+    fn recorded(&self, executable: &Executable, memory: &Memory<'_>, profiling: Profiling) -> Result<Recorded> {
         let record = || {
             let dispatches: Vec<_> = executable.launches.iter().map(|launch| launch.dispatch(memory)).collect();
-            self.0.record(&dispatches, profiling)
+            let ends = executable.meetings.iter().map(|meeting| meeting.after).chain([dispatches.len()]);
+            let mut begin = 0;
+            let parts = ends.map(|end| self.0.record(&dispatches[std::mem::replace(&mut begin, end)..end], profiling));
+            parts.collect::<Result<Recorded>>()
         };
         if profiling != Profiling::Off {
             return record();
@@ -222,7 +280,7 @@ impl Gpu {
                 return Ok(Arc::clone(&kept[kept.len() - 1].1));
             }
         }
-        let recording = match record() {
+        let recorded = match record() {
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {
                 self.make_room()?;
                 record()?
@@ -233,8 +291,8 @@ impl Gpu {
         if kept.len() == RECORDINGS_KEPT {
             kept.remove(0);
         }
-        kept.push((ids, Arc::clone(&recording)));
-        Ok(recording)
+        kept.push((ids, Arc::clone(&recorded)));
+        Ok(recorded)
     }
 
     /// The buffer for so many words of the host, if there are any.

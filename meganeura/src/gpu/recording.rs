@@ -43,19 +43,45 @@ pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
 
 /// How long the launches of a run took, which may not be over.
 pub(crate) struct Times {
-    stamps: Stamps,
     gpu: Gpu,
+    parts: Vec<Part>,
 }
 
-enum Stamps {
+/// The times of a part of a run.
+pub(super) enum Part {
+    /// Of launches.
+    Launches(Stamps),
+    /// Of the host between them.
+    Host(Duration),
+}
+
+pub(super) enum Stamps {
     Vulkan(Arc<Recording>),
     Wgpu(Reading),
 }
 
 impl Times {
+    /// `None` if nothing was timed.
+    pub(super) fn new(gpu: &Gpu, parts: Vec<Part>) -> Option<Self> {
+        let is_timed = parts.iter().any(|part| matches!(part, Part::Launches(_)));
+        is_timed.then(|| Self { gpu: gpu.clone(), parts })
+    }
+
     /// How long each launch took, from the end of the one before it. Waits for the run.
     pub(crate) fn read(&self) -> Result<Vec<Duration>> {
-        let stamps = match &self.stamps {
+        let mut times = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Launches(stamps) => times.extend(self.between(stamps)?),
+                Part::Host(time) => times.push(*time),
+            }
+        }
+        Ok(times)
+    }
+
+    /// The times between stamps.
+    fn between(&self, stamps: &Stamps) -> Result<Vec<Duration>> {
+        let stamps = match stamps {
             Stamps::Vulkan(recording) => {
                 self.gpu.wait()?;
                 let Recording::Vulkan(recording) = &**recording else { unreachable!("made of such a recording") };
@@ -93,7 +119,7 @@ impl Gpu {
         recording: &Arc<Recording>,
         words: Option<(&Buffer, &[u32])>,
         along: Option<Along<'_>>,
-    ) -> Result<(Option<Times>, u64)> {
+    ) -> Result<(Option<Stamps>, u64)> {
         let inner = &*self.0;
         let begin = Instant::now();
         let new_encoder = || inner.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -134,6 +160,6 @@ impl Gpu {
         if let Some(along) = along {
             along.note(inner, &submission);
         }
-        Ok((stamps.map(|stamps| Times { stamps, gpu: self.clone() }), submissions))
+        Ok((stamps, submissions))
     }
 }

@@ -10,6 +10,7 @@
 //! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
 //! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
 
+mod all_mean;
 mod concat;
 mod conv2d;
 mod cross_entropy;
@@ -47,6 +48,7 @@ use crate::graph::Types;
 use crate::kernel::launch::{Argument, Caps, Channels, Format, LINE, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
+use crate::world::World;
 use crate::{Layout, Result, Shape, TensorType};
 
 /// What every operation says of itself, whatever its family.
@@ -108,6 +110,11 @@ pub trait Kernel: Primitive {
     /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it may run
     /// there instead of on its own.
     fn stores(&self) -> bool;
+
+    /// The world whose ranks meet to compute this: they come with operand 0 and leave with result 0. On GPUs nothing is launched.
+    fn meets(&self) -> Option<&World> {
+        None
+    }
 
     /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from `scratch`; if
     /// that has none, the kernel returns, and the run fails.
@@ -206,6 +213,10 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.halves(x, y, caps),)+ }
             }
 
+            pub(crate) fn meets(&self) -> Option<&World> {
+                match self { $(Self::$name(op) => op.meets(),)+ }
+            }
+
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
                 match self { $(Self::$name(op) => op.cpu(x, y, scratch),)+ }
             }
@@ -250,6 +261,7 @@ ops! {
     label_weights::LabelWeights,
     random::RandomUniform,
     custom::Custom,
+    all_mean::AllMean,
 }
 
 /// Any operation.

@@ -18,6 +18,7 @@
 
 mod accumulate;
 mod adam;
+mod average;
 mod clip;
 mod ema;
 mod finite;

@@ -66,7 +66,9 @@ pub(super) fn record(
     }
     let tape = grads.tape();
     let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
-    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, loss));
+    // What holds back one rank's step holds back those of all.
+    let of_all = loss.zip(grads.world()).map(|(loss, world)| loss.all_mean(world));
+    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, of_all.as_ref().or(loss)));
     // Parameters of one class that were updated equally often have their numbers in common.
     let mut known: HashMap<(usize, u64), usize> = HashMap::new();
     let mut numbers: Vec<Numbers> = Vec::new();

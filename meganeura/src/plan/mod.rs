@@ -41,6 +41,7 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Format, Launch};
 use crate::ops::KernelOp;
 use crate::tensor::Storage;
+use crate::world::World;
 use crate::{DType, Result, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
@@ -182,6 +183,15 @@ impl Step {
                 let results = kernel.store.as_ref()?.results.len();
                 (0..results).any(|k| kernel.stored(k) == output).then_some(kernel.elementwise..self.inputs.len())
             }
+        }
+    }
+
+    /// The world whose ranks meet in this step: the executor brings them its operand, and takes the result.
+    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "native kernels meet them by themselves"))]
+    pub(crate) fn meets(&self) -> Option<&World> {
+        match &self.work {
+            Work::Kernel(kernel) => kernel.op.meets(),
+            Work::Pointwise(_) => None,
         }
     }
 

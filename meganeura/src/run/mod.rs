@@ -142,9 +142,10 @@ pub struct Run {
     has_epoch: bool,
     /// Whether the run had been asked to end when it came to its position.
     is_interrupted: bool,
-    metrics: Metrics,
-    journal: Journal,
-    saved: Vec<Saved>,
+    /// What this process writes. Of the ranks of a world, the first one does.
+    files: Option<Written>,
+    /// Whether there were checkpoints.
+    has_checkpoint: bool,
     saved_at: Instant,
     saved_position: Position,
     /// What nobody took up yet, and the seed that belongs to it.
@@ -152,7 +153,22 @@ pub struct Run {
     is_over: bool,
     /// Checkpoints that were damaged when the run was resumed.
     set_aside: Vec<PathBuf>,
+}
+
+/// The files of a run's folder, by the one process that writes them.
+struct Written {
+    metrics: Metrics,
+    journal: Journal,
+    saved: Vec<Saved>,
     lock: lock::Lock,
+}
+
+impl Written {
+    /// Writes what was logged, where it will be found.
+    fn flush(&mut self) -> Result<()> {
+        self.lock.expect_held()?;
+        self.metrics.flush()
+    }
 }
 
 impl Run {
@@ -228,7 +244,7 @@ impl Run {
 
     /// That there never was anything to restore.
     fn expect_no_checkpoint(&self) -> Result<()> {
-        if self.is_resumed && !self.saved.is_empty() {
+        if self.is_resumed && self.has_checkpoint {
             bail!(Argument, "the checkpoint was restored already, or has been left behind");
         }
         Ok(())
@@ -279,7 +295,10 @@ impl Run {
     /// From here on to the next position a request to end is there or not, whenever it comes: else one between the questions
     /// whether to save and whether to end would lose what was not saved.
     fn notice(&mut self) {
-        self.is_interrupted = self.options.interrupt.is_requested();
+        let is_requested = self.options.interrupt.is_requested();
+        // One rank that is asked to end ends all, at the same step. If they do not meet, the next step says why.
+        let asked = self.options.world.sum(&[f64::from(u8::from(is_requested))]);
+        self.is_interrupted = asked.map_or(is_requested, |asked| asked[0] > 0.0);
     }
 
     /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a second, so
@@ -294,13 +313,10 @@ impl Run {
     /// written, or what the device meets.
     #[track_caller]
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
-        here(|| if self.metrics.log(self.position, values)? { self.flush() } else { Ok(()) })
-    }
-
-    /// Writes what was logged, where it will be found.
-    fn flush(&mut self) -> Result<()> {
-        self.lock.expect_held()?;
-        self.metrics.flush()
+        here(|| {
+            let Some(files) = &mut self.files else { return Ok(()) };
+            if files.metrics.log(self.position, values)? { files.flush() } else { Ok(()) }
+        })
     }
 
     /// All that was logged, by earlier processes too.
@@ -311,7 +327,7 @@ impl Run {
     #[track_caller]
     pub fn metrics(&mut self) -> Result<Vec<Line>> {
         here(|| {
-            self.flush()?;
+            self.files.as_mut().map_or(Ok(()), Written::flush)?;
             read_metrics(&self.folder)
         })
     }
@@ -344,6 +360,9 @@ impl Run {
     #[track_caller]
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
         here(|| {
+            if self.files.is_none() {
+                return self.save(Parts::new());
+            }
             let mut parts = Parts::new();
             parts.put_model(MODEL, model)?;
             parts.put_optimizer(OPTIMIZER, optimizer, model)?;
@@ -363,14 +382,15 @@ impl Run {
             if self.restoring.is_some() {
                 bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
             }
-            self.lock.expect_held()?;
-            let (extent, metrics) = self.metrics.settle(self.position.step)?;
+            let Some(files) = &mut self.files else { return Ok(self.folder.join(FILES.checkpoints)) };
+            files.lock.expect_held()?;
+            let (extent, metrics) = files.metrics.settle(self.position.step)?;
             let (time, seed) = (journal::now(), self.device.seed());
             let (metrics_bytes, metrics_checksum) = (extent.bytes, extent.sum.digits());
             let state = State { position: self.position, time, seed, metrics, metrics_bytes, metrics_checksum };
-            let saved = store::write(&self.folder, self.saved.last(), state, &parts, || self.lock.expect_held())?;
+            let saved = store::write(&self.folder, files.saved.last(), state, &parts, || files.lock.expect_held())?;
             let path = saved.path.clone();
-            self.saved.push(saved);
+            files.saved.push(saved);
             (self.saved_at, self.saved_position) = (Instant::now(), self.position);
             // Not before: who could not restore is not how the run is kept.
             if !self.is_described {
@@ -386,24 +406,32 @@ impl Run {
     /// The best checkpoint so far, by the metric that decides.
     #[must_use]
     pub fn best(&self) -> Option<&Path> {
-        self.best_index().map(|index| &*self.saved[index].path)
+        self.best_index().map(|index| &*self.saved()[index].path)
     }
 
     fn best_index(&self) -> Option<usize> {
         let (metric, best) = self.options.keep_best.as_ref()?;
-        best.of(&self.saved, metric).map(|(index, ..)| index)
+        best.of(self.saved(), metric).map(|(index, ..)| index)
+    }
+
+    fn saved(&self) -> &[Saved] {
+        self.files.as_ref().map_or(&[], |files| &files.saved)
     }
 
     /// Deletes the checkpoints that are not to be kept.
     fn prune(&mut self) -> Result<()> {
         // Others may delete some; the best of those that are there is kept.
-        self.saved.retain(|saved| saved.path.exists());
-        let (best, old) = (self.best_index(), self.saved.len().saturating_sub(self.options.keep_last));
+        if let Some(files) = &mut self.files {
+            files.saved.retain(|saved| saved.path.exists());
+        }
+        let best = self.best_index();
+        let Some(Written { saved, .. }) = &mut self.files else { return Ok(()) };
+        let old = saved.len().saturating_sub(self.options.keep_last);
         // Last to first, so that indices stay. What is damaged is somebody's to look at.
         for index in (0..old).rev().filter(|&index| Some(index) != best) {
-            if self.saved[index].state.is_ok() {
-                store::delete(&self.saved[index])?;
-                self.saved.remove(index);
+            if saved[index].state.is_ok() {
+                store::delete(&saved[index])?;
+                saved.remove(index);
             }
         }
         Ok(())
@@ -433,8 +461,10 @@ impl Run {
     }
 
     fn end(mut self, what: What, note: &str) -> Result<Overview> {
-        self.flush()?;
-        self.journal.write(self.position, what, note)?;
+        if let Some(files) = &mut self.files {
+            files.flush()?;
+            files.journal.write(self.position, what, note)?;
+        }
         self.is_over = true;
         let folder = self.folder.clone();
         // With its lock: else it would seem to go on.
@@ -449,9 +479,10 @@ impl Drop for Run {
             return;
         }
         let note = if std::thread::panicking() { "a panic" } else { "the program left early, by an error or a return" };
+        let Some(files) = &mut self.files else { return };
         // Nobody is there to be told.
-        drop(self.flush());
-        drop(self.journal.write(self.position, What::Failed, note));
+        drop(files.flush());
+        drop(files.journal.write(self.position, What::Failed, note));
     }
 }
 

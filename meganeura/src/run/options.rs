@@ -13,9 +13,10 @@ use super::json::{self, FORMAT, Object, Seal, VERSION};
 use super::lock::Lock;
 use super::metrics::Metrics;
 use super::store::{self, Saved, State};
-use super::{Best, FILES, Interrupt, Overview, Parts, Position, Run};
+use super::{Best, FILES, Interrupt, Overview, Parts, Position, Run, Written};
 use crate::error::{bail, here};
 use crate::io::{disk, io_error};
+use crate::world::World;
 use crate::{Device, Result};
 
 /// How a run is kept; [`create`](Self::create), [`resume`](Self::resume) or [`open`](Self::open) opens it.
@@ -32,6 +33,7 @@ pub struct RunOptions {
     go_on: Option<String>,
     pub(super) interrupt: Interrupt,
     from_last_good: bool,
+    pub(super) world: World,
 }
 
 /// What a run is from its beginning on.
@@ -67,6 +69,7 @@ impl RunOptions {
             go_on: None,
             interrupt: Interrupt::new(),
             from_last_good: false,
+            world: World::alone(),
         }
     }
 
@@ -116,6 +119,15 @@ impl RunOptions {
         Self { from_last_good: is_allowed, ..self }
     }
 
+    /// Lets the ranks of a [world](crate::world) train in this run. All open it, in a folder that all of them see. The first one writes
+    /// checkpoints, metrics and events; what the others log and save is left out. They read the checkpoint that the first one takes up, so a
+    /// run may go on with another number of ranks. One that is asked to end ends all of them at the same step.
+    ///
+    /// Log what counts for all: the [mean](crate::Var::all_mean) or the [sum](World::sum) over the ranks.
+    pub fn world(self, world: &World) -> Self {
+        Self { world: world.clone(), ..self }
+    }
+
     /// Begins a run.
     ///
     /// # Errors
@@ -155,6 +167,42 @@ impl RunOptions {
         if self.keep_last == 0 || self.every_steps == 0 {
             bail!(Argument, "a run keeps at least 1 checkpoint, and saves every 1 or more steps");
         }
+        let world = self.world.clone();
+        if world.is_first() {
+            return world.expect_all(self.write(expected));
+        }
+        // Once the first rank has opened it.
+        world.expect_all(Ok(()))?;
+        self.follow()
+    }
+
+    /// The run in which the first rank writes, as the others see it.
+    fn follow(self) -> Result<Run> {
+        let folder = self.folder.as_path();
+        let begun = self.begun(&folder.join(FILES.run))?;
+        let (last, _) = self.last_good(&mut store::list(folder)?)?;
+        let position = last.as_ref().map_or_else(Position::default, |(state, _)| state.position);
+        Ok(Run {
+            folder: self.folder.clone(),
+            device: self.device.clone(),
+            begun,
+            is_described: true,
+            is_resumed: last.is_some(),
+            position,
+            has_epoch: false,
+            is_interrupted: false,
+            files: None,
+            has_checkpoint: last.is_some(),
+            saved_at: Instant::now(),
+            saved_position: position,
+            set_aside: Vec::new(),
+            restoring: last.map(|(state, parts)| (parts, state.seed)),
+            is_over: false,
+            options: self,
+        })
+    }
+
+    fn write(self, expected: Expected) -> Result<Run> {
         let folder = self.folder.as_path();
         let file = folder.join(FILES.run);
         if expected == Expected::Run && !file.exists() {
@@ -224,16 +272,14 @@ impl RunOptions {
             position,
             has_epoch: false,
             is_interrupted: false,
-            metrics,
-            journal,
+            has_checkpoint: !saved.is_empty(),
+            files: Some(Written { metrics, journal, saved, lock }),
             saved_at: Instant::now(),
             saved_position: position,
-            saved,
             set_aside,
             restoring,
             is_over: false,
             options: self,
-            lock,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Errors name the user's line: a case for every public function that can fail, and a check that none is without one.
 
 mod sources;
-mod world;
+mod stage;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck};
@@ -14,16 +14,16 @@ use meganeura::run::{Overview, Parts, Run, read_metrics};
 use meganeura::{Error, Result};
 
 use self::sources::Fallible;
-use self::world::*;
+use self::stage::*;
 use crate::Outcome;
 
 /// A function that can fail, as the file of its definition and its name, and a call that fails.
 struct Case {
     function: &'static str,
-    call: fn(World) -> Result<()>,
+    call: fn(Stage) -> Result<()>,
 }
 
-/// `"file::function" |world| the call;`, on one line: the error must name that line.
+/// `"file::function" |stage| the call;`, on one line: the error must name that line.
 macro_rules! cases {
     ($($function:literal |$w:pat_param| $call:expr;)+) => {
         const CASES: &[Case] = &[$(Case { function: $function, call: |$w| $call.map(drop) }),+];
@@ -59,6 +59,7 @@ cases! {
     "tape/assign.rs::apply" |w| { let tape = w.stale().tape().clone(); tape.update_buffer(&Buffer::new(w.tensor), |old| old + 1.0); drop(tape.apply()); tape.apply() };
     "tape/compile.rs::compile" |w| w.device.compile([0], |x| x.exp());
     "tape/compile.rs::call" |w| w.device.compile([3], |x| x.exp()).expect("fits").call(&w.tensor);
+    "device/choose.rs::device" |_| World::alone().device("no such adapter");
     "device/choose.rs::named" |_| Device::named("no such adapter");
     "device/choose.rs::with_precision" |w| w.device.with_precision(Precision::Fast);
     "device/profile.rs::last_profile" |w| w.device.last_profile();
@@ -82,6 +83,7 @@ cases! {
     "module/ext.rs::copy_from" |mut w| w.net.copy_from(&w.other);
     "module/ext.rs::tie_like" |mut w| { let same = w.other.0.tied(); w.net.tie_like(&(w.other.0, same)) };
     "module/slot.rs::set" |mut w| set_slot(&mut w.net, |slot, value| slot.set(value.clone()), &w.labels);
+    "optim/average.rs::average" |w| w.grads().average(&w.other, &World::alone());
     "optim/clip.rs::clip_norm" |w| w.grads().clip_norm(&w.net, 0.0);
     "optim/clip.rs::clip_value" |w| w.grads().clip_value(&w.net, f64::NAN);
     "optim/ema.rs::new" |w| Ema::new(&w.net, 2.0);
@@ -162,9 +164,14 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("module/init.rs::init_by", "a part of the derived `init`"),
     ("module/init.rs::init_field", "a part of the derived `init`"),
     ("module/slot.rs::to_device", "fails where a device does"),
+    ("optim/average.rs::share", "fails in a world of several ranks"),
     ("param.rs::to_device", "fails where a device does"),
     ("run/interrupt.rs::on_ctrl_c", "would catch the Ctrl-C of the test runner"),
     ("tensor.rs::to_device", "fails where a device does"),
+    ("world/mod.rs::expect_same", "fails in a world of several ranks"),
+    ("world/mod.rs::join", "fails by environment variables alone"),
+    ("world/mod.rs::sum", "fails in a world of several ranks"),
+    ("world/mod.rs::text_of_first", "fails in a world of several ranks"),
 ];
 
 /// Methods that the framework calls and users write: their errors get the line of the user's call from the function in between.
@@ -189,7 +196,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
 }
 
 fn names_its_line(case: &Case) -> Outcome {
-    let error = (case.call)(World::new()?).err().ok_or("no error")?;
+    let error = (case.call)(Stage::new()?).err().ok_or("no error")?;
     at_line_of(&error, |line| line.trim_start().starts_with(&format!("{:?} |", case.function)))
 }
 
@@ -237,7 +244,7 @@ fn every_function_has_a_case() -> Outcome {
 
 /// Neither a line of the framework nor one of the standard library is named where the caller is not known, but that of the next call.
 fn of_a_call_that_nobody_sees() -> Outcome {
-    let w = World::new()?;
+    let w = Stage::new()?;
     let u = w.tape.input(&w.labels);
     let y = [&u].into_iter().map(Var::exp).next().ok_or("one")?;
     at_line_of(&y.to_vec().map(drop).expect_err("labels"), |line| line.contains("at_line_of(&y.to_vec()"))?;
@@ -258,7 +265,7 @@ fn of_a_call_that_nobody_sees() -> Outcome {
 
 /// A loop over batches calls `next` itself: the line is the one that made the batches.
 fn of_batches() -> Outcome {
-    let w = World::new()?;
+    let w = Stage::new()?;
     for workers in [0, 2] {
         let batches = Dataset::of(Damaged)?.batches(1).workers(workers).on(&w.device);
         for batch in batches {
@@ -290,7 +297,7 @@ impl Examples for Damaged {
 }
 
 fn of_a_skipped_step() -> Outcome {
-    let mut w = World::new()?;
+    let mut w = Stage::new()?;
     let tape = Tape::new(&w.device);
     let loss = tape.param(&w.net.0).sum() / 0.0 + tape.param(&w.net.1).sum();
     let grads = tape.backward(&loss)?;
@@ -301,7 +308,7 @@ fn of_a_skipped_step() -> Outcome {
 
 /// Operations that are several: each of those bears the caller's line.
 fn of_composed_operations() -> Outcome {
-    let w = World::new()?;
+    let w = Stage::new()?;
     let image = w.tape.input(&Tensor::zeros(&w.device, [1, 1, 2, 2])?);
     let before = w.tape.lines().len();
     let first = line!();

@@ -10,7 +10,7 @@ const ENGINES: [&str; 5] = ["tape", "grad", "plan", "cpu", "gpu"];
 const ABOVE: [&str; 7] = ["nn", "optim", "loss", "data", "io", "run", "check"];
 
 /// Modules and what they may not name besides [`ABOVE`].
-const BELOW: [(&str, &[&str]); 7] = [
+const BELOW: [(&str, &[&str]); 8] = [
     ("tape", &["cpu", "gpu"]),
     ("grad", &["plan", "cpu", "gpu"]),
     ("ops", &["plan", "cpu", "gpu", "device"]),
@@ -18,6 +18,7 @@ const BELOW: [(&str, &[&str]); 7] = [
     ("plan", &["tape", "cpu", "gpu"]),
     ("cpu", &["gpu"]),
     ("gpu", &["cpu"]),
+    ("world", &["ops", "tape", "grad", "graph", "plan", "cpu", "gpu", "device", "tensor", "module", "param"]),
 ];
 
 /// Modules of `ops/` that are no operation but a family of them, or what tests hold them to.

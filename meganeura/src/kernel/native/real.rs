@@ -10,7 +10,7 @@ use crate::host::HostBuffer;
 
 /// `f32` or `f64`, with the functions that the elementwise table needs.
 pub trait Real:
-    Copy
+    bytemuck::Pod
     + Send
     + Sync
     + Debug

@@ -24,7 +24,7 @@ pub struct Scratch {
     buffers: Arc<Buffers>,
     /// Whether to fill what is lent with NaN, for tests.
     poison: bool,
-    /// The first failed allocation since the last check.
+    /// The first error since the last check.
     refused: Mutex<Option<Error>>,
 }
 
@@ -70,7 +70,7 @@ impl Scratch {
             None => match HostBuffer::try_zeros(T::DTYPE, len) {
                 Ok(buffer) => buffer,
                 Err(error) => {
-                    self.refuse(error);
+                    self.refuse(error.context("its scratch memory"));
                     return None;
                 }
             },
@@ -81,13 +81,13 @@ impl Scratch {
         Some(Borrowed { from: &self.buffers, buffer, len, numbers: PhantomData })
     }
 
-    /// Notes that a kernel ended for want of memory.
+    /// Notes why a kernel ended early.
     pub(crate) fn refuse(&self, error: Error) {
         self.refused().get_or_insert(error);
     }
 
-    /// The error of the first loan since the last call that there was no memory for.
-    pub(crate) fn expect_lent(&self) -> Result<()> {
+    /// The first error since the last call: a loan that there was no memory for, or what else a kernel met.
+    pub(crate) fn expect_done(&self) -> Result<()> {
         self.refused().take().map_or(Ok(()), Err)
     }
 
@@ -149,8 +149,8 @@ mod tests {
         let buffers = Arc::new(Buffers::default());
         let [one, other] = [(); 2].map(|()| Scratch::new(&buffers, false));
         assert!(one.borrow::<f32>(usize::MAX).is_none() && one.borrow::<f64>(10).is_some());
-        other.expect_lent().expect("nothing was asked of it");
-        assert_eq!(one.expect_lent().expect_err("too much was asked of it").kind(), ErrorKind::OutOfMemory);
-        one.expect_lent().expect("told once");
+        other.expect_done().expect("nothing was asked of it");
+        assert_eq!(one.expect_done().expect_err("too much was asked of it").kind(), ErrorKind::OutOfMemory);
+        one.expect_done().expect("told once");
     }
 }

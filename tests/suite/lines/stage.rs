@@ -14,7 +14,7 @@ use meganeura::prelude::*;
 use meganeura::run::Run;
 
 /// What the mistakes are made with.
-pub(super) struct World {
+pub(super) struct Stage {
     pub(super) device: Device,
     pub(super) tape: Tape,
     /// Two numbers.
@@ -109,12 +109,12 @@ pub(super) fn set_slot(
 }
 
 /// The report on a file that has one of two names.
-pub(super) fn partial(w: &mut World) -> LoadReport {
+pub(super) fn partial(w: &mut Stage) -> LoadReport {
     let bytes = [w.net.0.clone()].to_safetensors().expect("fits");
     w.net.load_safetensors(&bytes).expect("fits")
 }
 
-impl World {
+impl Stage {
     pub(super) fn new() -> Result<Self> {
         let device = Device::cpu();
         let tape = Tape::new(&device);

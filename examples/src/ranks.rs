@@ -1,0 +1,61 @@
+//! Several processes that train together: `--ranks`.
+
+use std::env;
+use std::io::ErrorKind::NotFound;
+use std::process::{Command, exit};
+
+use meganeura::run::Interrupt;
+use meganeura::world::World;
+use meganeura::{Error, ErrorKind, Result};
+
+/// Set in the processes that were started here.
+const STARTED: &str = "MEGANEURA_RANKS";
+
+/// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are no mistake, none is held to
+/// one core, and a container's only user may start them.
+const OPEN_MPI: [(&str, &str); 5] = [
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+    ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+];
+
+/// The world of this process. Where several ranks are wanted and this is none of them yet, starts them, waits for their end, and ends with
+/// their exit code.
+///
+/// # Errors
+///
+/// If they cannot be started, or do not find each other.
+pub fn join(ranks: Option<u32>) -> Result<World> {
+    match ranks {
+        Some(ranks) if ranks > 1 && env::var_os(STARTED).is_none() => start(ranks),
+        _ => World::join(),
+    }
+}
+
+fn start(ranks: u32) -> Result<World> {
+    let failed = |why: String| Err(Error::new(ErrorKind::Argument, format!("--ranks {ranks}: {why}")));
+    if !cfg!(feature = "mpi") {
+        return failed(
+            "this program was built without the feature `mpi`; run it with `cargo run --features mpi`".to_owned(),
+        );
+    }
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return failed(format!("the path of this program is not known: {error}")),
+    };
+    let mut command = Command::new("mpirun");
+    command.args(["-n", &ranks.to_string()]).arg(program).args(env::args_os().skip(1));
+    let user = |name: &str| env::var_os(name).is_some();
+    command.envs(OPEN_MPI.into_iter().filter(|(name, _)| !user(name))).env(STARTED, ranks.to_string());
+    // Ctrl-C reaches the whole group of processes; this one waits until they have saved.
+    let _held = Interrupt::on_ctrl_c()?;
+    match command.status() {
+        Ok(status) => exit(status.code().unwrap_or(1)),
+        Err(error) if error.kind() == NotFound => {
+            failed("there is no `mpirun`; on Debian it comes with `apt-get install openmpi-bin`".to_owned())
+        }
+        Err(error) => failed(format!("`mpirun` does not start: {error}")),
+    }
+}

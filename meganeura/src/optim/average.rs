@@ -1,0 +1,102 @@
+//! Models and gradients that ranks of a world have in common.
+
+use super::trained::{Trained, expect_some};
+use crate::error::here;
+use crate::module::{Module, ModuleExt};
+use crate::world::World;
+use crate::{Grads, Result, Tensor, Var};
+
+/// Elements that are exchanged at a time, so that they fit in a buffer that any GPU binds.
+const MOST: usize = 1 << 25;
+
+impl Grads {
+    /// The gradients, with the mean over all ranks of a [world](crate::world) in the place of a model's: those of the batch of all ranks, where
+    /// each has an equal part of it. In a world of one rank, the gradients as they are.
+    ///
+    /// It comes before clipping, whose norm is then that of the whole batch. Of several micro-batches,
+    /// [accumulate](super::Optimizer::accumulate) first: then ranks meet once a step. A step that is not finite on one rank is not finite on any.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let device = Device::cpu();
+    /// let weight = Param::new(Tensor::from_slice(&device, [2], &[3.0, 4.0])?);
+    /// let tape = Tape::new(&device);
+    /// let loss = tape.param(&weight).square().sum() * 0.5;
+    /// let grads = tape.backward(&loss)?.average(&weight, &world)?.clip_norm(&weight, 1.0)?;
+    /// # drop(grads);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NoGradient`](crate::ErrorKind::NoGradient) as [`clip_norm`](Self::clip_norm). Where the step runs, as every meeting of ranks:
+    /// [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left, [`Argument`](crate::ErrorKind::Argument) if it came with something else.
+    #[track_caller]
+    pub fn average(mut self, module: &dyn Module, world: &World) -> Result<Self> {
+        let mut trained = here(|| expect_some(module, &self))?;
+        if world.is_alone() {
+            return Ok(self);
+        }
+        let mut averaged = Vec::with_capacity(trained.len());
+        while !trained.is_empty() {
+            let mut elements = 0;
+            let fits = |trained: &&Trained| {
+                elements += trained.dw.shape().elements();
+                elements <= MOST
+            };
+            let count = trained.iter().take_while(fits).count().max(1);
+            let bucket: Vec<_> = trained.drain(..count).collect();
+            let means = all_means(bucket.iter().map(|trained| &trained.dw), world);
+            averaged.extend(bucket.into_iter().map(|trained| trained.cell).zip(means));
+        }
+        self.note_world(world);
+        Ok(self.with_entries(averaged))
+    }
+}
+
+/// The mean over all ranks of each value, in one exchange.
+#[track_caller]
+fn all_means<'a>(values: impl Iterator<Item = &'a Var>, world: &World) -> Vec<Var> {
+    let values: Vec<_> = values.collect();
+    let flat: Vec<_> = values.iter().map(|value| value.reshape([value.shape().elements()])).collect();
+    let flat: Vec<_> = flat.iter().collect();
+    let means = if let [one] = flat[..] { one.all_mean(world) } else { Var::concat(&flat, 0).all_mean(world) };
+    let mut end = 0;
+    let mut mean = |value: &&Var| {
+        let begin = end;
+        end += value.shape().elements();
+        means.slice(0, begin..end).reshape(value.shape())
+    };
+    values.iter().map(&mut mean).collect()
+}
+
+impl World {
+    /// Gives every rank the parameters and buffers that rank 0 has: at the beginning, so that all ranks train the same model.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) if the model of another rank has other parameters; what devices meet. A rank that fails has its
+    /// parameters as they were.
+    #[track_caller]
+    pub fn share(&self, module: &mut dyn Module) -> Result<()> {
+        here(|| {
+            if self.is_alone() {
+                return Ok(());
+            }
+            let leaves = module.leaves();
+            let spell = |leaf: &crate::module::Leaf<'_>| format!("{} {}", leaf.path, leaf.ty());
+            self.expect_same("the model", &leaves.iter().map(spell).collect::<Vec<_>>().join(", "))?;
+            let mut values = Vec::with_capacity(leaves.len());
+            for leaf in &leaves {
+                let value = leaf.value();
+                let mut host = value.to_host()?;
+                self.broadcast(host.bytes_mut())?;
+                values.push(Tensor::from_host(value.device(), value.shape(), host)?);
+            }
+            leaves.iter().zip(values).for_each(|(leaf, value)| leaf.cell().set(value));
+            Ok(())
+        })
+    }
+}
