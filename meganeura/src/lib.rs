@@ -56,6 +56,7 @@
 //!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
 //!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy and
 //!   maximum pooling).
+//! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
 //!   for yours; shuffling by seed and epoch, random crops, flips and cut-out, and loader threads that give the same bits in any number. An

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+#[cfg(feature = "mpi")]
+use super::lines;
 use super::{folder, last_line, run, stderr};
 
 #[test]
@@ -19,6 +21,33 @@ fn digits_are_learned() {
         assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
     }
     std::fs::remove_dir_all(out).unwrap();
+}
+
+/// Two processes learn as one does, but for rounding, and one of them prints.
+#[test]
+#[cfg(feature = "mpi")]
+fn digits_are_learned_by_two_ranks() {
+    let result = |ranks: &str| {
+        let out = folder(&format!("digits-{ranks}-ranks"));
+        let args = ["--epochs", "1", "--json", "--ranks", ranks, "--run", out.to_str().unwrap()];
+        let output = run("digits", &args);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(lines(&output).len(), 1);
+        let losses = meganeura::run::read_metrics(&out).unwrap();
+        std::fs::remove_dir_all(out).unwrap();
+        (last_line(&output), losses[0].values["loss"])
+    };
+    let ((one, loss), (two, loss_of_two)) = (result("1"), result("2"));
+    assert_eq!((&one["ranks"], &two["ranks"]), (&1.into(), &2.into()));
+    assert_eq!(one["steps"], two["steps"]);
+    assert!((loss - loss_of_two).abs() < 1e-5, "{loss} {loss_of_two}");
+}
+
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn ranks_without_mpi_are_an_error() {
+    let output = run("digits", &["--ranks", "2"]);
+    assert!(!output.status.success() && stderr(&output).contains("built without the feature `mpi`"), "{output:?}");
 }
 
 #[test]

@@ -323,6 +323,31 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_batches_are_what_one_rank_would_have() {
+        let data = Dataset::new((0..48u8).map(f32::from).collect(), [1, 2, 2], (0..12).collect::<Vec<_>>()).unwrap();
+        let batches = || {
+            data.batches(8).shuffle(7).transform(HorizontalFlip::new(0.5)).transform(RandomCrop::new(2, 2).padding(1))
+        };
+        for parts in [2, 4] {
+            let of = |part| Batches { part: (part, parts), ..batches() };
+            let joined = |each: Vec<Vec<Vec<f32>>>| -> Vec<Vec<f32>> {
+                (0..each[0].len()).map(|batch| each.iter().flat_map(|part| part[batch].clone()).collect()).collect()
+            };
+            assert_eq!(joined((0..parts).map(|part| inputs(of(part))).collect()), inputs(batches()));
+            let (first, all) = (labels(of(0).skip(1).workers(2)), labels(batches().skip(1)));
+            assert_eq!(first[0], all[0][..4 / parts]);
+        }
+        let refused = |batches: Batches| batches.on(&Device::cpu()).next().unwrap().unwrap_err().to_string();
+        let of_three = |batches: Batches| Batches { part: (0, 3), ..batches };
+        assert!(refused(of_three(batches())).starts_with("batches of 8 examples have no 3 equal parts"));
+        let uneven = of_three(data.batches(9)).skip(0);
+        assert_eq!(labels(uneven).len(), 2);
+        let said = refused(Batches { part: (0, 5), ..data.batches(10) });
+        assert!(said.contains("the last batch, of 2 examples, has no 5 equal parts"), "{said}");
+        assert_eq!(labels(Batches { part: (0, 5), ..data.batches(10).drop_last() }), [[0, 1]]);
+    }
+
+    #[test]
     fn shuffled_batches_follow_the_seed() {
         let dataset = dataset();
         // The order of `shuffle` for seed 7 and five rows: 3, 1, 2, 4, 0.

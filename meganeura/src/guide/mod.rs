@@ -7,8 +7,9 @@
 //! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
 //! | 4. [Data](data) | from files to batches on a device |
 //! | 5. [Training and resuming](runs) | trainings that survive, and looking at them the morning after |
-//! | 6. [How a step becomes a plan](plans) | what runs, read line by line |
-//! | 7. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
+//! | 6. [Many devices](scaling) | several processes that train one model |
+//! | 7. [How a step becomes a plan](plans) | what runs, read line by line |
+//! | 8. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
 //!
 //! And to look things up:
 //!
@@ -36,6 +37,10 @@ pub mod data {
 
 pub mod runs {
     #![doc = include_str!("runs.md")]
+}
+
+pub mod scaling {
+    #![doc = include_str!("scaling.md")]
 }
 
 pub mod plans {
