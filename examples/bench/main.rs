@@ -162,7 +162,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     if options.serve {
         return serve(options, &device, batch, channels).map(Some);
     }
-    if let Some(path) = &options.losses {
+    if let Some(path) = options.losses.as_ref().filter(|_| world.is_first()) {
         // A path that cannot be written is an error now, and not after the last step.
         write_losses(path, &[])?;
     }

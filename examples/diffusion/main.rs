@@ -108,6 +108,9 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let config = UNetConfig { images: channels, channels: options.channels, groups: (options.channels / 4).min(32) };
     let mut net = UNet::init(&device, options.training.seed, config)?;
     if let (true, Some(folder)) = (options.draw, &options.training.run) {
+        if !world.is_first() {
+            return Ok(());
+        }
         writeln!(log, "Weights of {}", load_average(options, folder, &mut net)?)?;
         for path in draw(options, &net, &process, shape, &device, folder)? {
             writeln!(log, "{}", path.display())?;

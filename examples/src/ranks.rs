@@ -12,11 +12,12 @@ use meganeura::{Error, ErrorKind, Result};
 const STARTED: &str = "MEGANEURA_RANKS";
 
 /// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are no mistake, none is held to
-/// one core, and a container's only user may start them.
-const OPEN_MPI: [(&str, &str); 5] = [
+/// one core, a container's only user may start them, and who is asked to end has a minute to save.
+const OPEN_MPI: [(&str, &str); 6] = [
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+    ("OMPI_MCA_odls_base_sigkill_timeout", "60"),
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
@@ -28,8 +29,9 @@ const OPEN_MPI: [(&str, &str); 5] = [
 ///
 /// If they cannot be started, or do not find each other.
 pub fn join(ranks: Option<u32>) -> Result<World> {
+    let is_rank = [STARTED, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().any(|name| env::var_os(name).is_some());
     match ranks {
-        Some(ranks) if ranks > 1 && env::var_os(STARTED).is_none() => start(ranks),
+        Some(ranks) if ranks > 1 && !is_rank => start(ranks),
         _ => World::join(),
     }
 }

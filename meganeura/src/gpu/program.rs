@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::memory::Buffer;
 use super::pipelines::{Source, side_by_side};
@@ -229,23 +229,22 @@ impl Gpu {
             parts.extend(stamps.map(Part::Launches));
             submissions += submitted;
             if let Some(meeting) = meeting {
-                let begin = Instant::now();
-                self.meet(meeting, &memory)?;
-                parts.push(Part::Host(begin.elapsed()));
+                parts.push(Part::Host(self.meet(meeting, &memory)?));
             }
         }
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))
     }
 
-    /// Exchanges with the other ranks what the launches before have computed, by way of the host.
-    fn meet(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<()> {
+    /// Exchanges with the other ranks what the launches before have computed, by way of the host; how long that takes once it is there.
+    fn meet(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Duration> {
         let Meeting { world, from, to, ty, .. } = meeting;
         let buffer = |storage: StorageId| memory.buffers[storage].as_deref().expect("what is exchanged has memory");
         let own = self.download(buffer(*from), *ty)?;
+        let begin = Instant::now();
         let mut mean = HostBuffer::try_zeros(ty.dtype, ty.shape.elements())?;
         self.0.spend(|host| &mut host.wait, || world.mean(ty.dtype, own.bytes(), mean.bytes_mut()))?;
         self.0.queue.write_buffer(buffer(*to).raw(), 0, mean.bytes());
-        self.0.check()
+        self.0.check().map(|()| begin.elapsed())
     }
 
     /// Makes room for the slots of a plan.

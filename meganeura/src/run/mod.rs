@@ -101,7 +101,7 @@ pub use position::{Best, Position};
 use crate::error::{bail, here};
 use crate::module::Module;
 use crate::optim::Optimizer;
-use crate::{Device, Result};
+use crate::{Device, Error, Result};
 use journal::{Journal, What};
 use metrics::Metrics;
 use store::{Saved, State};
@@ -147,6 +147,10 @@ pub struct Run {
     /// Whether there were checkpoints.
     has_checkpoint: bool,
     saved_at: Instant,
+    /// Whether the time to save had come, by the clock of the first rank, when the run came to its position.
+    is_time: bool,
+    /// Why ranks did not meet there.
+    apart: Option<Error>,
     saved_position: Position,
     /// What nobody took up yet, and the seed that belongs to it.
     restoring: Option<(Parts, u64)>,
@@ -295,10 +299,19 @@ impl Run {
     /// From here on to the next position a request to end is there or not, whenever it comes: else one between the questions
     /// whether to save and whether to end would lose what was not saved.
     fn notice(&mut self) {
+        let world = &self.options.world;
         let is_requested = self.options.interrupt.is_requested();
-        // One rank that is asked to end ends all, at the same step. If they do not meet, the next step says why.
-        let asked = self.options.world.sum(&[f64::from(u8::from(is_requested))]);
-        self.is_interrupted = asked.map_or(is_requested, |asked| asked[0] > 0.0);
+        let is_time = world.is_first() && self.saved_at.elapsed() >= self.options.every;
+        // One rank that is asked to end ends all, at the same step.
+        match world.agree([is_requested, is_time]) {
+            Ok(agreed) => [self.is_interrupted, self.is_time] = agreed,
+            Err(error) => self.apart = self.apart.take().or(Some(error)),
+        }
+    }
+
+    /// That ranks met at this position.
+    fn expect_together(&mut self) -> Result<()> {
+        self.apart.take().map_or(Ok(()), Err)
     }
 
     /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a second, so
@@ -314,6 +327,7 @@ impl Run {
     #[track_caller]
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         here(|| {
+            self.expect_together()?;
             let Some(files) = &mut self.files else { return Ok(()) };
             if files.metrics.log(self.position, values)? { files.flush() } else { Ok(()) }
         })
@@ -338,7 +352,11 @@ impl Run {
         let every = self.options.every_steps;
         let is_new = self.position != self.saved_position;
         let steps = self.position.step / every > self.saved_position.step / every;
-        is_new && (steps || self.saved_at.elapsed() >= self.options.every || self.is_interrupted())
+        let is_time = match self.options.world.is_alone() {
+            true => self.saved_at.elapsed() >= self.options.every,
+            false => self.is_time,
+        };
+        is_new && (steps || is_time || self.is_interrupted())
     }
 
     /// Whether somebody asked the run to end, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance) or
@@ -382,7 +400,11 @@ impl Run {
             if self.restoring.is_some() {
                 bail!(Argument, "the run goes on from {}, but nothing was restored: `restore` first", self.position);
             }
-            let Some(files) = &mut self.files else { return Ok(self.folder.join(FILES.checkpoints)) };
+            self.expect_together()?;
+            let Some(files) = &mut self.files else {
+                (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
+                return Ok(self.folder.join(FILES.checkpoints));
+            };
             files.lock.expect_held()?;
             let (extent, metrics) = files.metrics.settle(self.position.step)?;
             let (time, seed) = (journal::now(), self.device.seed());
@@ -391,7 +413,7 @@ impl Run {
             let saved = store::write(&self.folder, files.saved.last(), state, &parts, || files.lock.expect_held())?;
             let path = saved.path.clone();
             files.saved.push(saved);
-            (self.saved_at, self.saved_position) = (Instant::now(), self.position);
+            (self.saved_at, self.saved_position, self.is_time) = (Instant::now(), self.position, false);
             // Not before: who could not restore is not how the run is kept.
             if !self.is_described {
                 self.begun.has_saved = true;
@@ -461,11 +483,13 @@ impl Run {
     }
 
     fn end(mut self, what: What, note: &str) -> Result<Overview> {
+        let together = self.expect_together();
         if let Some(files) = &mut self.files {
             files.flush()?;
             files.journal.write(self.position, what, note)?;
         }
         self.is_over = true;
+        together?;
         let folder = self.folder.clone();
         // With its lock: else it would seem to go on.
         drop(self);

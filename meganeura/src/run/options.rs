@@ -168,12 +168,16 @@ impl RunOptions {
             bail!(Argument, "a run keeps at least 1 checkpoint, and saves every 1 or more steps");
         }
         let world = self.world.clone();
-        if world.is_first() {
-            return world.expect_all(self.write(expected));
-        }
-        // Once the first rank has opened it.
-        world.expect_all(Ok(()))?;
-        self.follow()
+        // The others once the first rank has opened it.
+        let own = if world.is_first() { self.clone().write(expected).map(Some) } else { Ok(None) };
+        let run = match world.expect_all(own)? {
+            Some(run) => Ok(run),
+            None => self.follow(),
+        };
+        let run = world.expect_all(run)?;
+        let seed = run.restoring.as_ref().map(|(_, seed)| seed);
+        world.expect_same("the last checkpoint", &format!("{} of seed {seed:?}", run.position))?;
+        Ok(run)
     }
 
     /// The run in which the first rank writes, as the others see it.
@@ -194,6 +198,8 @@ impl RunOptions {
             files: None,
             has_checkpoint: last.is_some(),
             saved_at: Instant::now(),
+            is_time: false,
+            apart: None,
             saved_position: position,
             set_aside: Vec::new(),
             restoring: last.map(|(state, parts)| (parts, state.seed)),
@@ -275,6 +281,8 @@ impl RunOptions {
             has_checkpoint: !saved.is_empty(),
             files: Some(Written { metrics, journal, saved, lock }),
             saved_at: Instant::now(),
+            is_time: false,
+            apart: None,
             saved_position: position,
             set_aside,
             restoring,

@@ -33,8 +33,8 @@
 //!
 //! # What every rank must do alike
 //!
-//! Ranks meet: in each step, in [`share`](World::share), in [`sum`](World::sum). They must meet in the same order and with the same numbers.
-//! Where they do not, all of them get an error that tells what each rank came with. A rank that leaves while others wait for it is an error of
+//! Ranks meet: in each step, in [`share`](World::share), in [`sum`](World::sum). They must meet in the same order. Where they come for other purposes, or
+//! with other numbers of numbers, all of them get an error that tells what each rank came with. A rank that leaves while others wait for it is an error of
 //! theirs ([`PeerLost`](crate::ErrorKind::PeerLost)) that names it and its host. If a rank is killed, `mpirun` ends the others.
 //!
 //! Files are rank 0's to write ([`is_first`](World::is_first)).
@@ -49,15 +49,18 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::error::{bail, here};
 use crate::{DType, Result};
-use engine::Engine;
+use engine::{Engine, Purpose};
 
 /// Variables by which those who start ranks tell each one its number, and how many there are.
 const STARTERS: [(&str, &str, &str); 4] = [
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("mpiexec", "PMI_RANK", "PMI_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_NTASKS"),
-    ("torchrun", "RANK", "WORLD_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    (TORCHRUN, "RANK", "WORLD_SIZE"),
 ];
+
+/// Starts ranks that know nothing of MPI.
+const TORCHRUN: &str = "torchrun";
 
 /// The processes that train one model together; see the [module's page](self). Cheap to clone; clones are the same world.
 ///
@@ -98,6 +101,12 @@ impl World {
 
     #[cfg(feature = "mpi")]
     fn of_starter(starter: &str, rank: &str, size: &str) -> Result<Self> {
+        if starter == TORCHRUN {
+            bail!(
+                Argument,
+                "this is rank {rank} of {size}, started by {starter}: MPI connects ranks, so let `mpirun` start them"
+            );
+        }
         let engine = mpi::Mpi::start().map_err(|error| error.context(format!("rank {rank} of {size}")))?;
         let (rank, hosts) = (engine.rank(), engine.hosts().to_vec());
         if hosts.len() == 1 && size != "1" {
@@ -179,10 +188,19 @@ impl World {
     #[track_caller]
     pub fn sum(&self, numbers: &[f64]) -> Result<Vec<f64>> {
         let mut sums = vec![0.0; numbers.len()];
-        here(|| {
-            self.0.engine.all_reduce(DType::F64, bytemuck::cast_slice(numbers), bytemuck::cast_slice_mut(&mut sums))
-        })?;
+        here(|| self.add_up(Purpose::Count, numbers, &mut sums))?;
         Ok(sums)
+    }
+
+    fn add_up(&self, purpose: Purpose, numbers: &[f64], sums: &mut [f64]) -> Result<()> {
+        self.0.engine.all_reduce(purpose, DType::F64, bytemuck::cast_slice(numbers), bytemuck::cast_slice_mut(sums))
+    }
+
+    /// For each question, whether any rank says yes.
+    pub(crate) fn agree<const N: usize>(&self, own: [bool; N]) -> Result<[bool; N]> {
+        let mut sums = [0.0; N];
+        self.add_up(Purpose::Agree, &own.map(|yes| f64::from(u8::from(yes))), &mut sums)?;
+        Ok(sums.map(|sum| sum > 0.0))
     }
 
     /// The text that rank 0 came with: something that it alone knows, such as the name of a new folder.
@@ -232,9 +250,10 @@ impl World {
     pub(crate) fn expect_all<T>(&self, result: Result<T>) -> Result<T> {
         let mut failed = vec![0.0; self.size()];
         failed[self.rank()] = f64::from(u8::from(result.is_err()));
-        let failed = self.sum(&failed)?;
+        let mut all_failed = vec![0.0; self.size()];
+        self.add_up(Purpose::Agree, &failed, &mut all_failed)?;
         let result = result?;
-        match failed.iter().position(|failed| *failed != 0.0) {
+        match all_failed.iter().position(|failed| *failed != 0.0) {
             None => Ok(result),
             Some(rank) => bail!(PeerLost, "rank {rank} on {} met an error, which it tells", self.0.hosts[rank]),
         }
@@ -247,7 +266,7 @@ impl World {
 
     /// The mean over all ranks of each number, of floats of one type given as bytes.
     pub(crate) fn mean(&self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
-        self.0.engine.all_reduce(dtype, from, to)?;
+        self.0.engine.all_reduce(Purpose::Mean, dtype, from, to)?;
         let share = 1.0 / self.size() as f64;
         match dtype {
             DType::F64 => bytemuck::cast_slice_mut::<_, f64>(to).iter_mut().for_each(|x| *x *= share),
@@ -303,7 +322,7 @@ mod tests {
         };
         assert_eq!(with(&[]), None);
         assert_eq!(with(&[("RANK", "1")]), None);
-        assert_eq!(with(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")]), None);
+        assert_eq!(with(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
         let told = with(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4"), ("RANK", "7")]);
         assert_eq!(told, Some(("mpirun", "1".to_owned(), "4".to_owned())));
     }

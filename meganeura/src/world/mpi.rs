@@ -15,7 +15,7 @@ use mpi::request::{Request, StaticScope};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 
-use super::Engine;
+use super::{Engine, Purpose};
 use crate::error::bail;
 use crate::{DType, Error, ErrorKind, Result};
 
@@ -52,14 +52,8 @@ struct State {
     lost: Option<usize>,
 }
 
-/// What the ranks must agree on before a collective: its number, its kind, the type, and how many bytes.
+/// What the ranks must agree on before a collective: its number, its purpose, the bytes of a number, and all bytes.
 type Header = [u64; 4];
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    AllReduce,
-    Broadcast,
-}
 
 impl Mpi {
     /// Starts MPI, which a process does once.
@@ -104,24 +98,26 @@ impl Mpi {
     }
 
     /// Takes part in the next collective, if all ranks come to the same.
-    fn meet(&self, kind: Kind, dtype: DType, bytes: usize) -> Result<MutexGuard<'_, State>> {
+    fn meet(&self, purpose: Purpose, dtype: DType, bytes: usize) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         if let Some(rank) = state.lost {
             return Err(self.lost(rank));
         }
         state.collectives += 1;
-        let own: Header = [state.collectives, kind as u64, dtype.bytes() as u64, bytes as u64];
+        let own: Header = [state.collectives, purpose as u64, dtype.bytes() as u64, bytes as u64];
         let all = self.headers(&mut state, own)?;
         let headers = all.as_chunks::<4>().0;
         match headers.iter().position(|header| *header != headers[0]) {
             None => Ok(state),
             Some(rank) => {
                 let spell = |header: &Header| {
-                    let [number, kind, bytes_each, bytes] = *header;
-                    let what = if kind == Kind::AllReduce as u64 {
-                        format!("adds up {} numbers of {bytes_each} bytes", bytes / bytes_each)
-                    } else {
-                        format!("takes {bytes} bytes of rank 0")
+                    let [number, purpose, bytes_each, bytes] = *header;
+                    let count = bytes / bytes_each;
+                    let what = match Purpose::ALL[purpose as usize] {
+                        Purpose::Mean => format!("averages {count} numbers of {bytes_each} bytes"),
+                        Purpose::Count => format!("adds up {count} numbers"),
+                        Purpose::Agree => format!("asks {count} questions"),
+                        Purpose::Share => format!("takes {bytes} bytes of rank 0"),
                     };
                     format!("{what} in its exchange {number}")
                 };
@@ -190,8 +186,8 @@ impl Mpi {
 }
 
 impl Engine for Mpi {
-    fn all_reduce(&self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
-        let _held = self.meet(Kind::AllReduce, dtype, from.len())?;
+    fn all_reduce(&self, purpose: Purpose, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
+        let _held = self.meet(purpose, dtype, from.len())?;
         match dtype {
             DType::F32 => Self::all_reduce_of::<f32>(from, to),
             DType::F64 => Self::all_reduce_of::<f64>(from, to),
@@ -201,7 +197,7 @@ impl Engine for Mpi {
     }
 
     fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
-        let _held = self.meet(Kind::Broadcast, DType::U32, bytes.len())?;
+        let _held = self.meet(Purpose::Share, DType::U32, bytes.len())?;
         for chunk in bytes.chunks_mut(MOST) {
             SimpleCommunicator::world().process_at_rank(0).broadcast_into(chunk);
         }
