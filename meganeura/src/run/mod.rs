@@ -79,6 +79,7 @@ mod options;
 mod overview;
 mod parts;
 mod position;
+mod ranks;
 #[cfg(feature = "ctrlc")]
 mod signals;
 mod store;
@@ -102,8 +103,8 @@ use crate::error::{bail, here};
 use crate::module::Module;
 use crate::optim::Optimizer;
 use crate::{Device, Error, Result};
-use journal::{Journal, What};
-use metrics::Metrics;
+use journal::What;
+use ranks::Written;
 use store::{Saved, State};
 
 /// What files are called in the folder of a run.
@@ -157,22 +158,6 @@ pub struct Run {
     is_over: bool,
     /// Checkpoints that were damaged when the run was resumed.
     set_aside: Vec<PathBuf>,
-}
-
-/// The files of a run's folder, by the one process that writes them.
-struct Written {
-    metrics: Metrics,
-    journal: Journal,
-    saved: Vec<Saved>,
-    lock: lock::Lock,
-}
-
-impl Written {
-    /// Writes what was logged, where it will be found.
-    fn flush(&mut self) -> Result<()> {
-        self.lock.expect_held()?;
-        self.metrics.flush()
-    }
 }
 
 impl Run {
@@ -294,24 +279,6 @@ impl Run {
         self.position.batch = 0;
         self.has_epoch = false;
         self.notice();
-    }
-
-    /// From here on to the next position a request to end is there or not, whenever it comes: else one between the questions
-    /// whether to save and whether to end would lose what was not saved.
-    fn notice(&mut self) {
-        let world = &self.options.world;
-        let is_requested = self.options.interrupt.is_requested();
-        let is_time = world.is_first() && self.saved_at.elapsed() >= self.options.every;
-        // One rank that is asked to end ends all, at the same step.
-        match world.agree([is_requested, is_time]) {
-            Ok(agreed) => [self.is_interrupted, self.is_time] = agreed,
-            Err(error) => self.apart = self.apart.take().or(Some(error)),
-        }
-    }
-
-    /// That ranks met at this position.
-    fn expect_together(&mut self) -> Result<()> {
-        self.apart.take().map_or(Ok(()), Err)
     }
 
     /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a second, so
