@@ -12,6 +12,7 @@ pub(super) enum Purpose {
     /// Something that all decide.
     Agree,
     /// What rank 0 has.
+    #[cfg(feature = "mpi")]
     Share,
 }
 
