@@ -12,12 +12,11 @@ use meganeura::{Error, ErrorKind, Result};
 const STARTED: &str = "MEGANEURA_RANKS";
 
 /// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are no mistake, none is held to
-/// one core, a container's only user may start them, and who is asked to end has a minute to save.
-const OPEN_MPI: [(&str, &str); 6] = [
+/// one core, a container's only user may start them.
+const OPEN_MPI: [(&str, &str); 5] = [
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
     ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
-    ("OMPI_MCA_odls_base_sigkill_timeout", "60"),
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
@@ -51,7 +50,7 @@ fn start(ranks: u32) -> Result<World> {
     command.args(["-n", &ranks.to_string()]).arg(program).args(env::args_os().skip(1));
     let user = |name: &str| env::var_os(name).is_some();
     command.envs(OPEN_MPI.into_iter().filter(|(name, _)| !user(name))).env(STARTED, ranks.to_string());
-    // Ctrl-C reaches the whole group of processes; this one waits until they have saved.
+    // Ctrl-C is for `mpirun`, which passes it on; this process waits for its end.
     let _held = Interrupt::on_ctrl_c()?;
     match command.status() {
         Ok(status) => exit(status.code().unwrap_or(1)),
