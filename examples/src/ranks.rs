@@ -12,7 +12,7 @@ use meganeura::{Error, ErrorKind, Result};
 const STARTED: &str = "MEGANEURA_RANKS";
 
 /// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are no mistake, none is held to
-/// one core, a container's only user may start them.
+/// one core, and a container's only user may start them.
 const OPEN_MPI: [(&str, &str); 5] = [
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
