@@ -128,6 +128,8 @@ impl Run {
     }
 }
 
+const NO_RANGES: &str = "only plans for GPUs have ranges";
+
 fn bytes(slots: &Slots) -> u64 {
     slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
 }
@@ -163,6 +165,7 @@ impl Memory<'_> {
             Place::Host => &self.host,
             Place::Output(k) => &self.outputs[k],
             Place::Slot(rank) => &self.slots[rank],
+            Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
 
@@ -178,6 +181,7 @@ impl Memory<'_> {
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => std::mem::replace(&mut self.outputs[k], empty),
             Place::Slot(rank) => std::mem::replace(&mut self.slots[rank], empty),
+            Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
 
@@ -187,6 +191,7 @@ impl Memory<'_> {
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => self.outputs[k] = buffer,
             Place::Slot(rank) => self.slots[rank] = buffer,
+            Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
 

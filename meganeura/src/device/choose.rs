@@ -112,13 +112,17 @@ impl Device {
         let wanted = std::env::var(OVERRIDE).ok().filter(|wanted| name == AUTO && !wanted.is_empty());
         let device = match wanted.as_deref().unwrap_or(name).trim().to_lowercase().as_str() {
             "cpu" => Self::cpu(),
-            AUTO => match Self::gpu("", world.local_rank()) {
+            AUTO => match Self::gpu("", world) {
                 Ok(gpu) => gpu.because(format!("one of the GPUs for each rank; this is {world}")),
                 Err(why) => Self::cpu().because(why.to_string()),
             },
-            "gpu" => Self::gpu("", world.local_rank())?,
-            part => Self::gpu(part, world.local_rank())?,
+            "gpu" => Self::gpu("", world)?,
+            part => Self::gpu(part, world)?,
         };
+        #[cfg(feature = "gpu")]
+        if let Engine::Gpu(gpu) = &device.0.engine {
+            gpu.connect(world)?;
+        }
         Ok(device.of_rank(world.rank() as u64))
     }
 
@@ -147,16 +151,16 @@ impl Device {
         }
     }
 
-    /// Adapter `number` of those with this in their name, counted around; of no name in particular, of those that are no software.
-    fn gpu(part: &str, number: usize) -> Result<Self> {
+    /// The adapter of a rank, of those with this in their name; of no name in particular, of those that are no software.
+    fn gpu(part: &str, world: &World) -> Result<Self> {
         #[cfg(feature = "gpu")]
         {
-            let gpu = crate::gpu::Gpu::numbered(part, number)?;
+            let gpu = crate::gpu::Gpu::of_rank(part, world)?;
             Ok(Self::make(Engine::Gpu(gpu), Precision::Full, "asked for".into()))
         }
         #[cfg(not(feature = "gpu"))]
         {
-            let _ = number;
+            let _ = world;
             Self::adapter(part)
         }
     }

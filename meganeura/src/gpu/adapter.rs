@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::memory::Memory;
 use super::pipelines::Pipelines;
-use super::vulkan::{Vulkan, open_with_bfloat};
+use super::vulkan::{self, Vulkan};
 use super::{Faults, Gpu, Inner, lock, matrix, timer};
 use crate::error::bail;
 use crate::kernel::launch::{Caps, Kind};
+use crate::world::World;
 use crate::{Error, ErrorKind, Result};
 
 /// The environment variable that, if it is `wgpu`, leaves Vulkan's launches to wgpu as well.
@@ -96,7 +97,7 @@ impl Gpu {
                 let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
                 Err(software(&names))
             }
-            Some(adapter) => Self::open(adapter).map_err(|error| error.to_string()),
+            Some(adapter) => Self::open(adapter, false).map_err(|error| error.to_string()),
         }
     }
 
@@ -107,14 +108,33 @@ impl Gpu {
             bail!(Device, "{part:?} names no device; {}; `cpu` names the CPU", list(&adapters));
         }
         match adapters.iter().find(|adapter| holds(&name(&adapter.get_info()), part)) {
-            Some(adapter) => Self::open(adapter),
+            Some(adapter) => Self::open(adapter, false),
             None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
         }
     }
 
-    /// Adapter `number`, counted around, of those whose name holds `part`; if that is empty, of those of the first one's kind, which is no
-    /// software.
-    pub(crate) fn numbered(part: &str, number: usize) -> Result<Self> {
+    /// The adapter at this place on the PCI bus, if its name holds `part`.
+    #[cfg(target_os = "linux")]
+    fn at_bus(part: &str, bus: &str) -> Result<Self> {
+        let adapters = adapters();
+        let is_meant = |adapter: &&wgpu::Adapter| {
+            let info = adapter.get_info();
+            info.device_pci_bus_id.eq_ignore_ascii_case(bus) && holds(&name(&info), part)
+        };
+        match adapters.iter().find(is_meant) {
+            Some(adapter) => Self::open(adapter, true),
+            None => bail!(Device, "no adapter {part:?} is the one at {bus}, which NCCL has; {}", list(&adapters)),
+        }
+    }
+
+    /// The adapter of a rank: the one that NCCL has, if it has one already, else number so and so on its host, counted around, of those whose name
+    /// holds `part`; if that is empty, of those of the first one's kind, which is no software.
+    pub(crate) fn of_rank(part: &str, world: &World) -> Result<Self> {
+        #[cfg(target_os = "linux")]
+        if let Some(bus) = world.bus() {
+            return Self::at_bus(part, bus);
+        }
+        let number = world.local_rank();
         let adapters = adapters();
         let kind = adapters.first().map(|adapter| adapter.get_info().device_type);
         let is_meant = |adapter: &&wgpu::Adapter| {
@@ -124,13 +144,14 @@ impl Gpu {
         };
         let meant: Vec<_> = adapters.iter().filter(is_meant).collect();
         match meant.get(number % meant.len().max(1)) {
-            Some(adapter) => Self::open(adapter),
+            Some(adapter) => Self::open(adapter, true),
             None if part.is_empty() => bail!(Device, "no GPU to run on: {}; `cpu` names the CPU", list(&adapters)),
             None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
         }
     }
 
-    fn open(adapter: &wgpu::Adapter) -> Result<Self> {
+    /// Opens an adapter; if it `exports`, so that other interfaces of the driver can use its memory, where it has that.
+    fn open(adapter: &wgpu::Adapter, exports: bool) -> Result<Self> {
         let info = adapter.get_info();
         let name = name(&info);
         let limits = adapter.limits();
@@ -149,12 +170,13 @@ impl Gpu {
                 },
                 ..wgpu::DeviceDescriptor::default()
             };
-            let opened = if below { open_with_bfloat(adapter, &descriptor) } else { None };
+            let opened = if below { vulkan::open(adapter, &descriptor, exports) } else { None };
             opened.map_or_else(|| pollster::block_on(adapter.request_device(&descriptor)), Ok)
         };
         // What is optional must not keep a device from being used at all.
+        let exporting = if exports { vulkan::exporting(adapter) } else { wgpu::Features::empty() };
         let features = timer::features(adapter) | matrix::features(adapter);
-        let opened = open(features).or_else(|_| open(wgpu::Features::empty()));
+        let opened = open(features | exporting).or_else(|_| open(wgpu::Features::empty()));
         let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
         })?;
@@ -165,6 +187,9 @@ impl Gpu {
         device.set_device_lost_callback(move |_, message| lock(&report).lost = Some(message));
         Ok(Self(Arc::new(Inner {
             name,
+            bus: info.device_pci_bus_id.to_lowercase(),
+            #[cfg(target_os = "linux")]
+            link: OnceLock::new(),
             vulkan: below.then(|| Vulkan::below(adapter, &device, &limits)).flatten(),
             pipelines: Pipelines::default(),
             device,

@@ -113,10 +113,16 @@ impl Memory {
         if let Some(error) = pollster::block_on(scope.pop()) {
             return Err(fault(error));
         }
+        Ok(self.adopt(buffer))
+    }
+
+    /// A buffer that was made for it elsewhere.
+    pub(super) fn adopt(self: &Arc<Self>, buffer: wgpu::Buffer) -> Arc<Buffer> {
+        let size = buffer.size();
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
         self.peak.fetch_max(bytes, Ordering::Relaxed);
         let id = self.created.fetch_add(1, Ordering::Relaxed);
-        Ok(self.buffer(Raw { id, buffer }))
+        self.buffer(Raw { id, buffer })
     }
 
     /// Gives unused buffers back to the driver.

@@ -4,6 +4,12 @@
 
 mod adapter;
 mod encoding;
+mod exchange;
+#[cfg(target_os = "linux")]
+mod link;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_link.rs"]
+mod link;
 mod matrix;
 mod memory;
 mod pipelines;
@@ -58,6 +64,12 @@ struct Inner {
     /// Whether matrix units are used, and for what, once they were asked for.
     matrix: OnceLock<Probe>,
     memory: Arc<Memory>,
+    /// Where the adapter is on the PCI bus.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "NCCL knows GPUs by it"))]
+    bus: String,
+    /// The way to the GPUs of other ranks. Before Vulkan, which it needs to be dropped.
+    #[cfg(target_os = "linux")]
+    link: OnceLock<link::Link>,
     /// What launches are recorded with, where wgpu runs on it.
     vulkan: Option<Vulkan>,
     pipelines: Pipelines,
@@ -81,6 +93,9 @@ struct Faults {
     lost: Option<String>,
     error: Option<Error>,
 }
+
+/// How often those who wait for the device look after the other ranks.
+const ASKING: Duration = Duration::from_millis(100);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each is plain data that no panic leaves half changed.
@@ -142,8 +157,25 @@ impl Inner {
         polled.map_err(|error| Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error))
     }
 
-    /// Polls, and notes a loss of the device on the way: wgpu panics where the driver loses it while it is waited for.
+    /// Polls, and notes a loss of the device on the way, or that another rank is lost for which commands wait: those go on then.
     fn poll_device(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
+        let wgpu::PollType::Wait { submission_index, timeout: None } = until else { return self.poll_once(until) };
+        loop {
+            let timeout = self.is_linked().then_some(ASKING);
+            let until = wgpu::PollType::Wait { submission_index: submission_index.clone(), timeout };
+            match self.poll_once(until) {
+                Err(wgpu::PollError::Timeout) => {
+                    if let Err(error) = self.expect_linked() {
+                        lock(&self.faults).error.get_or_insert(error);
+                    }
+                }
+                polled => return polled,
+            }
+        }
+    }
+
+    /// As [`Inner::poll_device`]: wgpu panics where the driver loses the device while it is waited for.
+    fn poll_once(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
             Ok(polled) => polled.map(drop),
             Err(_) => {

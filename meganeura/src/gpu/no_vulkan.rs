@@ -12,11 +12,16 @@ pub(super) enum Pipeline {}
 
 pub(super) enum Recording {}
 
-pub(super) fn open_with_bfloat(
+pub(super) fn open(
     _: &wgpu::Adapter,
     _: &wgpu::DeviceDescriptor<'_>,
+    _: bool,
 ) -> Option<(wgpu::Device, wgpu::Queue)> {
     None
+}
+
+pub(super) fn exporting(_: &wgpu::Adapter) -> wgpu::Features {
+    wgpu::Features::empty()
 }
 
 impl Vulkan {

@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::exchange::{ALIGNMENT, Ranged};
 use super::memory::Buffer;
 use super::pipelines::{Source, side_by_side};
 use super::reading::{Along, SMALL, Small, small};
 use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
-use crate::host::HostBuffer;
 use crate::kernel::launch::{Binding, Launch};
+use crate::ops::Exchange;
 use crate::plan::{Bindings, Place, Plan, Profiling, Step, StorageId};
 use crate::tensor::Storage;
-use crate::world::World;
-use crate::{ErrorKind, Result, TensorType};
+use crate::world::Range;
+use crate::{ErrorKind, Result};
 
 /// Recordings kept of each plan: a step alternates between few sets of buffers.
 const RECORDINGS_KEPT: usize = 4;
@@ -39,13 +40,20 @@ pub(super) type Recordings = Vec<(Vec<u64>, Recorded)>;
 type Recorded = Arc<[Arc<Recording>]>;
 
 /// Something that ranks exchange between launches.
-struct Meeting {
+pub(super) struct Meeting {
     /// The number of launches before it.
     after: usize,
-    world: World,
-    from: StorageId,
-    to: StorageId,
-    ty: TensorType,
+    pub(super) exchange: Exchange,
+    pub(super) values: Vec<Exchanged>,
+    /// The results lie in this range where they have memory of their own.
+    pub(super) range: Range,
+}
+
+/// A value that ranks exchange: where it is before and after, which may be the same.
+pub(super) struct Exchanged {
+    pub(super) from: StorageId,
+    pub(super) to: StorageId,
+    pub(super) bytes: usize,
 }
 
 struct Compiled {
@@ -62,6 +70,13 @@ pub(super) struct Arena {
     /// Where launches write small results, before they are copied to their tensors.
     small: Vec<Arc<Buffer>>,
     host: Option<Arc<Buffer>>,
+    /// What ranks exchange.
+    ranges: Vec<Ranged>,
+}
+
+/// The memory of meeting `number` of a plan, for which there is some.
+fn ranged<'a>(arena: &'a Arena, number: usize, meeting: &Meeting) -> &'a Ranged {
+    arena.ranges.iter().find(|ranged| ranged.is_of(number, meeting)).expect("it was made room for")
 }
 
 /// A grid of at least `workgroups`, folded where one dimension does not reach.
@@ -76,9 +91,14 @@ fn meetings(plan: &Plan) -> Vec<Meeting> {
     let mut launches = 0;
     let meeting = |step: &Step| {
         launches += step.launches.len();
-        let world = step.meets()?.clone();
-        let ((to, ty), from) = (step.outputs[0], step.inputs[0].storage);
-        Some(Meeting { after: launches, world, from, to, ty })
+        let exchange = step.meets()?.clone();
+        let values = step.inputs.iter().zip(&step.outputs);
+        let values: Vec<_> = values
+            .map(|(input, &(to, ty))| Exchanged { from: input.storage, to, bytes: ty.bytes() })
+            .collect();
+        let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();
+        let range = exchange.collective.range(&bytes, exchange.world.size(), ALIGNMENT);
+        Some(Meeting { after: launches, exchange, values, range })
     };
     plan.steps.iter().filter_map(meeting).collect()
 }
@@ -120,9 +140,10 @@ impl Gpu {
             expect_spelled(launch).and_then(|()| Source::new(launch, checked)).map_err(|error| step.blame(error))
         };
         let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
+        let meetings = meetings(plan);
         let pipelines = std::thread::scope(|scope| {
             // Drivers take their time for large buffers, too. Where memory is short, the run says so.
-            scope.spawn(|| drop(self.reserve(plan, &mut lock(&self.0.arena))));
+            scope.spawn(|| drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena))));
             self.0.pipelines(&sources)
         })?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
@@ -150,7 +171,6 @@ impl Gpu {
             Ok(Compiled { pipeline, storages, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
-        let meetings = meetings(plan);
         let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
         let leaf = |storage: StorageId| match plan.storages[storage].place {
             Place::Leaf(leaf) => Some(leaf),
@@ -177,7 +197,7 @@ impl Gpu {
         self.0.check()?;
         let begin = Instant::now();
         let mut arena = lock(&self.0.arena);
-        self.reserve(plan, &mut arena)?;
+        self.reserve(plan, &executable.meetings, &mut arena)?;
         let words: Vec<u32> = bindings.host.iter().map(|word| word.bits()).collect();
         let host = self.host_buffer(&mut arena, words.len())?;
         let output = |&storage: &StorageId| {
@@ -206,6 +226,9 @@ impl Gpu {
                 Place::Host => host.clone(),
                 Place::Output(k) => Some(Arc::clone(&bound[k])),
                 Place::Slot(rank) => arena.slots.get(rank).cloned(),
+                Place::Range { meeting, value } => {
+                    Some(Arc::clone(&ranged(&arena, meeting, &executable.meetings[meeting]).buffers[value]))
+                }
             })
             .collect();
         let memory = Memory { buffers, host: host.as_deref() };
@@ -229,26 +252,21 @@ impl Gpu {
             parts.extend(stamps.map(Part::Launches));
             submissions += submitted;
             if let Some(meeting) = meeting {
-                parts.push(Part::Host(self.meet(meeting, &memory)?));
+                let ranged = ranged(&arena, number, meeting);
+                parts.push(self.meet(meeting, ranged, &memory, profiling)?);
             }
         }
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))
     }
 
-    /// Exchanges with the other ranks what the launches before have computed, by way of the host; how long that takes once it is there.
-    fn meet(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Duration> {
-        let Meeting { world, from, to, ty, .. } = meeting;
-        let buffer = |storage: StorageId| memory.buffers[storage].as_deref().expect("what is exchanged has memory");
-        let own = self.download(buffer(*from), *ty)?;
-        let begin = Instant::now();
-        let mut mean = HostBuffer::try_zeros(ty.dtype, ty.shape.elements())?;
-        self.0.spend(|host| &mut host.wait, || world.mean(ty.dtype, own.bytes(), mean.bytes_mut()))?;
-        self.0.queue.write_buffer(buffer(*to).raw(), 0, mean.bytes());
-        self.0.check().map(|()| begin.elapsed())
-    }
-
-    /// Makes room for the slots of a plan.
-    fn reserve(&self, plan: &Plan, arena: &mut Arena) -> Result<()> {
+    /// Makes room for the slots of a plan, and for what ranks exchange in it.
+    fn reserve(&self, plan: &Plan, meetings: &[Meeting], arena: &mut Arena) -> Result<()> {
+        for (number, meeting) in meetings.iter().enumerate() {
+            if !arena.ranges.iter().any(|ranged| ranged.is_of(number, meeting)) {
+                let ranged = self.ranged(number, meeting).map_err(|error| error.context("what ranks exchange"))?;
+                arena.ranges.push(ranged);
+            }
+        }
         for (rank, &bytes) in plan.slots.iter().enumerate() {
             if arena.slots.get(rank).is_none_or(|slot| slot.raw().size() < bytes as u64) {
                 let buffer = self.allocate(bytes).map_err(|error| plan.blame_slot(rank, error))?;
@@ -317,11 +335,18 @@ impl Inner {
 }
 
 /// The memory of a run.
-struct Memory<'a> {
+pub(super) struct Memory<'a> {
     /// Of each storage of the plan that has any.
     buffers: Vec<Option<Arc<Buffer>>>,
     /// The words of the host.
     host: Option<&'a Buffer>,
+}
+
+impl Memory<'_> {
+    /// That of a storage that has some.
+    pub(super) fn buffer(&self, storage: StorageId) -> &Buffer {
+        self.buffers[storage].as_deref().expect("every bound storage has memory")
+    }
 }
 
 impl Compiled {
@@ -331,7 +356,7 @@ impl Compiled {
                 let host = memory.host.expect("kernels read host words only where there are some");
                 (host, host.raw().size())
             }
-            storage => (memory.buffers[storage].as_deref().expect("every bound storage has memory"), bytes),
+            storage => (memory.buffer(storage), bytes),
         });
         Dispatch { pipeline: &self.pipeline, buffers: bound.collect(), grid: self.grid }
     }

@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// A buffer that the host can read, of so many bytes at least.
-    fn staging(&self, bytes: u64) -> wgpu::Buffer {
+    pub(super) fn staging(&self, bytes: u64) -> wgpu::Buffer {
         let kept = if bytes <= STAGING_KEPT.0 { lock(&self.staging).pop() } else { None };
         kept.unwrap_or_else(|| {
             self.device.create_buffer(&wgpu::BufferDescriptor {

@@ -53,6 +53,9 @@ pub(super) enum Part {
     Launches(Stamps),
     /// Of the host between them.
     Host(Duration),
+    /// Of an exchange from GPU to GPU.
+    #[cfg(target_os = "linux")]
+    Link(crate::world::nccl::Took),
 }
 
 pub(super) enum Stamps {
@@ -74,6 +77,11 @@ impl Times {
             match part {
                 Part::Launches(stamps) => times.extend(self.between(stamps)?),
                 Part::Host(time) => times.push(*time),
+                #[cfg(target_os = "linux")]
+                Part::Link(took) => {
+                    self.gpu.wait()?;
+                    times.push(took.read()?);
+                }
             }
         }
         Ok(times)

@@ -10,11 +10,11 @@
 //! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
 //! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
 
-mod all_mean;
 mod concat;
 mod conv2d;
 mod cross_entropy;
 mod custom;
+mod exchange;
 mod gather;
 mod group_norm;
 mod label_weights;
@@ -38,6 +38,8 @@ use std::fmt;
 use smallvec::smallvec;
 
 pub use custom::{Custom, CustomOp};
+pub use exchange::Exchange;
+pub(crate) use exchange::exchange;
 pub use pointwise::Pointwise;
 pub use random::philox;
 pub use view::View;
@@ -48,7 +50,6 @@ use crate::graph::Types;
 use crate::kernel::launch::{Argument, Caps, Channels, Format, LINE, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View as Operand};
 use crate::tape::Var;
-use crate::world::World;
 use crate::{Layout, Result, Shape, TensorType};
 
 /// What every operation says of itself, whatever its family.
@@ -111,8 +112,9 @@ pub trait Kernel: Primitive {
     /// there instead of on its own.
     fn stores(&self) -> bool;
 
-    /// The world whose ranks meet to compute this: they come with operand 0 and leave with result 0. On GPUs nothing is launched.
-    fn meets(&self) -> Option<&World> {
+    /// What ranks of a world meet for to compute this: each comes with its operands, and leaves with as many results. On GPUs nothing is
+    /// launched.
+    fn meets(&self) -> Option<&Exchange> {
         None
     }
 
@@ -213,7 +215,7 @@ macro_rules! ops {
                 match self { $(Self::$name(op) => op.halves(x, y, caps),)+ }
             }
 
-            pub(crate) fn meets(&self) -> Option<&World> {
+            pub(crate) fn meets(&self) -> Option<&Exchange> {
                 match self { $(Self::$name(op) => op.meets(),)+ }
             }
 
@@ -261,7 +263,7 @@ ops! {
     label_weights::LabelWeights,
     random::RandomUniform,
     custom::Custom,
-    all_mean::AllMean,
+    exchange::Exchange,
 }
 
 /// Any operation.

@@ -1,13 +1,13 @@
 //! Models and gradients that ranks of a world have in common.
 
-use super::trained::{Trained, expect_some};
+use std::sync::Arc;
+
+use super::trained::expect_some;
 use crate::error::here;
 use crate::module::{Module, ModuleExt};
-use crate::world::World;
-use crate::{Grads, Result, Tensor, Var};
-
-/// Elements that are exchanged at a time, so that they fit in a buffer that any GPU binds.
-const MOST: usize = 1 << 25;
+use crate::ops::exchange;
+use crate::world::{Collective, World};
+use crate::{Grads, Result, Tensor};
 
 impl Grads {
     /// The gradients, with the mean over all ranks of a [world](crate::world) in the place of a model's: those of the batch of all ranks, where
@@ -35,41 +35,16 @@ impl Grads {
     /// [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left, [`Argument`](crate::ErrorKind::Argument) if it came with something else.
     #[track_caller]
     pub fn average(mut self, module: &dyn Module, world: &World) -> Result<Self> {
-        let mut trained = here(|| expect_some(module, &self))?;
+        let trained = here(|| expect_some(module, &self))?;
         if world.is_alone() {
             return Ok(self);
         }
-        let mut averaged = Vec::with_capacity(trained.len());
-        while !trained.is_empty() {
-            let mut elements = 0;
-            let fits = |trained: &&Trained| {
-                elements += trained.dw.shape().elements();
-                elements <= MOST
-            };
-            let count = trained.iter().take_while(fits).count().max(1);
-            let bucket: Vec<_> = trained.drain(..count).collect();
-            let means = all_means(bucket.iter().map(|trained| &trained.dw), world);
-            averaged.extend(bucket.into_iter().map(|trained| trained.cell).zip(means));
-        }
+        let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();
+        let means = exchange(&gradients, world, Collective::AllMean);
+        let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();
         self.note_world(world);
         Ok(self.with_entries(averaged))
     }
-}
-
-/// The mean over all ranks of each value, in one exchange.
-#[track_caller]
-fn all_means<'a>(values: impl Iterator<Item = &'a Var>, world: &World) -> Vec<Var> {
-    let values: Vec<_> = values.collect();
-    let flat: Vec<_> = values.iter().map(|value| value.reshape([value.shape().elements()])).collect();
-    let flat: Vec<_> = flat.iter().collect();
-    let means = if let [one] = flat[..] { one.all_mean(world) } else { Var::concat(&flat, 0).all_mean(world) };
-    let mut end = 0;
-    let mut mean = |value: &&Var| {
-        let begin = end;
-        end += value.shape().elements();
-        means.slice(0, begin..end).reshape(value.shape())
-    };
-    values.iter().map(&mut mean).collect()
 }
 
 impl World {

@@ -8,7 +8,7 @@ use super::fuse::Item;
 use super::parts;
 use super::uses::{Origin, Uses};
 use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
-use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::graph::{Exact, Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
 use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::{DType, Layout, Shape, TensorType};
@@ -344,6 +344,9 @@ impl Lowering<'_> {
         let mut values: Vec<_> = node.outputs().collect();
         let by_lines = halves.is_some_and(|halves| halves.stores == Stores::Lines);
         self.order = self.order.filter(|_| by_lines);
+        if op.meets().is_some() {
+            self.exchange_in_place(node, &inputs);
+        }
         let is_part = op.stores() && self.parts.contains_key(&node.first);
         let store = if !store.is_empty() {
             let (program, results) = self.program(store, Some(node.first), &mut inputs);
@@ -364,6 +367,23 @@ impl Lowering<'_> {
         let (operands, types) = (node.inputs.len(), node.types.to_vec());
         let work = KernelWork { op: op.clone(), operands, types, load, store, elementwise };
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
+    }
+
+    /// Has ranks exchange values where they lie, if nobody else reads them there. Only GPUs do so; a native kernel's results are apart.
+    fn exchange_in_place(&mut self, node: &Node, inputs: &[Operand]) {
+        if !self.programs {
+            return;
+        }
+        for ((&value, input), result) in node.inputs.iter().zip(inputs).zip(node.outputs()) {
+            let Origin { value, in_order } = self.uses.origin(value);
+            let info = self.plan.storages[input.storage];
+            let is_own = self.uses.is_computed(self.graph.maker_index(value)) && self.storage.get(&value) == Some(&input.storage);
+            let is_whole = info.elements == self.graph.ty(value).shape.elements();
+            let is_only = is_whole && self.uses.readers(value).len() == 1 && !self.uses.is_wanted(value);
+            if is_own && is_only && in_order && info.place == UNPLACED && info.format == Format::Full {
+                self.storage.insert(result, input.storage);
+            }
+        }
     }
 
     fn group(&mut self, nodes: &[usize]) {

@@ -11,6 +11,8 @@ pub struct Memory {
     pub slots: Vec<usize>,
     /// What is handed out: values that the caller holds.
     pub outputs: usize,
+    /// What ranks of a [world](crate::world) exchange, each exchange for itself. Only on GPUs.
+    pub exchanged: usize,
     /// What the caller brings and the plan reads or updates: inputs, parameters, an optimizer's state.
     pub leaves: usize,
 }
@@ -19,7 +21,7 @@ impl Memory {
     /// The most that a run has at one time, if no other plan made slots larger.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.slots.iter().sum::<usize>() + self.outputs + self.leaves
+        self.slots.iter().sum::<usize>() + self.outputs + self.exchanged + self.leaves
     }
 }
 
@@ -31,6 +33,7 @@ impl Plan {
         Memory {
             slots: self.slots.clone(),
             outputs: bytes(|place| matches!(place, Place::Output(_))),
+            exchanged: bytes(|place| matches!(place, Place::Range { .. })),
             leaves: bytes(|place| matches!(place, Place::Leaf(_))),
         }
     }

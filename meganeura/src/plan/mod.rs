@@ -39,9 +39,8 @@ use std::sync::Arc;
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Format, Launch};
-use crate::ops::KernelOp;
+use crate::ops::{Exchange, KernelOp};
 use crate::tensor::Storage;
-use crate::world::World;
 use crate::{DType, Result, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
@@ -186,9 +185,8 @@ impl Step {
         }
     }
 
-    /// The world whose ranks meet in this step: the executor brings them its operand, and takes the result.
-    #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "native kernels meet them by themselves"))]
-    pub(crate) fn meets(&self) -> Option<&World> {
+    /// What ranks meet for in this step: the executor brings them its operands, and takes the results.
+    pub(crate) fn meets(&self) -> Option<&Exchange> {
         match &self.work {
             Work::Kernel(kernel) => kernel.op.meets(),
             Work::Pointwise(_) => None,
@@ -227,6 +225,8 @@ pub(crate) enum Place {
     Output(usize),
     /// Memory of the device, shared by storages that live at different times.
     Slot(usize),
+    /// Value `value` of the range that ranks exchange in meeting `meeting`. Only on GPUs.
+    Range { meeting: usize, value: usize },
 }
 
 /// A piece of memory.
@@ -290,7 +290,7 @@ impl Plan {
             launch::launch(&mut plan, &caps, preferences)?;
             share::share(&mut plan);
         }
-        place::place(&mut plan);
+        place::place(&mut plan, matches!(target, Target::Gpu { .. }));
         Ok(plan)
     }
 

@@ -18,7 +18,11 @@ struct Interval {
     dtype: DType,
 }
 
-pub(super) fn place(plan: &mut Plan) {
+/// `ranges` says that what ranks exchange lies side by side.
+pub(super) fn place(plan: &mut Plan, ranges: bool) {
+    if ranges {
+        place_ranges(plan);
+    }
     let mut intervals: Vec<Option<Interval>> = vec![None; plan.storages.len()];
     for (at, step) in plan.steps.iter().enumerate() {
         for storage in step.reads().chain(step.writes()) {
@@ -40,6 +44,18 @@ pub(super) fn place(plan: &mut Plan) {
     order.iter().enumerate().for_each(|(rank, &slot)| ranks[slot] = rank);
     for (&storage, slot) in wanted.iter().zip(slots) {
         plan.storages[storage].place = Place::Slot(ranks[slot]);
+    }
+}
+
+/// Gives the results of each meeting, unless they are handed out, a range of their own: what lies in slots is apart, and NCCL reads and
+/// writes one piece of memory.
+fn place_ranges(plan: &mut Plan) {
+    for (meeting, step) in plan.steps.iter().filter(|step| step.meets().is_some()).enumerate() {
+        for (value, &(storage, _)) in step.outputs.iter().enumerate() {
+            if let Place::Slot(_) = plan.storages[storage].place {
+                plan.storages[storage].place = Place::Range { meeting, value };
+            }
+        }
     }
 }
 

@@ -39,28 +39,27 @@
 //!
 //! Files are rank 0's to write ([`is_first`](World::is_first)).
 
+mod collective;
 mod engine;
+#[cfg(all(feature = "gpu", target_os = "linux"))]
+mod gpus;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(all(feature = "gpu", target_os = "linux"))]
+pub(crate) mod nccl;
+mod start;
+mod watch;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(crate) use collective::{Collective, Range};
 
 use crate::error::{bail, here};
 use crate::{DType, Result};
 use engine::{Engine, Purpose};
-
-/// Variables by which those who start ranks tell each one its number, and how many there are.
-const STARTERS: [(&str, &str, &str); 4] = [
-    ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("mpiexec", "PMI_RANK", "PMI_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    (TORCHRUN, "RANK", "WORLD_SIZE"),
-];
-
-/// Starts ranks that know nothing of MPI.
-const TORCHRUN: &str = "torchrun";
+use watch::{Header, Watch};
 
 /// The processes that train one model together; see the [module's page](self). Cheap to clone; clones are the same world.
 ///
@@ -72,65 +71,43 @@ struct Inner {
     rank: usize,
     /// The host of each rank.
     hosts: Vec<String>,
-    engine: Box<dyn Engine>,
+    /// One exchange at a time.
+    engine: Mutex<Box<dyn Engine>>,
+    /// The connection to the other ranks, if there are any.
+    watch: Option<Arc<Watch>>,
+    #[cfg(all(feature = "gpu", target_os = "linux"))]
+    gpus: gpus::Connection,
 }
 
 impl World {
-    /// The world of this process: that of the ranks that `mpirun`, `mpiexec` or `srun` started, or of this process alone.
-    ///
-    /// # Errors
-    ///
-    /// If this is one of several ranks and the feature `mpi` is off, or MPI does not start.
-    #[track_caller]
-    pub fn join() -> Result<Self> {
-        static JOINED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
-
-        here(|| {
-            let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(world) = joined.upgrade() {
-                return Ok(Self(world));
-            }
-            let world = match started(|name| std::env::var(name).ok()) {
-                None => Self::alone(),
-                Some((starter, rank, size)) => Self::of_starter(starter, &rank, &size)?,
-            };
-            *joined = Arc::downgrade(&world.0);
-            Ok(world)
-        })
-    }
-
-    #[cfg(feature = "mpi")]
-    fn of_starter(starter: &str, rank: &str, size: &str) -> Result<Self> {
-        if starter == TORCHRUN {
-            bail!(
-                Argument,
-                "this is rank {rank} of {size}, started by {starter}: MPI connects ranks, so let `mpirun` start them"
-            );
-        }
-        let engine = mpi::Mpi::start().map_err(|error| error.context(format!("rank {rank} of {size}")))?;
-        let (rank, hosts) = (engine.rank(), engine.hosts().to_vec());
-        if hosts.len() == 1 && size != "1" {
-            bail!(
-                Argument,
-                "{starter} started {size} ranks, and MPI knows of one: the program was built with another MPI than \
-                 that of {starter}"
-            );
-        }
-        Ok(Self(Arc::new(Inner { rank, hosts, engine: Box::new(engine) })))
-    }
-
-    #[cfg(not(feature = "mpi"))]
-    fn of_starter(starter: &str, rank: &str, size: &str) -> Result<Self> {
-        bail!(
-            Argument,
-            "this is rank {rank} of {size}, started by {starter}, and the program was built without the feature `mpi`"
-        )
-    }
-
     /// A world of this process alone.
     #[must_use]
     pub fn alone() -> Self {
-        Self(Arc::new(Inner { rank: 0, hosts: vec!["this host".to_owned()], engine: Box::new(engine::Alone) }))
+        Self::made(0, vec!["this host".to_owned()], Box::new(engine::Alone), None)
+    }
+
+    fn made(rank: usize, hosts: Vec<String>, engine: Box<dyn Engine>, watch: Option<Arc<Watch>>) -> Self {
+        Self(Arc::new(Inner {
+            rank,
+            hosts,
+            engine: Mutex::new(engine),
+            watch,
+            #[cfg(all(feature = "gpu", target_os = "linux"))]
+            gpus: gpus::Connection::default(),
+        }))
+    }
+
+    /// How numbers go from rank to rank, for those who wonder: `NCCL 2.28.9`, or `Open MPI v4.1.4 through the host`, and then why not through NCCL, once a
+    /// [device](Self::device) was asked for.
+    #[must_use]
+    pub fn engine(&self) -> String {
+        let name = || self.0.engine.lock().unwrap_or_else(PoisonError::into_inner).name();
+        #[cfg(all(feature = "gpu", target_os = "linux"))]
+        {
+            self.0.gpus.describe(name)
+        }
+        #[cfg(not(all(feature = "gpu", target_os = "linux")))]
+        name()
     }
 
     /// The number of this process, below [`size`](Self::size).
@@ -193,7 +170,18 @@ impl World {
     }
 
     fn add_up(&self, purpose: Purpose, numbers: &[f64], sums: &mut [f64]) -> Result<()> {
-        self.0.engine.all_reduce(purpose, DType::F64, bytemuck::cast_slice(numbers), bytemuck::cast_slice_mut(sums))
+        let from: &[u8] = bytemuck::cast_slice(numbers);
+        let mut engine = self.meet([purpose as u64, DType::F64.bytes() as u64, from.len() as u64, 0])?;
+        engine.all_reduce(DType::F64, from, bytemuck::cast_slice_mut(sums))
+    }
+
+    /// Waits until all ranks have come for the same; what they then exchange it with.
+    fn meet(&self, header: Header) -> Result<MutexGuard<'_, Box<dyn Engine>>> {
+        let engine = self.0.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = &self.0.watch {
+            watch.expect(watch.come(header)?)?;
+        }
+        Ok(engine)
     }
 
     /// For each question, whether any rank says yes.
@@ -261,26 +249,20 @@ impl World {
 
     /// The bytes that rank 0 has.
     pub(crate) fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
-        self.0.engine.broadcast(bytes)
-    }
-
-    /// The mean over all ranks of each number, of floats of one type given as bytes.
-    pub(crate) fn mean(&self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
-        self.0.engine.all_reduce(Purpose::Mean, dtype, from, to)?;
-        let share = 1.0 / self.size() as f64;
-        match dtype {
-            DType::F64 => bytemuck::cast_slice_mut::<_, f64>(to).iter_mut().for_each(|x| *x *= share),
-            DType::F32 => bytemuck::cast_slice_mut::<_, f32>(to).iter_mut().for_each(|x| *x *= share as f32),
-            DType::U32 => bail!(Argument, "numbers that count have no mean"),
-        }
-        Ok(())
+        self.meet([Purpose::Share as u64, 1, bytes.len() as u64, 0])?.broadcast(bytes)
     }
 }
 
-/// Who started this process as one of several ranks: its name, the rank, and their number.
-fn started(var: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String, String)> {
-    let told = STARTERS.iter().find_map(|&(name, rank, size)| Some((name, var(rank)?, var(size)?)));
-    told.filter(|(_, _, size)| size != "1")
+impl Drop for Inner {
+    /// Says so to the other ranks, and waits until they leave as well: an engine ends for all at once.
+    fn drop(&mut self) {
+        let in_order = self.watch.as_ref().is_none_or(|watch| watch.leave());
+        self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).end(in_order);
+        #[cfg(all(feature = "gpu", target_os = "linux"))]
+        if !in_order {
+            self.gpus.abort();
+        }
+    }
 }
 
 impl PartialEq for World {
@@ -314,18 +296,6 @@ impl fmt::Debug for World {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_starts_ranks_tells_them() {
-        let with = |vars: &'static [(&str, &str)]| {
-            started(move |name| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
-        };
-        assert_eq!(with(&[]), None);
-        assert_eq!(with(&[("RANK", "1")]), None);
-        assert_eq!(with(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
-        let told = with(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4"), ("RANK", "7")]);
-        assert_eq!(told, Some(("mpirun", "1".to_owned(), "4".to_owned())));
-    }
 
     #[test]
     fn alone_everything_is_as_it_was() {

@@ -7,17 +7,17 @@ use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 
 use ash::vk;
-use wgpu::hal::api;
+use wgpu::hal::vulkan::Adapter;
 
 use super::spirv::{HEADER, instruction, instructions};
 
-const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
+pub(super) const EXTENSION: &CStr = c"VK_KHR_shader_bfloat16";
 /// Both the extension's structure and its type of components, which `ash` does not have yet.
 const NUMBER: i32 = 1_000_141_000;
 
 /// `VkPhysicalDeviceShaderBfloat16FeaturesKHR`
 #[repr(C)]
-struct Features<'a> {
+pub(super) struct Features<'a> {
     s_type: vk::StructureType,
     p_next: *mut c_void,
     numbers: vk::Bool32,
@@ -49,18 +49,18 @@ unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Features<'_> {}
 // SAFETY: as above.
 unsafe impl vk::ExtendsDeviceCreateInfo for Features<'_> {}
 
-/// Opens an adapter as `descriptor` says, and with bf16 on its matrix units; `None` where it has none.
-pub(in crate::gpu) fn open(
-    adapter: &wgpu::Adapter,
-    descriptor: &wgpu::DeviceDescriptor<'_>,
-) -> Option<(wgpu::Device, wgpu::Queue)> {
-    // SAFETY: handles are looked at while `adapter` is there; nothing of wgpu's is destroyed.
-    let above = unsafe { adapter.as_hal::<api::Vulkan>()? };
+impl Features<'_> {
+    /// What kernels need of it.
+    pub(super) fn all() -> Self {
+        Self { numbers: vk::TRUE, cooperative_matrices: vk::TRUE, ..Self::default() }
+    }
+}
+
+/// Whether the matrix units of an adapter, which is to be opened with these features, multiply bf16.
+pub(super) fn is_there(above: &Adapter, features: wgpu::Features) -> bool {
     let units = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
-    if !descriptor.required_features.contains(units)
-        || !above.physical_device_capabilities().supports_extension(EXTENSION)
-    {
-        return None;
+    if !features.contains(units) || !above.physical_device_capabilities().supports_extension(EXTENSION) {
+        return false;
     }
     let (instance, physical) = (above.shared_instance(), above.raw_physical_device());
     let matrices = ash::khr::cooperative_matrix::Instance::new(instance.entry(), instance.raw_instance());
@@ -69,7 +69,7 @@ pub(in crate::gpu) fn open(
     // SAFETY: the device is the instance's, and knows the extensions.
     let products = unsafe {
         instance.raw_instance().get_physical_device_features2(physical, &mut found);
-        matrices.get_physical_device_cooperative_matrix_properties(physical).ok()?
+        matrices.get_physical_device_cooperative_matrix_properties(physical).unwrap_or_default()
     };
     let is_wanted = |product: &vk::CooperativeMatrixPropertiesKHR<'_>| {
         let bfloat = vk::ComponentTypeKHR::from_raw(NUMBER);
@@ -78,23 +78,7 @@ pub(in crate::gpu) fn open(
             && [product.c_type, product.result_type] == [vk::ComponentTypeKHR::FLOAT32; 2]
             && product.scope == vk::ScopeKHR::SUBGROUP
     };
-    if features.numbers == vk::FALSE || features.cooperative_matrices == vk::FALSE || !products.iter().any(is_wanted) {
-        return None;
-    }
-    let mut wanted = Features { numbers: vk::TRUE, cooperative_matrices: vk::TRUE, ..Features::default() };
-    // SAFETY: what is added is what the device was found to have.
-    unsafe {
-        let opened = above.open_with_callback(
-            descriptor.required_features,
-            &descriptor.required_limits,
-            &descriptor.memory_hints,
-            Some(Box::new(|device| {
-                device.extensions.push(EXTENSION);
-                *device.create_info = std::mem::take(device.create_info).push_next(&mut wanted);
-            })),
-        );
-        adapter.create_device_from_hal::<api::Vulkan>(opened.ok()?, descriptor).ok()
-    }
+    features.numbers == vk::TRUE && features.cooperative_matrices == vk::TRUE && products.iter().any(is_wanted)
 }
 
 /// Whether a device was opened with it.

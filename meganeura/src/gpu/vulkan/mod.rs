@@ -5,6 +5,9 @@
 //! submitted in one order. The only place that knows `ash`.
 
 mod bfloat;
+#[cfg(target_os = "linux")]
+mod export;
+mod open;
 mod owned;
 mod pipeline;
 mod recording;
@@ -19,7 +22,9 @@ use naga::back::spv;
 use naga::valid;
 use wgpu::hal::api;
 
-pub(super) use bfloat::open as open_with_bfloat;
+#[cfg(target_os = "linux")]
+pub(super) use export::{Exported, Timeline};
+pub(super) use open::{exporting, open};
 pub(super) use pipeline::Pipeline;
 pub(super) use recording::Recording;
 
@@ -38,6 +43,8 @@ pub(super) struct Vulkan {
     /// Whether subgroups of a kernel may be of any size that the device has.
     varying_subgroups: bool,
     bfloat: bool,
+    /// Whether others can use its memory.
+    exports: bool,
     kept: Keeping,
 }
 
@@ -47,7 +54,7 @@ struct Shared {
     /// The layouts of kernels that bind so many buffers.
     layouts: Mutex<BTreeMap<usize, Layouts>>,
     /// Keeps `raw` open.
-    _device: wgpu::Device,
+    device: wgpu::Device,
 }
 
 #[derive(Clone, Copy)]
@@ -72,11 +79,12 @@ impl Vulkan {
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
         let bfloat = bfloat::is_open(below.enabled_device_extensions());
+        let exports = open::exports(device, below.enabled_device_extensions());
         let robust = robustness.robust_buffer_access2 == vk::TRUE;
         let features = device.features();
         let version = above.physical_device_capabilities().properties().api_version;
         let family = below.queue_family_index();
-        let shared = Arc::new(Shared { raw, layouts: Mutex::default(), _device: device.clone() });
+        let shared = Arc::new(Shared { raw, layouts: Mutex::default(), device: device.clone() });
         Some(Self {
             kept: Keeping::open(&shared, &properties),
             shared,
@@ -85,6 +93,7 @@ impl Vulkan {
             capabilities: pipeline::capabilities(features),
             limits: limits.clone(),
             bfloat,
+            exports,
             varying_subgroups: features.contains(wgpu::Features::SUBGROUP),
         })
     }

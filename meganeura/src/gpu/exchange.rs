@@ -1,0 +1,121 @@
+//! What ranks exchange in the middle of a run: from GPU to GPU where there is a link, else by way of the host.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::memory::Buffer;
+use super::program::{Meeting, Memory};
+use super::reading::Reading;
+use super::recording::Part;
+use super::{Gpu, Inner};
+use crate::host::HostBuffer;
+use crate::plan::Profiling;
+use crate::world::Range;
+use crate::{DType, Result, Shape, TensorType};
+
+/// Each value of a range begins at a multiple of so many bytes: what drivers ask for.
+pub(super) const ALIGNMENT: usize = 256;
+
+/// The memory of a meeting's values, a buffer for each. Plans that exchange the same have it in common.
+pub(super) struct Ranged {
+    /// The number of the meeting in its plan: those of one plan may be under way together.
+    meeting: usize,
+    range: Range,
+    pub(super) buffers: Vec<Arc<Buffer>>,
+    /// The whole, where other GPUs reach it.
+    #[cfg(target_os = "linux")]
+    linked: Option<crate::world::nccl::Memory>,
+}
+
+impl Ranged {
+    /// Whether this is the memory of meeting `number` of a plan.
+    pub(super) fn is_of(&self, number: usize, meeting: &Meeting) -> bool {
+        self.meeting == number && self.range == meeting.range
+    }
+}
+
+impl Gpu {
+    /// Memory for the values of meeting `number` of a plan.
+    pub(super) fn ranged(&self, number: usize, meeting: &Meeting) -> Result<Ranged> {
+        let range = meeting.range.clone();
+        #[cfg(target_os = "linux")]
+        if let Some(link) = self.0.link(&meeting.exchange.world) {
+            let (buffers, memory) = link.ranged(&self.0, meeting, ALIGNMENT)?;
+            buffers.iter().for_each(|buffer| self.0.clear(buffer));
+            return Ok(Ranged { meeting: number, range, buffers, linked: Some(memory) });
+        }
+        let buffers = meeting.values.iter().map(|value| self.allocate(value.bytes)).collect::<Result<_>>()?;
+        Ok(Ranged {
+            meeting: number,
+            range,
+            buffers,
+            #[cfg(target_os = "linux")]
+            linked: None,
+        })
+    }
+
+    /// Exchanges with the other ranks what the launches before have computed.
+    pub(super) fn meet(
+        &self,
+        meeting: &Meeting,
+        ranged: &Ranged,
+        memory: &Memory<'_>,
+        profiling: Profiling,
+    ) -> Result<Part> {
+        #[cfg(target_os = "linux")]
+        if let (Some(link), Some(linked)) = (self.0.link(&meeting.exchange.world), &ranged.linked) {
+            let values = meeting.values.iter().zip(&ranged.buffers);
+            let into = values.map(|(value, buffer)| (memory.buffer(value.from), &**buffer, value.bytes));
+            self.0.copy_all(into.collect());
+            let took = link.exchange(&self.0, meeting, linked, profiling != Profiling::Off)?;
+            let values = meeting.values.iter().zip(&ranged.buffers);
+            let out = values.map(|(value, buffer)| (&**buffer, memory.buffer(value.to), value.bytes));
+            self.0.copy_all(out.collect());
+            return Ok(took.map_or(Part::Host(std::time::Duration::ZERO), Part::Link));
+        }
+        let _ = (ranged, profiling);
+        self.meet_by_host(meeting, memory)
+    }
+
+    /// The time is that of the exchange, once the values are on the host.
+    fn meet_by_host(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Part> {
+        let Meeting { exchange, values, range, .. } = meeting;
+        let places = values.iter().zip(&range.offsets);
+        let staging = self.0.staging(range.bytes as u64);
+        let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        for (value, &offset) in places.clone() {
+            let from = memory.buffer(value.from).raw();
+            encoder.copy_buffer_to_buffer(from, 0, &staging, offset as u64, value.bytes as u64);
+        }
+        let submission = self.0.submit([encoder.finish()], None);
+        let own = Reading::new(&self.0, staging, range.bytes as u64, submission);
+        let words = TensorType::new(DType::F32, Shape::from([range.bytes / DType::F32.bytes()]));
+        let own = self.read(&own, words)?;
+        let begin = Instant::now();
+        let mut all = HostBuffer::try_zeros(DType::F32, words.shape.elements())?;
+        let meet =
+            || exchange.world.exchange(&exchange.collective, DType::F32, range, own.bytes(), all.bytes_mut());
+        self.0.spend(|host| &mut host.wait, meet)?;
+        for (value, &offset) in places {
+            let to = memory.buffer(value.to).raw();
+            self.0.queue.write_buffer(to, 0, &all.bytes()[offset..offset + value.bytes]);
+        }
+        self.0.check().map(|()| Part::Host(begin.elapsed()))
+    }
+}
+
+impl Inner {
+    /// Copies bytes from buffers to others, unless these are the same.
+    #[cfg(target_os = "linux")]
+    fn copy_all(&self, mut copies: Vec<(&Buffer, &Buffer, usize)>) {
+        copies.retain(|(from, to, _)| from.id() != to.id());
+        if copies.is_empty() {
+            return;
+        }
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        for (from, to, bytes) in copies {
+            encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, bytes as u64);
+        }
+        self.submit([encoder.finish()], None);
+    }
+}

@@ -1,0 +1,21 @@
+//! In place of [`link`](super::link) on systems without NCCL: there is never any.
+
+use super::{Gpu, Inner};
+use crate::Result;
+use crate::world::World;
+
+impl Gpu {
+    pub(crate) fn connect(&self, _: &World) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(super) fn is_linked(&self) -> bool {
+        false
+    }
+
+    pub(super) fn expect_linked(&self) -> Result<()> {
+        Ok(())
+    }
+}

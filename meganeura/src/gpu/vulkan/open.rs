@@ -1,0 +1,52 @@
+//! Opening devices with what wgpu does not ask for.
+
+use wgpu::hal::api;
+
+use super::bfloat;
+
+/// Opens an adapter as `descriptor` says, with bf16 on its matrix units where it has that, and, if it `exports`, with semaphores that others can
+/// wait for. `None` if there is nothing to add, or it cannot be had.
+pub(in crate::gpu) fn open(
+    adapter: &wgpu::Adapter,
+    descriptor: &wgpu::DeviceDescriptor<'_>,
+    exports: bool,
+) -> Option<(wgpu::Device, wgpu::Queue)> {
+    // SAFETY: handles are looked at while `adapter` is there; nothing of wgpu's is destroyed.
+    let above = unsafe { adapter.as_hal::<api::Vulkan>()? };
+    let semaphores = ash::khr::external_semaphore_fd::NAME;
+    let exports = exports && above.physical_device_capabilities().supports_extension(semaphores);
+    let has_bfloat = bfloat::is_there(&above, descriptor.required_features);
+    if !exports && !has_bfloat {
+        return None;
+    }
+    let mut wanted = bfloat::Features::all();
+    // SAFETY: what is added is what the device was found to have.
+    unsafe {
+        let opened = above.open_with_callback(
+            descriptor.required_features,
+            &descriptor.required_limits,
+            &descriptor.memory_hints,
+            Some(Box::new(|device| {
+                if exports {
+                    device.extensions.push(semaphores);
+                }
+                if has_bfloat {
+                    device.extensions.push(bfloat::EXTENSION);
+                    *device.create_info = std::mem::take(device.create_info).push_next(&mut wanted);
+                }
+            })),
+        );
+        adapter.create_device_from_hal::<api::Vulkan>(opened.ok()?, descriptor).ok()
+    }
+}
+
+/// What an adapter's device has to be opened with so that others can use its memory.
+pub(in crate::gpu) fn exporting(adapter: &wgpu::Adapter) -> wgpu::Features {
+    adapter.features() & wgpu::Features::VULKAN_EXTERNAL_MEMORY_FD
+}
+
+/// Whether a device exports memory and semaphores.
+pub(super) fn exports(device: &wgpu::Device, extensions: &[&std::ffi::CStr]) -> bool {
+    let extension = ash::khr::external_semaphore_fd::NAME;
+    device.features().contains(wgpu::Features::VULKAN_EXTERNAL_MEMORY_FD) && extensions.contains(&extension)
+}

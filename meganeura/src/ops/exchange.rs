@@ -1,0 +1,136 @@
+//! What ranks of a world exchange in the middle of a plan.
+
+use std::panic::Location;
+
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::world::{Collective, World};
+use crate::{Error, ErrorKind, Result, TensorType};
+
+/// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world ([`Collective::AllMean`]), or what else a [`Collective`] says, for any number of values in
+/// one exchange.
+///
+/// Shapes: each result has that of its operand, which is the same on every rank. Gradient of the mean: that of the sum of all ranks' losses,
+/// `dxₖ = Σᵣ dyₖᵣ / R`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Exchange {
+    pub(crate) world: World,
+    pub(crate) collective: Collective,
+}
+
+impl Primitive for Exchange {
+    fn name(&self) -> &'static str {
+        match self.collective {
+            Collective::AllMean => "all_mean",
+            Collective::MeanToOwners(_) => "mean_to_owners",
+            Collective::FromOwners(_) => "from_owners",
+        }
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        match x.iter().find(|ty| !ty.dtype.is_float()) {
+            Some(ty) => Err(format!("needs floats, not {}", ty.dtype)),
+            None => Ok(x.to_vec()),
+        }
+    }
+
+    fn vjp(&self, _: &[Var], _: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        if self.collective != Collective::AllMean {
+            let message = "has no gradient: what a rank owns is its alone";
+            return Err(Error::new(ErrorKind::NotDifferentiable, message).in_op(self.name()));
+        }
+        let given: Vec<_> = dy.iter().flatten().collect();
+        let mut means = exchange(&given, &self.world, Collective::AllMean).into_iter();
+        Ok(dy.iter().map(|dy| dy.as_ref().and_then(|_| means.next())).collect())
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        // Of one rank; several are tested as several processes.
+        let alone = || Case::new(Self { world: World::alone(), collective: Collective::AllMean });
+        let shapes: [&[&[usize]]; 4] = [&[&[3, 5]], &[&[1]], &[&[2, 1, 300], &[7]], &[&[1], &[4, 3], &[5]]];
+        shapes.iter().map(|shapes| shapes.iter().fold(alone(), |case, shape| case.input(shape))).collect()
+    }
+}
+
+impl Kernel for Exchange {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        false
+    }
+
+    fn meets(&self) -> Option<&Exchange> {
+        Some(self)
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        let sizes: Vec<_> = y.iter_mut().map(|y| size_of_val(y.floats())).collect();
+        let range = self.collective.range(&sizes, self.world.size(), size_of::<T>());
+        let Some(mut from) = scratch.borrow::<T>(range.bytes / size_of::<T>()) else { return };
+        let Some(mut to) = scratch.borrow::<T>(range.bytes / size_of::<T>()) else { return };
+        let (from, to) = (&mut from[..], &mut to[..]);
+        from.fill(T::from_f64(0.0));
+        to.fill(T::from_f64(0.0));
+        let place = |k: usize| range.offsets[k] / size_of::<T>()..(range.offsets[k] + sizes[k]) / size_of::<T>();
+        for (k, x) in x.iter().enumerate() {
+            let place = place(k);
+            let len = place.len();
+            from[place].copy_from_slice(&x.floats()[..len]);
+        }
+        let (own, all) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
+        if let Err(error) = self.world.exchange(&self.collective, T::DTYPE, &range, own, all) {
+            return scratch.refuse(error);
+        }
+        for (k, y) in y.iter_mut().enumerate() {
+            y.floats().copy_from_slice(&to[place(k)]);
+        }
+    }
+
+    /// No launches: ranks meet between those before and those after.
+    fn variants(&self, _: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        vec![Variant { name: "ranks", launches: Vec::new(), scratch: Vec::new() }]
+    }
+}
+
+/// What becomes of values that every rank has, in one exchange.
+#[track_caller]
+pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -> Vec<Var> {
+    let Some(first) = values.first() else { return Vec::new() };
+    if world.is_alone() {
+        return values.iter().map(|&value| value.clone()).collect();
+    }
+    let op = Exchange { world: world.clone(), collective };
+    first.tape().record(op.into(), values, Location::caller()).into_vec()
+}
+
+impl Var {
+    /// The mean over all ranks of a [world](crate::world), the same on each: `y = Σᵣ xᵣ / R`. Of a world of one rank, the value itself.
+    ///
+    /// Its gradient is that of the sum of all ranks' losses.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let world = World::alone();
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let loss = tape.input(&Tensor::from_slice(&device, [2], &[1.0, 3.0])?).mean();
+    /// assert_eq!(loss.all_mean(&world).item()?, 2.0);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn all_mean(&self, world: &World) -> Self {
+        exchange(&[self], world, Collective::AllMean).swap_remove(0)
+    }
+}

@@ -1,0 +1,131 @@
+//! What ranks do with values of which each has one: with all of them in one exchange, side by side in one range of memory.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range as Bounds;
+
+use super::{Purpose, World};
+use crate::error::bail;
+use crate::{DType, Result};
+
+/// What becomes of the values.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Collective {
+    /// The mean of each over all ranks, on all ranks.
+    AllMean,
+    /// The mean of each over all ranks, on the rank that owns the value. What the others get is not to be used.
+    MeanToOwners(Vec<usize>),
+    /// Each as the rank that owns it has it, on all ranks.
+    FromOwners(Vec<usize>),
+}
+
+/// Where in a range the values lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    /// The first byte of each value.
+    pub(crate) offsets: Vec<usize>,
+    pub(crate) bytes: usize,
+    /// The bytes of each rank's part: all of them, where the values have no owners.
+    pub(crate) part: usize,
+}
+
+impl Collective {
+    /// The places of values of so many bytes, each of which begins at a multiple of `align`. Where values have owners, those of one
+    /// rank lie side by side, in parts of one size.
+    pub(crate) fn range(&self, bytes: &[usize], ranks: usize, align: usize) -> Range {
+        let mut ends = vec![0; ranks];
+        let one = vec![0; bytes.len()];
+        let (owners, parts) = match self {
+            Self::AllMean => (&one, 1),
+            Self::MeanToOwners(owners) | Self::FromOwners(owners) => (owners, ranks),
+        };
+        let mut offset = |(&bytes, &owner): (&usize, &usize)| {
+            let begin = ends[owner];
+            ends[owner] = (begin + bytes).next_multiple_of(align);
+            (owner, begin)
+        };
+        let places: Vec<_> = bytes.iter().zip(owners).map(&mut offset).collect();
+        let part = ends.iter().copied().max().unwrap_or(0);
+        let offsets = places.into_iter().map(|(owner, begin)| owner * part + begin).collect();
+        Range { offsets, bytes: part * parts, part }
+    }
+
+    fn purpose(&self) -> Purpose {
+        match self {
+            Self::AllMean => Purpose::Mean,
+            Self::MeanToOwners(_) | Self::FromOwners(_) => Purpose::Owners,
+        }
+    }
+
+    /// What ranks compare before they exchange a range.
+    pub(super) fn header(&self, dtype: DType, range: &Range) -> [u64; 4] {
+        let mut digest = DefaultHasher::new();
+        (self, &range.offsets).hash(&mut digest);
+        [self.purpose() as u64, dtype.bytes() as u64, range.bytes as u64, digest.finish()]
+    }
+}
+
+impl Range {
+    /// The part of a rank.
+    pub(crate) fn part_of(&self, rank: usize) -> Bounds<usize> {
+        if self.part == self.bytes { 0..self.bytes } else { rank * self.part..(rank + 1) * self.part }
+    }
+}
+
+impl World {
+    /// Exchanges a range of floats of one type, by way of the host. `to` is as long as `from`.
+    pub(crate) fn exchange(
+        &self,
+        collective: &Collective,
+        dtype: DType,
+        range: &Range,
+        from: &[u8],
+        to: &mut [u8],
+    ) -> Result<()> {
+        let own = range.part_of(self.rank());
+        let mut engine = self.meet(collective.header(dtype, range))?;
+        match collective {
+            Collective::AllMean => engine.all_reduce(dtype, from, to)?,
+            Collective::MeanToOwners(_) => engine.reduce_scatter(dtype, from, &mut to[own])?,
+            Collective::FromOwners(_) => return engine.all_gather(&from[own], to),
+        }
+        let share = 1.0 / self.size() as f64;
+        match dtype {
+            DType::F64 => bytemuck::cast_slice_mut::<_, f64>(to).iter_mut().for_each(|x| *x *= share),
+            DType::F32 => bytemuck::cast_slice_mut::<_, f32>(to).iter_mut().for_each(|x| *x *= share as f32),
+            DType::U32 => bail!(Argument, "numbers that count have no mean"),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_lie_side_by_side() {
+        let range = Collective::AllMean.range(&[4, 12, 8], 4, 8);
+        assert_eq!(range, Range { offsets: vec![0, 8, 24], bytes: 32, part: 32 });
+        assert_eq!(range.part_of(3), 0..32);
+    }
+
+    #[test]
+    fn values_of_one_owner_lie_side_by_side() {
+        let range = Collective::FromOwners(vec![1, 0, 1, 2]).range(&[4, 12, 8, 4], 4, 4);
+        assert_eq!(range, Range { offsets: vec![12, 0, 16, 24], bytes: 48, part: 12 });
+        assert_eq!(range.part_of(3), 36..48);
+    }
+
+    #[test]
+    fn headers_tell_arrangements_apart() {
+        let header = |collective: Collective, bytes: &[usize]| {
+            collective.header(DType::F32, &collective.range(bytes, 2, 4))
+        };
+        let mean = header(Collective::AllMean, &[4, 8]);
+        assert_eq!(mean, header(Collective::AllMean, &[4, 8]));
+        assert_ne!(mean, header(Collective::AllMean, &[8, 4]));
+        let owned = |owners: [usize; 2]| header(Collective::MeanToOwners(owners.to_vec()), &[4, 4]);
+        assert_ne!(owned([0, 1]), owned([1, 0]));
+        assert_ne!(owned([0, 1]), header(Collective::FromOwners(vec![0, 1]), &[4, 4]));
+    }
+}

@@ -1,0 +1,102 @@
+//! Ranks whose GPUs exchange numbers themselves.
+
+use std::sync::{Arc, OnceLock};
+
+use super::nccl::{Libraries, Nccl, UniqueId, Which};
+use super::{Collective, Range, World};
+use crate::error::bail;
+use crate::{DType, Error, ErrorKind, Result};
+
+/// What this variable names is NCCL's library, or `off`.
+const NAMED: &str = "MEGANEURA_NCCL";
+
+/// NCCL, or why there is none, once that is known.
+#[derive(Default)]
+pub(super) struct Connection(OnceLock<Result<Arc<Nccl>, String>>);
+
+impl Connection {
+    pub(super) fn set(&self, nccl: Result<Arc<Nccl>, String>) {
+        drop(self.0.set(nccl));
+    }
+
+    /// Its name, if there is one.
+    pub(super) fn describe(&self, other: impl FnOnce() -> String) -> String {
+        match self.0.get() {
+            Some(Ok(nccl)) => format!("NCCL {}", nccl.version()),
+            Some(Err(why)) => format!("{}, not through NCCL: {why}", other()),
+            None => other(),
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        if let Some(Ok(nccl)) = self.0.get() {
+            nccl.abort();
+        }
+    }
+}
+
+impl World {
+    /// Where on the PCI bus the GPU is that this rank's has to be, if that is settled.
+    pub(crate) fn bus(&self) -> Option<&str> {
+        self.0.gpus.0.get()?.as_ref().ok().map(|nccl| nccl.bus())
+    }
+
+    /// Connects the GPUs of all ranks, of which this one's is at `bus` if NCCL can use its memory, or says why it cannot. All ranks ask for
+    /// it together; `None` where one of them cannot.
+    pub(crate) fn connect_gpus(&self, bus: Result<&str, String>) -> Result<Option<Arc<Nccl>>> {
+        if let Some(connected) = self.0.gpus.0.get() {
+            return Ok(connected.as_ref().ok().cloned());
+        }
+        let named = std::env::var_os(NAMED);
+        let libraries = match &bus {
+            _ if named.as_ref().is_some_and(|named| named == "off") => Err(format!("{NAMED}=off")),
+            Err(why) => Err(why.clone()),
+            Ok(_) => match Libraries::open() {
+                // Who names a library wants it.
+                Err(error) if named.is_some() => return self.expect_all(Err(error)),
+                opened => opened.map_err(|error| error.message().to_owned()),
+            },
+        };
+        self.expect_all(Ok(()))?;
+        let without = |why: String| {
+            self.0.gpus.set(Err(why));
+            Ok(None)
+        };
+        let [is_missing] = self.agree([libraries.is_err()])?;
+        let (libraries, bus) = match (libraries, bus) {
+            (Ok(libraries), Ok(bus)) if !is_missing => (libraries, bus),
+            (Err(why), _) => return without(why),
+            _ => return without("another rank cannot".to_owned()),
+        };
+        let mut id = UniqueId([0; 128]);
+        let made = if self.is_first() { Nccl::unique_id(&libraries).map(|made| id = made) } else { Ok(()) };
+        self.expect_all(made)?;
+        self.broadcast(&mut id.0)?;
+        let started = Nccl::start(libraries, &Which::Bus(bus), (self.rank(), self.size()), id, || self.fault());
+        if let Err(error) = &started
+            && error.kind() == ErrorKind::PeerLost
+        {
+            return started.map(Some);
+        }
+        let [is_missing] = self.agree([started.is_err()])?;
+        match started {
+            Err(error) => without(error.message().to_owned()),
+            Ok(_) if is_missing => without("another rank cannot".to_owned()),
+            Ok(nccl) => {
+                self.0.gpus.set(Ok(Arc::clone(&nccl)));
+                Ok(Some(nccl))
+            }
+        }
+    }
+
+    /// Says what this rank exchanges next, and does not wait: should others come for something else, [`World::fault`] says so.
+    pub(crate) fn announce(&self, collective: &Collective, range: &Range) -> Result<()> {
+        let Some(watch) = &self.0.watch else { bail!(Argument, "one rank has nobody to exchange with") };
+        watch.come(collective.header(DType::F32, range)).map(drop)
+    }
+
+    /// What keeps ranks from meeting, if anything does.
+    pub(crate) fn fault(&self) -> Option<Error> {
+        self.0.watch.as_ref()?.fault()
+    }
+}

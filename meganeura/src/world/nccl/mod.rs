@@ -1,0 +1,372 @@
+//! Numbers from GPU to GPU through NCCL: in memory that Vulkan has exported, after commands of Vulkan and before others.
+
+mod library;
+mod staged;
+
+use std::ffi::{CString, c_char, c_int};
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::ptr::{from_mut, from_ref, null_mut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{array, thread};
+
+pub(super) use library::{Libraries, UniqueId};
+pub(super) use staged::Staged;
+
+use super::{Collective, Range};
+use crate::error::bail;
+use crate::{DType, Error, ErrorKind, Result};
+use library::{Address, Handle, MemoryBuffer, MemoryHandle, SemaphoreHandle, SemaphoreParameters};
+
+/// How often those who wait ask.
+const ASKING: Duration = Duration::from_micros(100);
+
+/// `CU_STREAM_NON_BLOCKING`
+const APART: u32 = 1;
+/// `CUDA_ERROR_NOT_READY`
+const NOT_READY: c_int = 600;
+/// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD`
+const MEMORY: u32 = 1;
+/// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD`
+const TIMELINE: u32 = 9;
+
+/// `ncclSum`, `ncclAvg`
+const SUM: c_int = 0;
+const MEAN: c_int = 4;
+/// `ncclUint8`
+const BYTES: c_int = 1;
+
+/// Which GPU of CUDA's to use.
+pub(super) enum Which<'a> {
+    /// The one at this place on the PCI bus, as `0000:06:00.0`.
+    Bus(&'a str),
+    /// This one of those that CUDA shows.
+    Number(usize),
+}
+
+/// What NCCL does with numbers of every rank.
+#[derive(Clone, Copy)]
+enum Call {
+    AllReduce,
+    ReduceScatter,
+    AllGather,
+}
+
+/// A communicator of all ranks of a world, and a stream of CUDA's on this rank's GPU.
+pub(crate) struct Nccl {
+    libraries: Libraries,
+    device: c_int,
+    /// CUDA's context, as a number: threads of the process share it.
+    context: usize,
+    stream: usize,
+    bus: String,
+    rank: usize,
+    size: usize,
+    /// The communicator, `None` once it was aborted.
+    communicator: Mutex<Option<usize>>,
+}
+
+/// Memory of Vulkan's that CUDA sees.
+pub(crate) struct Memory {
+    nccl: Arc<Nccl>,
+    handle: usize,
+    address: Address,
+}
+
+/// A timeline semaphore of Vulkan's that CUDA sees.
+pub(crate) struct Semaphore {
+    nccl: Arc<Nccl>,
+    handle: usize,
+}
+
+/// When an exchange began and ended, by the GPU's clock.
+pub(crate) struct Took {
+    nccl: Arc<Nccl>,
+    events: [usize; 2],
+}
+
+/// `ncclDataType_t`
+fn data_type(dtype: DType) -> c_int {
+    match dtype {
+        DType::U32 => 3,
+        DType::F32 => 7,
+        DType::F64 => 8,
+    }
+}
+
+impl Nccl {
+    /// An identity for a new communicator, which one rank makes and all get.
+    pub(super) fn unique_id(libraries: &Libraries) -> Result<UniqueId> {
+        let mut id = UniqueId([0; 128]);
+        // SAFETY: it writes an identity.
+        libraries.nccl(unsafe { (libraries.nccl.unique_id)(&raw mut id) }, "an identity for the ranks")?;
+        Ok(id)
+    }
+
+    /// Connects the ranks: each calls it with the same identity, and waits for the others unless there is a `fault`.
+    pub(super) fn start(
+        libraries: Libraries,
+        which: &Which<'_>,
+        (rank, size): (usize, usize),
+        id: UniqueId,
+        fault: impl Fn() -> Option<Error>,
+    ) -> Result<Arc<Self>> {
+        let cuda = &libraries.cuda;
+        let (mut device, mut context, mut stream, mut bus): (_, Handle, Handle, _) = (0, null_mut(), null_mut(), [0; 64]);
+        // SAFETY: each call writes what it is given room for.
+        unsafe {
+            match which {
+                Which::Bus(bus) => {
+                    let spelled = CString::new(*bus).unwrap_or_default();
+                    let found = (cuda.device_by_bus)(&raw mut device, spelled.as_ptr());
+                    libraries.cuda(found, &format!("finding the GPU {bus}"))?;
+                }
+                Which::Number(number) => {
+                    let mut count = 0;
+                    libraries.cuda((cuda.device_count)(&raw mut count), "counting GPUs")?;
+                    if *number >= count as usize {
+                        bail!(Device, "rank {rank} is number {number} of its host, where CUDA shows {count} GPUs");
+                    }
+                    libraries.cuda((cuda.device)(&raw mut device, *number as c_int), "finding a GPU")?;
+                }
+            }
+            let text: *mut c_char = bus.as_mut_ptr();
+            libraries.cuda((cuda.bus_of_device)(text, bus.len() as c_int, device), "asking where the GPU is")?;
+            libraries.cuda((cuda.retain_context)(&raw mut context, device), "opening the GPU")?;
+            libraries.cuda((cuda.use_context)(context), "using the GPU")?;
+            libraries.cuda((cuda.new_stream)(&raw mut stream, APART), "a stream")?;
+        }
+        let bus: String = bus.iter().take_while(|&&c| c != 0).map(|&c| (c as u8 as char).to_ascii_lowercase()).collect();
+        let (context, stream) = (context as usize, stream as usize);
+        let nccl = Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator: Mutex::new(None) });
+        let starting = Arc::clone(&nccl);
+        // The call returns once all ranks have made it. Where one does not, this thread is left behind.
+        let start = thread::Builder::new().name("NCCL".into()).spawn(move || starting.connect(id));
+        let start = start.map_err(|error| Error::new(ErrorKind::Device, "no thread for NCCL").caused_by(error))?;
+        while !start.is_finished() {
+            if let Some(fault) = fault() {
+                return Err(fault);
+            }
+            thread::sleep(ASKING);
+        }
+        start.join().map_err(|_| Error::new(ErrorKind::Device, "NCCL's thread panicked"))??;
+        Ok(nccl)
+    }
+
+    fn connect(&self, id: UniqueId) -> Result<()> {
+        self.enter()?;
+        let mut communicator: Handle = null_mut();
+        // SAFETY: it writes a handle.
+        let made =
+            unsafe { (self.libraries.nccl.init)(&raw mut communicator, self.size as c_int, id, self.rank as c_int) };
+        self.libraries.nccl(made, "connecting the ranks")?;
+        *self.communicator() = Some(communicator as usize);
+        Ok(())
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        &self.libraries.version
+    }
+
+    /// Where this rank's GPU is on the PCI bus.
+    pub(crate) fn bus(&self) -> &str {
+        &self.bus
+    }
+
+    fn communicator(&self) -> MutexGuard<'_, Option<usize>> {
+        self.communicator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the GPU's context that of this thread.
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as `self` is there.
+        self.libraries.cuda(unsafe { (self.libraries.cuda.use_context)(self.context as Handle) }, "using the GPU")
+    }
+
+    /// Imports memory of Vulkan's; the file descriptor becomes CUDA's.
+    pub(crate) fn import(self: &Arc<Self>, file: OwnedFd, bytes: u64) -> Result<Memory> {
+        self.enter()?;
+        let handle = [file.into_raw_fd() as u64, 0];
+        let description = MemoryHandle { kind: MEMORY, handle, size: bytes, ..MemoryHandle::default() };
+        let (mut handle, mut address): (Handle, Address) = (null_mut(), 0);
+        let buffer = MemoryBuffer { size: bytes, ..MemoryBuffer::default() };
+        let cuda = &self.libraries.cuda;
+        // SAFETY: each call writes a handle or an address; the descriptor is open, and nobody else's.
+        unsafe {
+            let imported = (cuda.import_memory)(&raw mut handle, from_ref(&description));
+            self.libraries.cuda(imported, "importing memory")?;
+            let mapped = (cuda.map_memory)(&raw mut address, handle, from_ref(&buffer));
+            self.libraries.cuda(mapped, "mapping memory")?;
+        }
+        Ok(Memory { nccl: Arc::clone(self), handle: handle as usize, address })
+    }
+
+    /// Imports a timeline semaphore of Vulkan's; the file descriptor becomes CUDA's.
+    pub(crate) fn import_timeline(self: &Arc<Self>, file: OwnedFd) -> Result<Semaphore> {
+        self.enter()?;
+        let handle = [file.into_raw_fd() as u64, 0];
+        let description = SemaphoreHandle { kind: TIMELINE, handle, ..SemaphoreHandle::default() };
+        let mut handle: Handle = null_mut();
+        // SAFETY: as above.
+        let imported = unsafe { (self.libraries.cuda.import_semaphore)(&raw mut handle, from_ref(&description)) };
+        self.libraries.cuda(imported, "importing a semaphore")?;
+        Ok(Semaphore { nccl: Arc::clone(self), handle: handle as usize })
+    }
+
+    /// Exchanges a range once `semaphore` has the value `ready`, and gives it the value `done` after that. Returns at once; how long it takes
+    /// is noted where that is wanted.
+    pub(crate) fn exchange(
+        self: &Arc<Self>,
+        collective: &Collective,
+        (memory, range): (&Memory, &Range),
+        semaphore: &Semaphore,
+        [ready, done]: [u64; 2],
+        is_timed: bool,
+    ) -> Result<Option<Took>> {
+        self.enter()?;
+        let (cuda, stream) = (&self.libraries.cuda, self.stream as Handle);
+        let took = if is_timed { Some(Took::new(self)?) } else { None };
+        let record = |number: usize| match &took {
+            // SAFETY: the event and the stream are there.
+            Some(took) => {
+                let recorded = unsafe { (cuda.record_event)(took.events[number] as Handle, stream) };
+                self.libraries.cuda(recorded, "a time")
+            }
+            None => Ok(()),
+        };
+        let value = |value| SemaphoreParameters { value, ..SemaphoreParameters::default() };
+        let handle = semaphore.handle as Handle;
+        // SAFETY: handles are there as long as those that hold them, which outlive what is enqueued.
+        let waited = unsafe { (cuda.wait)(&raw const handle, from_ref(&value(ready)), 1, stream) };
+        self.libraries.cuda(waited, "waiting for Vulkan")?;
+        record(0)?;
+        let own = range.part_of(self.rank);
+        let (call, from, to) = match collective {
+            Collective::AllMean => (Call::AllReduce, 0..range.bytes, 0),
+            Collective::MeanToOwners(_) => (Call::ReduceScatter, 0..range.bytes, own.start),
+            Collective::FromOwners(_) => (Call::AllGather, own, 0),
+        };
+        let (from, bytes) = (memory.address + from.start as u64, from.len());
+        self.enqueue(call, DType::F32, (from, bytes), memory.address + to as u64, MEAN)?;
+        record(1)?;
+        // SAFETY: as above.
+        let signalled = unsafe { (cuda.signal)(&raw const handle, from_ref(&value(done)), 1, stream) };
+        self.libraries.cuda(signalled, "telling Vulkan")?;
+        Ok(took)
+    }
+
+    /// Enqueues a call on so many bytes.
+    fn enqueue(
+        &self,
+        call: Call,
+        dtype: DType,
+        (from, bytes): (Address, usize),
+        to: Address,
+        how: c_int,
+    ) -> Result<()> {
+        let held = self.communicator();
+        let Some(communicator) = *held else { bail!(PeerLost, "the ranks are not connected any more") };
+        let (nccl, kind) = (&self.libraries.nccl, data_type(dtype));
+        let (communicator, stream) = (communicator as Handle, self.stream as Handle);
+        let count = bytes / dtype.bytes();
+        // SAFETY: the addresses are of memory of so many bytes, which stays until the stream is done with it.
+        let enqueued = unsafe {
+            match call {
+                Call::AllReduce => (nccl.all_reduce)(from, to, count, kind, how, communicator, stream),
+                Call::ReduceScatter => {
+                    (nccl.reduce_scatter)(from, to, count / self.size, kind, how, communicator, stream)
+                }
+                Call::AllGather => (nccl.all_gather)(from, to, count, kind, communicator, stream),
+            }
+        };
+        self.libraries.nccl(enqueued, "an exchange")
+    }
+
+    /// Whether everything that was enqueued is done.
+    fn is_done(&self) -> Result<bool> {
+        self.enter()?;
+        // SAFETY: the stream is there.
+        match unsafe { (self.libraries.cuda.query_stream)(self.stream as Handle) } {
+            NOT_READY => Ok(false),
+            returned => self.libraries.cuda(returned, "an exchange").map(|()| true),
+        }
+    }
+
+    /// Ends what waits for ranks that do not come: exchanges end as they are, and Vulkan goes on. No exchange is possible after it.
+    pub(crate) fn abort(&self) {
+        if let Some(communicator) = self.communicator().take()
+            && self.enter().is_ok()
+        {
+            // SAFETY: the communicator was there, and is nobody's any more. There is nothing to do about a failure.
+            unsafe { (self.libraries.nccl.abort)(communicator as Handle) };
+        }
+    }
+}
+
+impl Drop for Nccl {
+    fn drop(&mut self) {
+        if self.enter().is_err() {
+            return;
+        }
+        // SAFETY: nothing is enqueued any more that is not aborted, and nobody else has these handles.
+        unsafe {
+            if let Some(communicator) = self.communicator().take() {
+                (self.libraries.nccl.destroy)(communicator as Handle);
+            }
+            (self.libraries.cuda.drop_stream)(self.stream as Handle);
+            (self.libraries.cuda.release_context)(self.device);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.nccl.enter().is_ok() {
+            // SAFETY: whoever exchanged it has waited for that.
+            unsafe { (self.nccl.libraries.cuda.drop_memory)(self.handle as Handle) };
+        }
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        if self.nccl.enter().is_ok() {
+            // SAFETY: as above.
+            unsafe { (self.nccl.libraries.cuda.drop_semaphore)(self.handle as Handle) };
+        }
+    }
+}
+
+impl Took {
+    fn new(nccl: &Arc<Nccl>) -> Result<Self> {
+        let mut handles: [Handle; 2] = array::from_fn(|_| null_mut());
+        for handle in &mut handles {
+            // SAFETY: it writes a handle.
+            let made = unsafe { (nccl.libraries.cuda.new_event)(from_mut(handle), 0) };
+            nccl.libraries.cuda(made, "an event")?;
+        }
+        Ok(Self { nccl: Arc::clone(nccl), events: handles.map(|handle| handle as usize) })
+    }
+
+    /// How long the exchange took, once it is over.
+    pub(crate) fn read(&self) -> Result<Duration> {
+        self.nccl.enter()?;
+        let mut milliseconds = 0.0;
+        let [begin, end] = self.events.map(|event| event as Handle);
+        // SAFETY: both events were recorded.
+        let read = unsafe { (self.nccl.libraries.cuda.elapsed)(&raw mut milliseconds, begin, end) };
+        self.nccl.libraries.cuda(read, "reading a time")?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+}
+
+impl Drop for Took {
+    fn drop(&mut self) {
+        if self.nccl.enter().is_ok() {
+            for event in self.events {
+                // SAFETY: the driver keeps it until it is done with it.
+                unsafe { (self.nccl.libraries.cuda.drop_event)(event as Handle) };
+            }
+        }
+    }
+}

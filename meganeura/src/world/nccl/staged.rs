@@ -1,0 +1,124 @@
+//! Numbers of the host's memory through NCCL, by way of the GPU: for ranks that nothing else connects.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::thread;
+
+use super::library::{Address, Handle};
+use super::{ASKING, BYTES, Call, Nccl, SUM};
+use crate::world::Engine;
+use crate::world::watch::Watch;
+use crate::{DType, Result};
+
+/// Host memory by way of a piece of the GPU's.
+pub(in crate::world) struct Staged {
+    nccl: Arc<Nccl>,
+    watch: Arc<Watch>,
+    memory: Address,
+    bytes: usize,
+}
+
+impl Staged {
+    pub(in crate::world) fn new(nccl: Arc<Nccl>, watch: Arc<Watch>) -> Self {
+        Self { nccl, watch, memory: 0, bytes: 0 }
+    }
+
+    /// Makes the piece of memory large enough.
+    fn reserve(&mut self, bytes: usize) -> Result<()> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        self.free();
+        let (bytes, Nccl { libraries, .. }) = (bytes.next_power_of_two(), &*self.nccl);
+        // SAFETY: it writes an address.
+        let made = unsafe { (libraries.cuda.allocate)(&raw mut self.memory, bytes) };
+        libraries.cuda(made, "memory for an exchange")?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    fn free(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: it was allocated, and every exchange was waited for.
+            unsafe { (self.nccl.libraries.cuda.free)(self.memory) };
+            self.bytes = 0;
+        }
+    }
+
+    /// Sends `from` to the GPU, has ranks exchange it there by `enqueue`, which is given its address, and gets `to` from behind it.
+    fn exchange(
+        &mut self,
+        from: &[u8],
+        to: &mut [u8],
+        enqueue: impl FnOnce(&Nccl, Address, Address) -> Result<()>,
+    ) -> Result<()> {
+        self.nccl.enter()?;
+        let begin = from.len().next_multiple_of(256);
+        self.reserve(begin + to.len())?;
+        let Nccl { libraries, .. } = &*self.nccl;
+        let (source, target) = (self.memory, self.memory + begin as u64);
+        // SAFETY: there are as many bytes on both sides.
+        let sent = unsafe { (libraries.cuda.upload)(source, from.as_ptr().cast::<c_void>(), from.len()) };
+        libraries.cuda(sent, "sending numbers to the GPU")?;
+        enqueue(&self.nccl, source, target)?;
+        while !self.nccl.is_done()? {
+            if let Some(fault) = self.watch.fault() {
+                self.nccl.abort();
+                return Err(fault);
+            }
+            thread::sleep(ASKING / 4);
+        }
+        // SAFETY: as above.
+        let got = unsafe { (libraries.cuda.download)(to.as_mut_ptr().cast::<c_void>(), target, to.len()) };
+        libraries.cuda(got, "getting numbers from the GPU")
+    }
+}
+
+impl Engine for Staged {
+    fn name(&self) -> String {
+        format!("NCCL {}", self.nccl.version())
+    }
+
+    fn all_reduce(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
+        let bytes = from.len();
+        self.exchange(from, to, |nccl, source, target| {
+            nccl.enqueue(Call::AllReduce, dtype, (source, bytes), target, SUM)
+        })
+    }
+
+    fn reduce_scatter(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
+        let bytes = from.len();
+        self.exchange(from, to, |nccl, source, target| {
+            nccl.enqueue(Call::ReduceScatter, dtype, (source, bytes), target, SUM)
+        })
+    }
+
+    fn all_gather(&mut self, from: &[u8], to: &mut [u8]) -> Result<()> {
+        let bytes = from.len();
+        self.exchange(from, to, |nccl, source, target| {
+            nccl.enqueue(Call::AllGather, DType::U32, (source, bytes), target, SUM)
+        })
+    }
+
+    fn broadcast(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let from = bytes.to_vec();
+        self.exchange(&from, bytes, |nccl, source, target| {
+            let held = nccl.communicator();
+            let Some(communicator) = *held else { return Ok(()) };
+            let (communicator, stream) = (communicator as Handle, nccl.stream as Handle);
+            // SAFETY: both pieces have as many bytes.
+            let enqueued =
+                unsafe { (nccl.libraries.nccl.broadcast)(source, target, from.len(), BYTES, 0, communicator, stream) };
+            nccl.libraries.nccl(enqueued, "an exchange")
+        })
+    }
+
+    fn end(&mut self, in_order: bool) {
+        if !in_order {
+            self.nccl.abort();
+        }
+        if self.nccl.enter().is_ok() {
+            self.free();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! How a process finds the world that it belongs to.
+
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::watch::Watch;
+use super::{Engine, Inner, World};
+use crate::error::{bail, here};
+use crate::{Error, ErrorKind, Result};
+
+/// Variables by which those who start ranks tell each one its number, and how many there are.
+const STARTERS: [(&str, &str, &str); 4] = [
+    ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("mpiexec", "PMI_RANK", "PMI_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    (TORCHRUN, "RANK", "WORLD_SIZE"),
+];
+
+/// Where rank 0 listens: for ranks of this host, or of any.
+const HERE: &str = "127.0.0.1";
+const EVERYWHERE: &str = "0.0.0.0";
+
+/// Starts ranks that know nothing of MPI.
+const TORCHRUN: &str = "torchrun";
+
+impl World {
+    /// The world of this process: that of the ranks that `mpirun`, `mpiexec`, `srun` or `torchrun` started, or of this process alone.
+    ///
+    /// MPI connects the ranks of the first three, which takes the feature `mpi`. Those of `torchrun` find each other at `MASTER_ADDR`, and NCCL, which
+    /// takes an NVIDIA GPU for each, connects them.
+    ///
+    /// # Errors
+    ///
+    /// If this is one of several ranks and what connects them is missing; if they do not find each other within a minute, or differ in their
+    /// number or in the version of the framework.
+    #[track_caller]
+    pub fn join() -> Result<Self> {
+        static JOINED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
+
+        here(|| {
+            let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(world) = joined.upgrade() {
+                return Ok(Self(world));
+            }
+            let world = match started(|name| std::env::var(name).ok()) {
+                None => Self::alone(),
+                Some((starter, rank, size)) => Self::of_starter(starter, &rank, &size)?,
+            };
+            *joined = Arc::downgrade(&world.0);
+            Ok(world)
+        })
+    }
+
+    fn of_starter(starter: &str, rank: &str, size: &str) -> Result<Self> {
+        let world = if starter == TORCHRUN { Self::by_nccl(rank, size) } else { Self::by_mpi(starter, size) };
+        world.map_err(|error| error.context(format!("rank {rank} of {size}, started by {starter}")))
+    }
+
+    #[cfg(feature = "mpi")]
+    fn by_mpi(starter: &str, size: &str) -> Result<Self> {
+        let mut engine = super::mpi::Mpi::start()?;
+        if engine.size() == 1 && size != "1" {
+            bail!(
+                Argument,
+                "{starter} started {size} ranks, and MPI knows of one: the program was built with another MPI than \
+                 that of {starter}"
+            );
+        }
+        let (rank, size, host) = (engine.rank(), engine.size(), engine.host());
+        // Nobody else need reach ranks that are all here.
+        let (interface, name) = if engine.is_one_host() { (HERE, HERE) } else { (EVERYWHERE, &host[..]) };
+        let mut address = [0; 256];
+        if rank == 0 {
+            let port = listen(&format!("{interface}:0"), size, String::new())?;
+            let spelled = format!("{name}:{port}");
+            address[..spelled.len()].copy_from_slice(spelled.as_bytes());
+        }
+        engine.broadcast(&mut address)?;
+        let address = String::from_utf8_lossy(&address);
+        let watch = Watch::join(address.trim_end_matches('\0'), rank, size, &host)?;
+        Ok(Self::connected(rank, Arc::new(watch), Box::new(engine)))
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn by_mpi(_: &str, _: &str) -> Result<Self> {
+        bail!(Argument, "the program was built without the feature `mpi`")
+    }
+
+    /// Ranks that find each other at an address in the environment, and exchange everything through NCCL.
+    #[cfg(all(feature = "gpu", target_os = "linux"))]
+    fn by_nccl(rank: &str, size: &str) -> Result<Self> {
+        use super::nccl::{Libraries, Nccl, Staged, UniqueId, Which};
+
+        let number = |name: &str, text: &str| {
+            text.parse::<usize>().map_err(|_| Error::new(ErrorKind::Argument, format!("{name}={text} is no number")))
+        };
+        let var = |name: &str| {
+            std::env::var(name).map_err(|_| Error::new(ErrorKind::Argument, format!("{name} is not set")))
+        };
+        let (rank, size) = (number("RANK", rank)?, number("WORLD_SIZE", size)?);
+        let local = number("LOCAL_RANK", &var("LOCAL_RANK")?)?;
+        let (master, port) = (var("MASTER_ADDR")?, number("MASTER_PORT", &var("MASTER_PORT")?)?);
+        // The port itself may be that of the starter's own store.
+        let is_taken = std::env::var("TORCHELASTIC_USE_AGENT_STORE").is_ok_and(|value| value == "True");
+        let port = port + usize::from(is_taken);
+        let libraries = Libraries::open()
+            .map_err(|error| error.context("these ranks exchange numbers through NCCL; `mpirun` needs none"))?;
+        if rank == 0 {
+            let id = Nccl::unique_id(&libraries)?;
+            listen(&format!("{EVERYWHERE}:{port}"), size, id.to_string())?;
+        }
+        let watch = Arc::new(Watch::join(&format!("{master}:{port}"), rank, size, &super::watch::host())?);
+        let id: UniqueId = watch.word().parse()?;
+        let nccl = Nccl::start(libraries, &Which::Number(local), (rank, size), id, || watch.fault())?;
+        let engine = Box::new(Staged::new(Arc::clone(&nccl), Arc::clone(&watch)));
+        let world = Self::connected(rank, watch, engine);
+        world.0.gpus.set(Ok(nccl));
+        Ok(world)
+    }
+
+    #[cfg(not(all(feature = "gpu", target_os = "linux")))]
+    fn by_nccl(_: &str, _: &str) -> Result<Self> {
+        bail!(Argument, "without NCCL, which needs Linux and the feature `gpu`, MPI connects ranks: use `mpirun`")
+    }
+
+    #[cfg_attr(
+        not(any(feature = "mpi", all(feature = "gpu", target_os = "linux"))),
+        expect(dead_code, reason = "nothing connects ranks")
+    )]
+    fn connected(rank: usize, watch: Arc<Watch>, engine: Box<dyn Engine>) -> Self {
+        Self::made(rank, watch.hosts().to_vec(), engine, Some(watch))
+    }
+}
+
+/// Has rank 0 listen at an address, and tell all ranks a word; the port.
+fn listen(address: &str, size: usize, word: String) -> Result<u16> {
+    let failed = |error| Error::new(ErrorKind::Io, format!("rank 0 cannot listen at {address}")).caused_by(error);
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    Watch::serve(listener, size, word)?;
+    Ok(port)
+}
+
+/// Who started this process as one of several ranks: its name, the rank, and their number.
+fn started(var: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String, String)> {
+    let told = STARTERS.iter().find_map(|&(name, rank, size)| Some((name, var(rank)?, var(size)?)));
+    told.filter(|(_, _, size)| size != "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_starts_ranks_tells_them() {
+        let with = |vars: &'static [(&str, &str)]| {
+            started(move |name| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&[("RANK", "1")]), None);
+        assert_eq!(with(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
+        let told = with(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4"), ("RANK", "7")]);
+        assert_eq!(told, Some(("mpirun", "1".to_owned(), "4".to_owned())));
+    }
+}

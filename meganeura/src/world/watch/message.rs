@@ -1,0 +1,111 @@
+//! What ranks and the hub tell each other: frames of five words and a text.
+
+use std::io::{self, Error, ErrorKind, Read, Write};
+
+use super::Header;
+
+/// The longest text of a message. The hosts of a large world are the longest.
+const MOST: usize = 1 << 20;
+
+/// The words before the text.
+const WORDS: usize = 6;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Message {
+    /// The first words of a rank: its number, the size of its world, and its host and version, one to a line.
+    Hello { rank: u64, size: u64, about: String },
+    /// The hub's answer once all ranks are there: what rank 0 tells them, and their hosts, one to a line.
+    Hosts(String),
+    /// The sender is alive.
+    Beat,
+    /// A rank came to its next meeting.
+    Come(Header),
+    /// All ranks came to this meeting for the same.
+    Go(u64),
+    /// Ranks came to this meeting for different things, or do not fit together.
+    Refused(u64, String),
+    /// A rank comes to no more meetings.
+    Leaving,
+    /// A rank is not there any more, and why.
+    Lost(u64, String),
+    /// All ranks have left.
+    Gone,
+}
+
+impl Message {
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let (kind, numbers, text): (u64, Header, &str) = match self {
+            Self::Hello { rank, size, about } => (0, [*rank, *size, 0, 0], about),
+            Self::Hosts(hosts) => (1, [0; 4], hosts),
+            Self::Beat => (2, [0; 4], ""),
+            Self::Come(header) => (3, *header, ""),
+            Self::Go(number) => (4, [*number, 0, 0, 0], ""),
+            Self::Refused(number, why) => (5, [*number, 0, 0, 0], why),
+            Self::Leaving => (6, [0; 4], ""),
+            Self::Lost(rank, why) => (7, [*rank, 0, 0, 0], why),
+            Self::Gone => (8, [0; 4], ""),
+        };
+        let [a, b, c, d] = numbers;
+        let words = [kind, a, b, c, d, text.len() as u64].map(u64::to_le_bytes);
+        to.write_all(&[words.as_flattened(), text.as_bytes()].concat())
+    }
+
+    /// The next message. Whatever else may call at the port is an error.
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
+        let mut bytes = [[0; 8]; WORDS];
+        from.read_exact(bytes.as_flattened_mut())?;
+        let [kind, a, b, c, d, len] = bytes.map(u64::from_le_bytes);
+        let refused = |why: &str| Err(Error::new(ErrorKind::InvalidData, why));
+        let Some(len) = usize::try_from(len).ok().filter(|len| *len <= MOST) else {
+            return refused("a message that is too long");
+        };
+        let mut text = vec![0; len];
+        from.read_exact(&mut text)?;
+        let Ok(text) = String::from_utf8(text) else { return refused("a message that is no text") };
+        Ok(match kind {
+            0 => Self::Hello { rank: a, size: b, about: text },
+            1 => Self::Hosts(text),
+            2 => Self::Beat,
+            3 => Self::Come([a, b, c, d]),
+            4 => Self::Go(a),
+            5 => Self::Refused(a, text),
+            6 => Self::Leaving,
+            7 => Self::Lost(a, text),
+            8 => Self::Gone,
+            _ => return refused("no message of a rank"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let messages = [
+            Message::Hello { rank: 3, size: 4, about: "node\n0.1.0".to_owned() },
+            Message::Hosts("a\nb".to_owned()),
+            Message::Beat,
+            Message::Come([1, 2, 4, 1 << 40]),
+            Message::Go(7),
+            Message::Refused(7, "why".to_owned()),
+            Message::Leaving,
+            Message::Lost(2, "gone".to_owned()),
+            Message::Gone,
+        ];
+        let mut bytes = Vec::new();
+        messages.iter().for_each(|message| message.write(&mut bytes).unwrap());
+        let mut from = &bytes[..];
+        messages.iter().for_each(|message| assert_eq!(Message::read(&mut from).unwrap(), *message));
+        assert_eq!(Message::read(&mut from).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        for stranger in ["GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything that there is\r\n\r\n", "\u{9}"] {
+            let padded = [stranger.as_bytes(), &[0; 64]].concat();
+            assert_eq!(Message::read(&mut &padded[..]).unwrap_err().kind(), ErrorKind::InvalidData);
+        }
+    }
+}

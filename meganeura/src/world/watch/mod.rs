@@ -1,0 +1,308 @@
+//! How ranks find each other and notice that one is missing: a connection of each to rank 0, over which a few bytes go.
+//!
+//! Before each exchange of numbers a rank says what it came for. The *hub* in the process of rank 0 compares that, and lets all go on or tells all
+//! what differs. Ranks tell that they are alive twice a second. One whose process ends is missed at once, one that does not answer after
+//! some seconds.
+
+mod hub;
+mod message;
+
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Purpose;
+use crate::error::bail;
+use crate::{Error, ErrorKind, Result};
+use message::Message;
+
+/// How often ranks and the hub say that they are alive.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How long a rank may be silent before the others give it up.
+const SILENCE: Duration = Duration::from_secs(4);
+
+/// A pause this long of whoever listens was its own: the process was stopped.
+const STALL: Duration = Duration::from_secs(2);
+
+/// How long ranks wait for each other at the beginning.
+const JOINING: Duration = Duration::from_secs(60);
+
+/// What the ranks must agree on at a meeting: its purpose, the bytes of a number, all bytes, and a digest of what else matters.
+pub(super) type Header = [u64; 4];
+
+/// A rank's connection to the others.
+pub(super) struct Watch {
+    rank: usize,
+    /// What rank 0 told all.
+    word: String,
+    hosts: Vec<String>,
+    stream: Arc<Mutex<TcpStream>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    hosts: Option<Vec<String>>,
+    /// Meetings that this rank came to.
+    came: u64,
+    /// Meetings that the hub has judged.
+    judged: u64,
+    /// A meeting at which ranks disagreed, and how; number 0 for what concerns the whole world.
+    refused: Option<(u64, String)>,
+    lost: Option<(usize, String)>,
+    /// Whether this rank has said that it leaves.
+    has_left: bool,
+    /// Whether all ranks have left.
+    is_over: bool,
+    /// When the hub was heard last.
+    heard: Option<Instant>,
+}
+
+/// How a world's connections are set up.
+fn configure(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(SILENCE))
+}
+
+/// The name of this host.
+pub(super) fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("HOSTNAME").ok()).or_else(|| std::env::var("COMPUTERNAME").ok());
+    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).unwrap_or_else(|| "an unknown host".into())
+}
+
+impl Watch {
+    /// Begins to serve a world of so many ranks, as rank 0, which tells all of them a word.
+    pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> Result<()> {
+        hub::serve(listener, size, word)
+            .map_err(|error| Error::new(ErrorKind::Io, "rank 0 cannot listen to the others").caused_by(error))
+    }
+
+    /// Joins the world whose rank 0 listens at `address`.
+    pub(super) fn join(address: &str, rank: usize, size: usize, host: &str) -> Result<Self> {
+        let failed = |error: io::Error| {
+            let message = format!("rank {rank} on {host} does not reach rank 0 at {address}");
+            Error::new(ErrorKind::PeerLost, message).caused_by(error)
+        };
+        let mut stream = connect(address).map_err(failed)?;
+        let hello = Message::Hello {
+            rank: rank as u64,
+            size: size as u64,
+            about: format!("{host}\n{}", env!("CARGO_PKG_VERSION")),
+        };
+        configure(&stream).and_then(|()| hello.write(&mut stream)).map_err(failed)?;
+        let shared = Arc::new(Shared::default());
+        let mut ear = stream.try_clone().map_err(failed)?;
+        let stream = Arc::new(Mutex::new(stream));
+        let listening = Arc::clone(&shared);
+        let listen = move || {
+            while let Ok(message) = Message::read(&mut ear) {
+                listening.hear(message);
+            }
+            listening.lose(0, "is gone".to_owned());
+        };
+        let (beating, heart) = (Arc::clone(&shared), Arc::clone(&stream));
+        let beat = move || beating.beat(&heart);
+        for (name, task) in [("ranks: ear", Box::new(listen) as Box<dyn FnOnce() + Send>), ("ranks: pulse", Box::new(beat))]
+        {
+            thread::Builder::new().name(name.into()).spawn(task).map_err(failed)?;
+        }
+        let mut watch = Self { rank, word: String::new(), hosts: vec![host.to_owned(); size], stream, shared };
+        let mut state = watch.shared.lock();
+        let begin = Instant::now();
+        let mut lines = loop {
+            if let Some((_, why)) = &state.refused {
+                bail!(Argument, "{why}");
+            }
+            if let Some(hosts) = state.hosts.take() {
+                break hosts.into_iter();
+            }
+            if begin.elapsed() > JOINING + SILENCE || state.lost.is_some() {
+                bail!(PeerLost, "rank 0 at {address} does not answer rank {rank} on {host}");
+            }
+            state = watch.shared.wait(state);
+        };
+        drop(state);
+        watch.word = lines.next().unwrap_or_default();
+        watch.hosts = lines.collect();
+        if watch.hosts.len() != size {
+            bail!(PeerLost, "what listens at {address} is no rank 0 of {size} ranks");
+        }
+        Ok(watch)
+    }
+
+    /// What rank 0 told all ranks.
+    pub(super) fn word(&self) -> &str {
+        &self.word
+    }
+
+    pub(super) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// Says what this rank came for; the number of the meeting.
+    pub(super) fn come(&self, header: Header) -> Result<u64> {
+        let number = {
+            let mut state = self.shared.lock();
+            self.expect_here(&state)?;
+            state.came += 1;
+            state.came
+        };
+        self.say(&Message::Come(header));
+        Ok(number)
+    }
+
+    /// Waits until all ranks have come to a meeting.
+    pub(super) fn expect(&self, number: u64) -> Result<()> {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some((_, why)) = state.refused.take_if(|(refused, _)| *refused == number) {
+                bail!(Argument, "{why}");
+            }
+            if state.judged >= number {
+                return Ok(());
+            }
+            self.expect_here(&state)?;
+            state = self.shared.wait(state);
+        }
+    }
+
+    /// What keeps ranks that did not wait from meeting, if that is known by now.
+    pub(super) fn fault(&self) -> Option<Error> {
+        let state = self.shared.lock();
+        let refused = state.refused.as_ref().map(|(_, why)| Error::new(ErrorKind::Argument, why.clone()));
+        refused.or_else(|| self.expect_here(&state).err())
+    }
+
+    /// Whether nobody is lost that this rank waits for.
+    fn expect_here(&self, state: &State) -> Result<()> {
+        let Some((rank, why)) = &state.lost else { return Ok(()) };
+        bail!(PeerLost, "rank {rank} on {} {why} while rank {} waited for it", self.hosts[*rank], self.rank)
+    }
+
+    /// A rank that cannot be told is lost to this one, which the ear notices.
+    fn say(&self, message: &Message) {
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(message.write(&mut &*stream));
+    }
+
+    /// Leaves the world, and waits until all have left; `false` if one was lost, so that some may never.
+    pub(super) fn leave(&self) -> bool {
+        self.say(&Message::Leaving);
+        let mut state = self.shared.lock();
+        state.has_left = true;
+        loop {
+            if state.is_over || state.lost.is_some() || state.refused.is_some() {
+                return state.is_over && state.lost.is_none();
+            }
+            state = self.shared.wait(state);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // The ear hears the end, and the heart stops with it.
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(stream.shutdown(Shutdown::Both));
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, BEAT).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn hear(&self, message: Message) {
+        let mut state = self.lock();
+        state.heard = Some(Instant::now());
+        match message {
+            Message::Hosts(hosts) => state.hosts = Some(hosts.lines().map(str::to_owned).collect()),
+            Message::Go(number) => state.judged = number,
+            Message::Refused(number, why) => {
+                state.judged = state.judged.max(number);
+                state.refused.get_or_insert((number, why));
+            }
+            Message::Lost(rank, why) => {
+                let rank = usize::try_from(rank).unwrap_or(0);
+                state.lost.get_or_insert((rank, why));
+            }
+            Message::Gone => state.is_over = true,
+            _ => {}
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn lose(&self, rank: usize, why: String) {
+        let mut state = self.lock();
+        if !state.is_over {
+            state.lost.get_or_insert((rank, why));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Says that this rank is alive for as long as it belongs to the world, and notices when the hub is not.
+    fn beat(&self, stream: &Mutex<TcpStream>) {
+        let mut beaten = Instant::now();
+        loop {
+            thread::sleep(BEAT);
+            let has_stalled = beaten.elapsed() > STALL;
+            beaten = Instant::now();
+            {
+                let stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+                if Message::Beat.write(&mut &*stream).is_err() {
+                    return;
+                }
+            }
+            let mut state = self.lock();
+            if state.is_over || state.lost.is_some() {
+                return;
+            }
+            if has_stalled {
+                state.heard = Some(beaten);
+            }
+            if state.heard.is_some_and(|heard| heard.elapsed() > SILENCE) {
+                drop(state);
+                return self.lose(0, format!("has not answered for {} s", SILENCE.as_secs()));
+            }
+        }
+    }
+}
+
+/// A connection to an address at which somebody may listen only later.
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let begin = Instant::now();
+    loop {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+        match address.to_socket_addrs() {
+            Err(error) => failed = error,
+            Ok(found) => {
+                for address in found {
+                    match TcpStream::connect_timeout(&address, SILENCE) {
+                        Ok(stream) => return Ok(stream),
+                        Err(error) => failed = error,
+                    }
+                }
+            }
+        }
+        if begin.elapsed() > JOINING {
+            return Err(failed);
+        }
+        thread::sleep(BEAT / 5);
+    }
+}
