@@ -219,6 +219,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("batch", batch.into()),
         ("compile", options.compile.into()),
         ("ranks", world.size().into()),
+        ("engine", world.engine().into()),
         ("workers", options.workers.into()),
         ("batches", options.batches.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),

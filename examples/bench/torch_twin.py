@@ -17,6 +17,10 @@ The switches for a fast PyTorch compose. `--best` tries their combinations and p
     python3 torch_twin.py --workload unet --device cuda --best --json >>theirs.jsonl
     python3 torch_twin.py --kernel conv2d:64,128,32,128,3,1 --device cuda --half f16 --channels-last --json
 
+Under `torchrun`, each process trains with a GPU of its own, through DistributedDataParallel, as `bench --ranks` does:
+
+    torchrun --nproc-per-node 2 torch_twin.py --workload resnet18gn --device cuda --tf32 --compile --fused --json
+
 `--amp` keeps parameters in f32 and computes what autocast chooses in half precision. `--half` is for kernels, whose
 operands, cotangents and results then are half precision in memory. `--graph` replays the whole step as one CUDA graph.
 """
@@ -26,6 +30,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import resource
 import statistics
 import subprocess
@@ -33,7 +38,7 @@ import sys
 import time
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.nn import functional as F
 
 
@@ -335,6 +340,8 @@ class Training:
         if options.channels_last:
             net.to(memory_format=torch.channels_last)
         self.optimizer = make_optimizer(options, net.parameters())
+        if distributed.is_initialized():
+            net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True, static_graph=True)
         # With the default scale, 2^16, gradients may overflow in the first step, which spoils fused SGD's momentum.
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**10, enabled=options.amp == "f16")
         self.precision = torch.autocast(device.type, HALF[options.amp]) if options.amp else contextlib.nullcontext()
@@ -413,6 +420,7 @@ def time_steps(options, device):
         "version": torch.__version__,
         "workload": options.workload,
         "batch": training.batch,
+        "ranks": distributed.get_world_size() if distributed.is_initialized() else 1,
         "ms_per_step_median": round(statistics.median(times), 4),
         "ms_per_step_min": round(min(times), 4),
         "first_step_ms": round(first_step_ms, 3),
@@ -423,6 +431,8 @@ def time_steps(options, device):
         "loss_first": loss_first,
         "loss_last": losses[-1],
     }
+    if distributed.is_initialized() and distributed.get_rank() > 0:
+        return
     if options.json:
         print(json.dumps(result))
     else:
@@ -596,8 +606,13 @@ def main():
     device = torch.device(options.device)
     if device.type == "cuda":
         # Streams, events and graphs are those of the current device.
-        torch.cuda.set_device(device.index or 0)
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", device.index or 0)))
+        torch.cuda.set_device(device)
+    if "RANK" in os.environ:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     (time_kernel if options.kernel else time_steps)(options, device)
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ use crate::error::here;
 use crate::graph::{Operands, Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::Op;
+use crate::optim::Shards;
 use crate::param::Cell;
 use crate::tape::{Cotangents, Tape, Var};
 use crate::world::World;
@@ -68,6 +69,8 @@ pub struct Grads {
     summed: Option<HashSet<u64>>,
     /// The world whose ranks they are the mean of, if they are.
     world: Option<World>,
+    /// Which rank has the mean of which parameter's, if not all have all.
+    shards: Option<Shards>,
 }
 
 impl Tape {
@@ -125,7 +128,15 @@ impl Tape {
         let cotangents = self.register(Cotangents::new(sweep.cotangents));
         drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
-        Ok(Grads { tape: self.clone(), cotangents, frozen, unused: Vec::new(), summed: None, world: None })
+        Ok(Grads {
+            tape: self.clone(),
+            cotangents,
+            frozen,
+            unused: Vec::new(),
+            summed: None,
+            world: None,
+            shards: None,
+        })
     }
 
     /// For each value up to those of node `last`, whether its cotangent leads to a gradient that can be asked for.
@@ -375,6 +386,15 @@ impl Grads {
         self.world = Some(world.clone());
     }
 
+    /// Who has which of these, if not all ranks have all.
+    pub(crate) fn shards(&self) -> Option<&Shards> {
+        self.shards.as_ref()
+    }
+
+    pub(crate) fn note_shards(&mut self, shards: Shards) {
+        self.shards = Some(shards);
+    }
+
     /// The same gradients, with others, made from them, in the place of some parameters'.
     #[must_use]
     pub(crate) fn with_entries(self, entries: Vec<(Arc<Cell>, Var)>) -> Self {
@@ -391,8 +411,8 @@ impl Clone for Grads {
     fn clone(&self) -> Self {
         let cotangents = self.tape.register(self.cotangents.borrow().clone());
         let (unused, summed) = (self.unused.clone(), self.summed.clone());
-        let world = self.world.clone();
-        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused, summed, world }
+        let (world, shards) = (self.world.clone(), self.shards.clone());
+        Self { tape: self.tape.clone(), cotangents, frozen: self.frozen.clone(), unused, summed, world, shards }
     }
 }
 

@@ -9,6 +9,7 @@ use super::reading::Reading;
 use super::recording::Part;
 use super::{Gpu, Inner};
 use crate::host::HostBuffer;
+use crate::ops::Exchange;
 use crate::plan::Profiling;
 use crate::world::Range;
 use crate::{DType, Result, Shape, TensorType};
@@ -18,7 +19,7 @@ pub(super) const ALIGNMENT: usize = 256;
 
 /// The memory of a meeting's values, a buffer for each. Plans that exchange the same have it in common.
 pub(super) struct Ranged {
-    /// The number of the meeting in its plan: those of one plan may be under way together.
+    /// The number of the first such meeting in its plan: those of one plan may be under way together.
     meeting: usize,
     range: Range,
     pub(super) buffers: Vec<Arc<Buffer>>,
@@ -28,16 +29,30 @@ pub(super) struct Ranged {
 }
 
 impl Ranged {
-    /// Whether this is the memory of meeting `number` of a plan.
-    pub(super) fn is_of(&self, number: usize, meeting: &Meeting) -> bool {
-        self.meeting == number && self.range == meeting.range
+    /// Whether this is the memory of a meeting's values.
+    pub(super) fn is_of(&self, meeting: &Meeting) -> bool {
+        self.meeting == meeting.memory && self.range == meeting.range
+    }
+}
+
+impl Meeting {
+    /// The values that are read on this rank.
+    fn read(&self) -> impl Iterator<Item = usize> {
+        let Exchange { world, collective } = &self.exchange;
+        (0..self.values.len()).filter(|&value| collective.reads(value, world.rank()))
+    }
+
+    /// The values that this rank gets.
+    fn given(&self) -> impl Iterator<Item = usize> {
+        let Exchange { world, collective } = &self.exchange;
+        (0..self.values.len()).filter(|&value| collective.gives(value, world.rank()))
     }
 }
 
 impl Gpu {
-    /// Memory for the values of meeting `number` of a plan.
-    pub(super) fn ranged(&self, number: usize, meeting: &Meeting) -> Result<Ranged> {
-        let range = meeting.range.clone();
+    /// Memory for the values of a meeting.
+    pub(super) fn ranged(&self, meeting: &Meeting) -> Result<Ranged> {
+        let (number, range) = (meeting.memory, meeting.range.clone());
         #[cfg(target_os = "linux")]
         if let Some(link) = self.0.link(&meeting.exchange.world) {
             let (buffers, memory) = link.ranged(&self.0, meeting, ALIGNMENT)?;
@@ -64,13 +79,11 @@ impl Gpu {
     ) -> Result<Part> {
         #[cfg(target_os = "linux")]
         if let (Some(link), Some(linked)) = (self.0.link(&meeting.exchange.world), &ranged.linked) {
-            let values = meeting.values.iter().zip(&ranged.buffers);
-            let into = values.map(|(value, buffer)| (memory.buffer(value.from), &**buffer, value.bytes));
-            self.0.copy_all(into.collect());
+            let values = meeting.read().map(|k| (&meeting.values[k], &*ranged.buffers[k]));
+            self.0.copy_all(values.map(|(value, buffer)| (memory.buffer(value.from), buffer, value.bytes)).collect());
             let took = link.exchange(&self.0, meeting, linked, profiling != Profiling::Off)?;
-            let values = meeting.values.iter().zip(&ranged.buffers);
-            let out = values.map(|(value, buffer)| (&**buffer, memory.buffer(value.to), value.bytes));
-            self.0.copy_all(out.collect());
+            let values = meeting.given().map(|k| (&meeting.values[k], &*ranged.buffers[k]));
+            self.0.copy_all(values.map(|(value, buffer)| (buffer, memory.buffer(value.to), value.bytes)).collect());
             return Ok(took.map_or(Part::Host(std::time::Duration::ZERO), Part::Link));
         }
         let _ = (ranged, profiling);
@@ -80,10 +93,10 @@ impl Gpu {
     /// The time is that of the exchange, once the values are on the host.
     fn meet_by_host(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Part> {
         let Meeting { exchange, values, range, .. } = meeting;
-        let places = values.iter().zip(&range.offsets);
+        let place = |k: usize| (&values[k], range.offsets[k]);
         let staging = self.0.staging(range.bytes as u64);
         let mut encoder = self.0.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        for (value, &offset) in places.clone() {
+        for (value, offset) in meeting.read().map(place) {
             let from = memory.buffer(value.from).raw();
             encoder.copy_buffer_to_buffer(from, 0, &staging, offset as u64, value.bytes as u64);
         }
@@ -93,10 +106,9 @@ impl Gpu {
         let own = self.read(&own, words)?;
         let begin = Instant::now();
         let mut all = HostBuffer::try_zeros(DType::F32, words.shape.elements())?;
-        let meet =
-            || exchange.world.exchange(&exchange.collective, DType::F32, range, own.bytes(), all.bytes_mut());
+        let meet = || exchange.world.exchange(&exchange.collective, DType::F32, range, own.bytes(), all.bytes_mut());
         self.0.spend(|host| &mut host.wait, meet)?;
-        for (value, &offset) in places {
+        for (value, offset) in meeting.given().map(place) {
             let to = memory.buffer(value.to).raw();
             self.0.queue.write_buffer(to, 0, &all.bytes()[offset..offset + value.bytes]);
         }

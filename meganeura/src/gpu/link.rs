@@ -7,10 +7,10 @@ use super::memory::Buffer;
 use super::program::Meeting;
 use super::vulkan::{Exported, Timeline};
 use super::{Gpu, Inner, lock};
+use crate::Result;
 use crate::error::bail;
 use crate::world::World;
 use crate::world::nccl::{Memory, Nccl, Semaphore, Took};
-use crate::Result;
 
 pub(super) struct Link {
     world: World,

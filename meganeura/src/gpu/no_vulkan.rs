@@ -12,11 +12,7 @@ pub(super) enum Pipeline {}
 
 pub(super) enum Recording {}
 
-pub(super) fn open(
-    _: &wgpu::Adapter,
-    _: &wgpu::DeviceDescriptor<'_>,
-    _: bool,
-) -> Option<(wgpu::Device, wgpu::Queue)> {
+pub(super) fn open(_: &wgpu::Adapter, _: &wgpu::DeviceDescriptor<'_>, _: bool) -> Option<(wgpu::Device, wgpu::Queue)> {
     None
 }
 

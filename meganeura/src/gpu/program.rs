@@ -44,6 +44,8 @@ pub(super) struct Meeting {
     /// The number of launches before it.
     after: usize,
     pub(super) exchange: Exchange,
+    /// The meeting whose memory the values have: this one, or an earlier one.
+    pub(super) memory: usize,
     pub(super) values: Vec<Exchanged>,
     /// The results lie in this range where they have memory of their own.
     pub(super) range: Range,
@@ -74,9 +76,9 @@ pub(super) struct Arena {
     ranges: Vec<Ranged>,
 }
 
-/// The memory of meeting `number` of a plan, for which there is some.
-fn ranged<'a>(arena: &'a Arena, number: usize, meeting: &Meeting) -> &'a Ranged {
-    arena.ranges.iter().find(|ranged| ranged.is_of(number, meeting)).expect("it was made room for")
+/// The memory of a meeting, for which there is some.
+fn ranged<'a>(arena: &'a Arena, meeting: &Meeting) -> &'a Ranged {
+    arena.ranges.iter().find(|ranged| ranged.is_of(meeting)).expect("it was made room for")
 }
 
 /// A grid of at least `workgroups`, folded where one dimension does not reach.
@@ -88,19 +90,24 @@ fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
 
 /// Where ranks meet in a plan.
 fn meetings(plan: &Plan) -> Vec<Meeting> {
-    let mut launches = 0;
-    let meeting = |step: &Step| {
+    let (mut launches, mut number) = (0, 0);
+    let mut meeting = |step: &Step| {
         launches += step.launches.len();
         let exchange = step.meets()?.clone();
         let values = step.inputs.iter().zip(&step.outputs);
-        let values: Vec<_> = values
-            .map(|(input, &(to, ty))| Exchanged { from: input.storage, to, bytes: ty.bytes() })
-            .collect();
+        let values: Vec<_> =
+            values.map(|(input, &(to, ty))| Exchanged { from: input.storage, to, bytes: ty.bytes() }).collect();
         let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();
         let range = exchange.collective.range(&bytes, exchange.world.size(), ALIGNMENT);
-        Some(Meeting { after: launches, exchange, values, range })
+        let place = |value: &Exchanged| match plan.storages[value.to].place {
+            Place::Range { meeting, .. } => Some(meeting),
+            _ => None,
+        };
+        let memory = values.iter().find_map(place).unwrap_or(number);
+        number += 1;
+        Some(Meeting { after: launches, exchange, memory, values, range })
     };
-    plan.steps.iter().filter_map(meeting).collect()
+    plan.steps.iter().filter_map(&mut meeting).collect()
 }
 
 /// Refuses numbers that no `u32` of a shader holds.
@@ -227,7 +234,7 @@ impl Gpu {
                 Place::Output(k) => Some(Arc::clone(&bound[k])),
                 Place::Slot(rank) => arena.slots.get(rank).cloned(),
                 Place::Range { meeting, value } => {
-                    Some(Arc::clone(&ranged(&arena, meeting, &executable.meetings[meeting]).buffers[value]))
+                    Some(Arc::clone(&ranged(&arena, &executable.meetings[meeting]).buffers[value]))
                 }
             })
             .collect();
@@ -252,7 +259,7 @@ impl Gpu {
             parts.extend(stamps.map(Part::Launches));
             submissions += submitted;
             if let Some(meeting) = meeting {
-                let ranged = ranged(&arena, number, meeting);
+                let ranged = ranged(&arena, meeting);
                 parts.push(self.meet(meeting, ranged, &memory, profiling)?);
             }
         }
@@ -261,9 +268,9 @@ impl Gpu {
 
     /// Makes room for the slots of a plan, and for what ranks exchange in it.
     fn reserve(&self, plan: &Plan, meetings: &[Meeting], arena: &mut Arena) -> Result<()> {
-        for (number, meeting) in meetings.iter().enumerate() {
-            if !arena.ranges.iter().any(|ranged| ranged.is_of(number, meeting)) {
-                let ranged = self.ranged(number, meeting).map_err(|error| error.context("what ranks exchange"))?;
+        for meeting in meetings {
+            if !arena.ranges.iter().any(|ranged| ranged.is_of(meeting)) {
+                let ranged = self.ranged(meeting).map_err(|error| error.context("what ranks exchange"))?;
                 arena.ranges.push(ranged);
             }
         }

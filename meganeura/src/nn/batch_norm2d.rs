@@ -7,6 +7,8 @@ use meganeura_derive::Module;
 use crate::dtype::check_eps;
 use crate::error::bail;
 use crate::module::{Init, Layer, ModuleExt, Seed};
+use crate::ops::exchange;
+use crate::world::{Collective, World};
 use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Tensor, Var};
 
 /// Batch normalisation of images: `y = (x − mean)/√(variance + ε) · weight + bias`
@@ -50,13 +52,16 @@ pub struct BatchNorm2d {
     /// What is added to the variance, so that a constant channel does not divide by 0.
     #[module(skip)]
     pub eps: f64,
+    /// The world whose ranks' batches count as one, if they do.
+    #[module(skip)]
+    pub world: Option<World>,
 }
 
 impl BatchNorm2d {
     /// Normalises each of `channels` channels, with ε = 1e-5 and a momentum of 0.1.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(channels: usize) -> BatchNorm2dConfig {
-        BatchNorm2dConfig { channels, eps: 1e-5, momentum: 0.1, affine: true }
+        BatchNorm2dConfig { channels, eps: 1e-5, momentum: 0.1, affine: true, world: None }
     }
 
     /// What is wrong with an input, if anything.
@@ -65,7 +70,7 @@ impl BatchNorm2d {
         Some(match *x.shape().dims() {
             _ if !x.ty().dtype.is_float() => format!("needs floats, the input holds {}", x.ty().dtype),
             [_, c, _, _] if c != channels => format!("normalises {channels} channels, the input has {c}"),
-            [1, _, 1, 1] if self.is_training(x.tape()) => {
+            [1, _, 1, 1] if self.is_training(x.tape()) && self.ranks() == 1 => {
                 "each channel is a single number, which normalised is 0 whatever it was; train with more examples or pixels, \
                  or use the model on `Tape::inference` or in evaluation"
                     .to_owned()
@@ -73,6 +78,11 @@ impl BatchNorm2d {
             [_, _, _, _] => return None,
             _ => format!("the input must be [N, {channels}, H, W], it is {}", x.shape()),
         })
+    }
+
+    /// How many ranks' batches count as one.
+    fn ranks(&self) -> usize {
+        self.world.as_ref().map_or(1, World::size)
     }
 
     /// The input moved near 0, and the batch's mean of that and variance, `[1, C, 1, 1]`. The running ones are told.
@@ -84,10 +94,24 @@ impl BatchNorm2d {
         // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the mean is far
         // above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No element decides alone.
         let rounded = x.mean_keep(&axes).detach();
-        let moved = x - &rounded;
-        let mean = moved.mean_keep(&axes);
-        let variance = (&moved - &mean).square().mean_keep(&axes);
-        let count = (n * h * w) as f64;
+        let (rounded, moved, mean, variance) = match self.world.as_ref().filter(|world| !world.is_alone()) {
+            None => {
+                let moved = x - &rounded;
+                let mean = moved.mean_keep(&axes);
+                let variance = (&moved - &mean).square().mean_keep(&axes);
+                (rounded, moved, mean, variance)
+            }
+            Some(world) => {
+                let rounded = rounded.all_mean(world);
+                let moved = x - &rounded;
+                // In one exchange. The mean is near 0, so that its square takes no digits.
+                let own = [moved.mean_keep(&axes), moved.square().mean_keep(&axes)];
+                let means = exchange(&own.each_ref(), world, Collective::AllMean);
+                let variance = &means[1] - means[0].square();
+                (rounded, moved, means[0].clone(), variance)
+            }
+        };
+        let count = (n * h * w * self.ranks()) as f64;
         self.follow(&self.running_mean, &(&mean + rounded));
         self.follow(&self.running_var, &variance.scale(count / (count - 1.0)));
         (moved, mean, variance)
@@ -158,6 +182,7 @@ pub struct BatchNorm2dConfig {
     eps: f64,
     momentum: f64,
     affine: bool,
+    world: Option<World>,
 }
 
 impl BatchNorm2dConfig {
@@ -171,6 +196,13 @@ impl BatchNorm2dConfig {
         Self { momentum, ..self }
     }
 
+    /// Lets the batches of all ranks of a [world](crate::world) count as one, of which each rank has an equal part: mean and variance are those of
+    /// all, on every rank. By default each rank goes by its own batch. Ranks then meet twice in each forward pass of the layer, and once in the
+    /// backward pass.
+    pub fn synchronized(self, world: &World) -> Self {
+        Self { world: Some(world.clone()), ..self }
+    }
+
     /// Whether there are a weight and a bias; there are by default.
     pub fn affine(self, affine: bool) -> Self {
         Self { affine, ..self }
@@ -181,7 +213,7 @@ impl Init for BatchNorm2dConfig {
     type Output = BatchNorm2d;
 
     fn build(self, device: &Device, _: Seed) -> Result<BatchNorm2d> {
-        let Self { channels, eps, momentum, affine } = self;
+        let Self { channels, eps, momentum, affine, world } = self;
         if channels == 0 {
             bail!(Argument, "batch_norm2d: of 0 channels; there must be at least 1");
         }
@@ -195,7 +227,7 @@ impl Init for BatchNorm2dConfig {
         let param = |value| affine.then(|| of(value).map(Param::new)).transpose();
         let (weight, bias) = (param(1.0)?, param(0.0)?);
         let (running_mean, running_var) = (Buffer::new(of(0.0)?), Buffer::new(of(1.0)?));
-        Ok(BatchNorm2d { weight, bias, running_mean, running_var, momentum, eps })
+        Ok(BatchNorm2d { weight, bias, running_mean, running_var, momentum, eps, world })
     }
 }
 

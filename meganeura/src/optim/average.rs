@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::shards::Shards;
 use super::trained::expect_some;
 use crate::error::here;
 use crate::module::{Module, ModuleExt};
@@ -43,6 +44,47 @@ impl Grads {
         let means = exchange(&gradients, world, Collective::AllMean);
         let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();
         self.note_world(world);
+        Ok(self.with_entries(averaged))
+    }
+
+    /// As [`average`](Self::average), but each rank gets the means of some of the parameters' gradients only, about as many numbers as the others.
+    /// It updates these parameters, and all ranks get their new values. So each rank keeps only its part of what the optimizer remembers: of `R` ranks with
+    /// AdamW, `2/R` numbers for each parameter in place of two. A step computes the same. This is the first stage of
+    /// [ZeRO](https://arxiv.org/abs/1910.02054).
+    ///
+    /// Clipping, and checks for NaN, go by all gradients. A single gradient is not to be read: on most ranks it is not there.
+    /// [`Run::checkpoint`](crate::run::Run::checkpoint) saves the whole state ([`whole_state_of`](super::Optimizer::whole_state_of)), which any number
+    /// of ranks can take up.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let world = World::join()?;
+    /// let device = world.device("cpu")?;
+    /// let mut net = Linear::new(2, 1).init(&device, Seed::new(42))?;
+    /// let mut optimizer = AdamW::new(1e-3);
+    /// let tape = Tape::new(&device);
+    /// let loss = net.forward(&tape.input(&Tensor::full(&device, [4, 2], 1.0)?)).square().mean();
+    /// let grads = tape.backward(&loss)?.average_to_owners(&net, &world)?.clip_norm(&net, 1.0)?;
+    /// optimizer.step(&mut net, &grads)?;
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`average`](Self::average).
+    #[track_caller]
+    pub fn average_to_owners(mut self, module: &dyn Module, world: &World) -> Result<Self> {
+        let trained = here(|| expect_some(module, &self))?;
+        if world.is_alone() {
+            return Ok(self);
+        }
+        let shards = Shards::new(module, world);
+        let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();
+        let means = exchange(&gradients, world, Collective::MeanToOwners(shards.owners(&trained)));
+        let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();
+        self.note_world(world);
+        self.note_shards(shards);
         Ok(self.with_entries(averaged))
     }
 }

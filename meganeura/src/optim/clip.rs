@@ -1,5 +1,6 @@
 //! Clipping: by the norm of all gradients, or number by number.
 
+use super::shards::Shards;
 use super::trained::{Trained, expect_some};
 use crate::error::{bail, here};
 use crate::module::Module;
@@ -94,8 +95,12 @@ impl Grads {
     #[track_caller]
     fn norm_of(&self, trained: &[Trained]) -> Var {
         let mut squares = self.tape().constant(0.0);
-        for Trained { dw, .. } in trained {
+        let is_here = |trained: &&Trained| self.shards().is_none_or(|shards| shards.is_own(trained.cell.id()));
+        for Trained { dw, .. } in trained.iter().filter(is_here) {
             squares = squares + dw.square().sum();
+        }
+        if let Some(Shards { world, .. }) = self.shards() {
+            squares = squares.all_mean(world) * world.size() as f64;
         }
         squares.sqrt()
     }

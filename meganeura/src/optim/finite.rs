@@ -1,5 +1,6 @@
 //! Steps that are not taken where a gradient, or the loss, is not finite.
 
+use super::shards::Shards;
 use super::trained::{Trained, listed};
 use crate::error::bail;
 use crate::{DType, Result, Tape, Var};
@@ -24,10 +25,20 @@ pub(super) struct FiniteCheck {
 }
 
 impl FiniteCheck {
-    pub(super) fn new(tape: &Tape, trained: &[Trained], loss: Option<&Var>) -> Self {
+    /// Where ranks have some of the gradients each, they tell each other.
+    pub(super) fn new(tape: &Tape, trained: &[Trained], loss: Option<&Var>, shards: Option<&Shards>) -> Self {
         let loss = loss.map(|loss| ("the loss".to_owned(), is_finite(loss)));
-        let gradient = |parameter: &Trained| (parameter.path.clone(), is_finite(&parameter.dw));
-        let each: Vec<_> = loss.into_iter().chain(trained.iter().map(gradient)).collect();
+        let verdict = |parameter: &Trained| match shards {
+            Some(shards) if !shards.is_own(parameter.cell.id()) => tape.constant(1.0),
+            _ => is_finite(&parameter.dw),
+        };
+        let mut verdicts: Vec<_> = trained.iter().map(verdict).collect();
+        if let Some(shards) = shards {
+            let parameters: Vec<_> = trained.iter().map(|trained| trained.cell.id()).collect();
+            verdicts = shards.from_owners(&parameters, &verdicts.iter().collect::<Vec<_>>());
+        }
+        let gradients = trained.iter().map(|parameter| parameter.path.clone()).zip(verdicts);
+        let each: Vec<_> = loss.into_iter().chain(gradients).collect();
         let all = each.iter().fold(tape.constant(1.0), |all, (_, finite)| all * finite);
         Self { each, all }
     }

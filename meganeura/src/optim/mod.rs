@@ -30,6 +30,7 @@ mod rms_prop;
 mod rule;
 pub mod schedule;
 mod sgd;
+mod shards;
 mod state;
 mod step;
 mod train_step;
@@ -45,6 +46,7 @@ pub use rms_prop::RmsProp;
 pub use rule::{Given, Rule};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
+pub(crate) use shards::Shards;
 pub use state::OptimizerState;
 pub(crate) use state::{fits, is_of_another};
 pub use step::Stepper;
@@ -245,6 +247,17 @@ pub trait Optimizer: Rule {
     /// ```
     fn state_of(&self, module: &dyn Module) -> OptimizerState {
         state::save(self, module)
+    }
+
+    /// As [`state_of`](Self::state_of); where gradients were [averaged to their owners](Grads::average_to_owners), with what all ranks
+    /// remember, on the CPU. Then all ranks ask for it together. It can be loaded by any number of ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`PeerLost`](crate::ErrorKind::PeerLost) if another rank left; what the device meets.
+    #[track_caller]
+    fn whole_state_of(&self, module: &dyn Module) -> Result<OptimizerState> {
+        here(|| state::save_whole(self, module))
     }
 
     /// Takes up a state that [`state_of`](Self::state_of) gave: for a model of the same structure, by an optimizer with the same

@@ -53,7 +53,8 @@ pub(super) fn record(
     let leaves = module.leaves();
     let classes = Classes::new(&rule.stepper().groups, &leaves)?;
     let trained = expect_gradients(&leaves, grads)?;
-    for Trained { cell, leaf, .. } in &trained {
+    let shards = grads.shards();
+    for Trained { cell, leaf, path, .. } in &trained {
         let names = rule.state(&leaves[*leaf]);
         if names.contains(&GRADIENT_SUM) {
             bail!(
@@ -62,18 +63,27 @@ pub(super) fn record(
                 rule.name()
             );
         }
-        rule.stepper_mut().states.entry(cell.id()).or_default().prepare(cell, names.len())?;
+        let is_own = shards.is_none_or(|shards| shards.is_own(cell.id()));
+        let kept = rule.stepper_mut().states.entry(cell.id()).or_default();
+        if is_own {
+            kept.prepare(cell, names.len()).map_err(|error| error.context(path))?;
+        } else {
+            kept.leave_to_owner();
+        }
     }
+    rule.stepper_mut().shards = shards.cloned();
     let tape = grads.tape();
     let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
     // What holds back one rank's step holds back those of all.
     let of_all = loss.zip(grads.world()).map(|(loss, world)| loss.all_mean(world));
-    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, of_all.as_ref().or(loss)));
+    let check = is_checked.then(|| FiniteCheck::new(tape, &trained, of_all.as_ref().or(loss), shards));
     // Parameters of one class that were updated equally often have their numbers in common.
     let mut known: HashMap<(usize, u64), usize> = HashMap::new();
     let mut numbers: Vec<Numbers> = Vec::new();
     let mut stepped = Vec::with_capacity(trained.len());
     let mut updates = Vec::new();
+    // Of all parameters, what becomes of them here.
+    let mut values = Vec::with_capacity(trained.len());
     // Takes the gradients: those that nobody holds are not kept by the run.
     for Trained { cell, path, dw, leaf } in trained {
         let Kept { cells, steps, .. } = &rule.stepper().states[&cell.id()];
@@ -90,6 +100,11 @@ pub(super) fn record(
             }
         };
         numbers[at].parameters.push(cell.id());
+        if shards.is_some_and(|shards| !shards.is_own(cell.id())) {
+            values.push(tape.cell(&cell));
+            stepped.push(cell);
+            continue;
+        }
         let Numbers { settings, vars, .. } = &numbers[at];
         let state = cells.iter().map(|cell| tape.cell(cell)).collect();
         let given = Given { leaf: &leaves[leaf], w: tape.cell(&cell), dw, settings: *settings, state, numbers: vars };
@@ -98,15 +113,27 @@ pub(super) fn record(
         if new_state.len() != state.len() {
             bail!(Argument, "{}: the rule gives {} tensors of state for {}", rule.name(), new_state.len(), state.len());
         }
+        let parameter = cell.id();
         let updated = cells.iter().chain([&cell]).cloned();
         for ((cell, new), old) in updated.zip(new_state.into_iter().chain([new_w])).zip(state.iter().chain([&w])) {
             new.id().map_err(|error| error.context(&path))?;
             if new.ty() != old.ty() || !tape.same(new.tape()) {
                 bail!(Shape, "{}: the rule gives {} in the place of {} of `{path}`", rule.name(), new.ty(), old.ty());
             }
-            updates.push((cell, check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old))));
+            let gated = check.as_ref().map_or_else(|| new.clone(), |check| check.gate(&new, old));
+            // The parameter is everybody's, its state this rank's own.
+            if shards.is_some() && cell.id() == parameter {
+                values.push(gated);
+            } else {
+                updates.push((cell, gated));
+            }
         }
         stepped.push(cell);
+    }
+    if let Some(shards) = shards {
+        let parameters: Vec<_> = stepped.iter().map(|cell| cell.id()).collect();
+        let values = shards.from_owners(&parameters, &values.iter().collect::<Vec<_>>());
+        updates.extend(stepped.iter().cloned().zip(values));
     }
     if let Some(check) = &check {
         tape.gate_buffers(|new, old| check.gate(new, old));

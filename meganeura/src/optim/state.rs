@@ -34,14 +34,30 @@ pub(super) struct Kept {
     pub(super) cells: Vec<Arc<Cell>>,
     /// The number of updates of the parameter; of a sum, the number of gradients in it.
     pub(super) steps: u64,
+    /// Whether another rank of the world has the tensors of a parameter that was updated.
+    is_elsewhere: bool,
     /// Whoever holds the cells besides can tell by this that they have become useless.
     pub(super) life: Arc<()>,
 }
 
 impl Kept {
+    /// Lets go of what another rank keeps.
+    pub(super) fn leave_to_owner(&mut self) {
+        if !self.cells.is_empty() {
+            *self = Self { steps: self.steps, ..Self::default() };
+        }
+        self.is_elsewhere = true;
+    }
+
     /// Makes what is kept of a parameter that is new, and moves that of one that went to another device.
     pub(super) fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
         let tensor = parameter.value();
+        if self.is_elsewhere && count > 0 {
+            bail!(
+                Argument,
+                "another rank keeps what is remembered of the parameter; to change who does, load the `whole_state_of` all ranks"
+            );
+        }
         while self.cells.len() < count {
             self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?, Kind::Buffer));
         }
@@ -65,6 +81,16 @@ pub(super) const GRADIENT_SUM: &str = "gradient_sum";
 /// A name of what is kept for a parameter. A model that is one parameter has no path to it.
 fn named(leaf: &Leaf<'_>, name: &str) -> String {
     if leaf.path.is_empty() { name.to_owned() } else { format!("{}.{name}", leaf.path) }
+}
+
+/// What all ranks remember.
+pub(super) fn save_whole(rule: &(impl Rule + ?Sized), module: &dyn Module) -> Result<OptimizerState> {
+    let own = save(rule, module);
+    let names = |leaf: &Leaf<'_>| rule.state(leaf).iter().map(|name| named(leaf, name)).collect();
+    match &rule.stepper().shards {
+        Some(shards) => shards.gather(module, names, own),
+        None => Ok(own),
+    }
 }
 
 pub(super) fn save(rule: &(impl Rule + ?Sized), module: &dyn Module) -> OptimizerState {
@@ -168,6 +194,7 @@ pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: 
     let Fitting { lr, skipped, accumulated, states, sums } = Fitting::new(rule, module, state)?;
     let stepper = rule.stepper_mut();
     stepper.settings.lr = lr;
+    stepper.shards = None;
     stepper.states.extend(states);
     stepper.sums.added = accumulated;
     stepper.sums.module = None;

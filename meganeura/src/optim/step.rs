@@ -9,6 +9,7 @@ use super::finite::{NotFinite, verify};
 use super::group::{Group, Settings};
 use super::record::{Recorded, record};
 use super::rule::Rule;
+use super::shards::Shards;
 use super::state::Kept;
 use crate::module::Module;
 use crate::{Error, ErrorKind, Grads, Result, Var};
@@ -21,6 +22,8 @@ pub struct Stepper {
     pub(super) not_finite: NotFinite,
     /// By the identity of the parameter.
     pub(super) states: HashMap<u64, Kept>,
+    /// Who keeps what, if not all ranks keep all.
+    pub(super) shards: Option<Shards>,
     pub(super) sums: Sums,
     pub(super) skipped: u64,
     pub(super) last_skip: Option<Error>,
@@ -32,7 +35,8 @@ impl Stepper {
     pub fn new(lr: f64, weight_decay: f64) -> Self {
         let settings = Settings { lr, weight_decay };
         let (groups, states, not_finite) = (Vec::new(), HashMap::new(), NotFinite::Unchecked);
-        Self { settings, groups, not_finite, states, sums: Sums::default(), skipped: 0, last_skip: None }
+        let sums = Sums::default();
+        Self { settings, groups, not_finite, states, shards: None, sums, skipped: 0, last_skip: None }
     }
 
     /// The same with another weight decay.

@@ -9,16 +9,18 @@ use crate::kernel::launch::Argument;
 
 /// The steps that touch each storage.
 struct Steps {
-    /// The one that writes it. A leaf that is assigned twice has several, and so has a result that parts are stored into: the first
-    /// of them. Neither is moved.
+    /// The first one that writes it.
     writer: Vec<Option<usize>>,
+    /// How many write it. A leaf that is assigned twice has several, a result that parts are stored into, and what ranks exchange where it lies.
+    /// None of these is moved.
+    writers: Vec<usize>,
     readers: Vec<Vec<usize>>,
 }
 
 impl Steps {
     fn new(plan: &Plan) -> Self {
         let count = plan.storages.len();
-        let mut steps = Self { writer: vec![None; count], readers: vec![Vec::new(); count] };
+        let mut steps = Self { writer: vec![None; count], writers: vec![0; count], readers: vec![Vec::new(); count] };
         (0..plan.steps.len()).for_each(|at| steps.note(plan, at));
         steps
     }
@@ -26,7 +28,10 @@ impl Steps {
     fn note(&mut self, plan: &Plan, at: usize) {
         let step = &plan.steps[at];
         step.reads().for_each(|storage| self.readers[storage].push(at));
-        step.outputs.iter().for_each(|&(storage, _)| _ = self.writer[storage].get_or_insert(at));
+        for &(storage, _) in &step.outputs {
+            self.writer[storage].get_or_insert(at);
+            self.writers[storage] += 1;
+        }
     }
 
     /// Puts one storage in the place of another in every step.
@@ -41,6 +46,7 @@ impl Steps {
             outputs.filter(|(storage, _)| *storage == old).for_each(|output| output.0 = new);
         }
         self.readers[new].extend(readers);
+        self.writers[new] += std::mem::take(&mut self.writers[old]);
         self.writer[new] = self.writer[new].or(writer);
     }
 }
@@ -91,6 +97,7 @@ impl Lowering<'_> {
         self.plan.storages[value.storage].place == UNPLACED
             && self.plan.storages[value.storage].elements == elements
             && whole(&value.argument)
+            && steps.writers[value.storage] == 1
             && step.inputs.iter().enumerate().all(harmless)
             && steps.readers[target].iter().all(|&reader| reader <= maker)
             && steps.writer[target].is_none()

@@ -377,7 +377,8 @@ impl Lowering<'_> {
         for ((&value, input), result) in node.inputs.iter().zip(inputs).zip(node.outputs()) {
             let Origin { value, in_order } = self.uses.origin(value);
             let info = self.plan.storages[input.storage];
-            let is_own = self.uses.is_computed(self.graph.maker_index(value)) && self.storage.get(&value) == Some(&input.storage);
+            let is_own = self.uses.is_computed(self.graph.maker_index(value))
+                && self.storage.get(&value) == Some(&input.storage);
             let is_whole = info.elements == self.graph.ty(value).shape.elements();
             let is_only = is_whole && self.uses.readers(value).len() == 1 && !self.uses.is_wanted(value);
             if is_own && is_only && in_order && info.place == UNPLACED && info.format == Format::Full {

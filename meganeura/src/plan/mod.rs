@@ -24,6 +24,7 @@ mod merged;
 mod parts;
 mod place;
 mod pointwise;
+mod ranges;
 mod share;
 mod simplify;
 mod uses;
@@ -287,10 +288,11 @@ impl Plan {
         let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
         count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {
+            ranges::reuse(&mut plan);
             launch::launch(&mut plan, &caps, preferences)?;
             share::share(&mut plan);
         }
-        place::place(&mut plan, matches!(target, Target::Gpu { .. }));
+        place::place(&mut plan, target);
         Ok(plan)
     }
 

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use super::{Place, Plan};
+use super::{Place, Plan, Target};
 use crate::DType;
 
 /// First and last step that touch a storage, its bytes and element type.
@@ -18,9 +18,8 @@ struct Interval {
     dtype: DType,
 }
 
-/// `ranges` says that what ranks exchange lies side by side.
-pub(super) fn place(plan: &mut Plan, ranges: bool) {
-    if ranges {
+pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
+    if let Target::Gpu { .. } = target {
         place_ranges(plan);
     }
     let mut intervals: Vec<Option<Interval>> = vec![None; plan.storages.len()];

@@ -346,6 +346,8 @@ impl Run {
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
         here(|| {
             if self.files.is_none() {
+                // Rank 0 may need what this one remembers.
+                drop(optimizer.whole_state_of(model)?);
                 return self.save(Parts::new());
             }
             let mut parts = Parts::new();

@@ -88,7 +88,8 @@ impl Parts {
             if optim::is_of_another(optimizer, model) {
                 bail!(Argument, "{name}: the optimizer has stepped another model, and remembers nothing of this one");
             }
-            let bytes = optimizer.state_of(model).to_safetensors().map_err(|error| error.context(name))?;
+            let state = optimizer.whole_state_of(model).map_err(|error| error.context(name))?;
+            let bytes = state.to_safetensors().map_err(|error| error.context(name))?;
             self.files.insert(name.to_owned(), bytes);
             Ok(())
         })

@@ -29,15 +29,37 @@ pub(crate) struct Range {
 }
 
 impl Collective {
+    /// The owner of each value, where values have owners.
+    fn owners(&self) -> Option<&[usize]> {
+        match self {
+            Self::AllMean => None,
+            Self::MeanToOwners(owners) | Self::FromOwners(owners) => Some(owners),
+        }
+    }
+
+    /// Whether values of the same sizes lie in the same places.
+    pub(crate) fn is_arranged_as(&self, other: &Self) -> bool {
+        self.owners() == other.owners()
+    }
+
+    /// Whether a rank's value is read.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn reads(&self, value: usize, rank: usize) -> bool {
+        if let Self::FromOwners(owners) = self { owners[value] == rank } else { true }
+    }
+
+    /// Whether a rank gets this value.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn gives(&self, value: usize, rank: usize) -> bool {
+        if let Self::MeanToOwners(owners) = self { owners[value] == rank } else { true }
+    }
+
     /// The places of values of so many bytes, each of which begins at a multiple of `align`. Where values have owners, those of one
     /// rank lie side by side, in parts of one size.
     pub(crate) fn range(&self, bytes: &[usize], ranks: usize, align: usize) -> Range {
         let mut ends = vec![0; ranks];
         let one = vec![0; bytes.len()];
-        let (owners, parts) = match self {
-            Self::AllMean => (&one, 1),
-            Self::MeanToOwners(owners) | Self::FromOwners(owners) => (owners, ranks),
-        };
+        let (owners, parts) = self.owners().map_or((&one[..], 1), |owners| (owners, ranks));
         let mut offset = |(&bytes, &owner): (&usize, &usize)| {
             let begin = ends[owner];
             ends[owner] = (begin + bytes).next_multiple_of(align);
@@ -118,9 +140,8 @@ mod tests {
 
     #[test]
     fn headers_tell_arrangements_apart() {
-        let header = |collective: Collective, bytes: &[usize]| {
-            collective.header(DType::F32, &collective.range(bytes, 2, 4))
-        };
+        let header =
+            |collective: Collective, bytes: &[usize]| collective.header(DType::F32, &collective.range(bytes, 2, 4));
         let mean = header(Collective::AllMean, &[4, 8]);
         assert_eq!(mean, header(Collective::AllMean, &[4, 8]));
         assert_ne!(mean, header(Collective::AllMean, &[8, 4]));

@@ -94,9 +94,8 @@ impl World {
         let number = |name: &str, text: &str| {
             text.parse::<usize>().map_err(|_| Error::new(ErrorKind::Argument, format!("{name}={text} is no number")))
         };
-        let var = |name: &str| {
-            std::env::var(name).map_err(|_| Error::new(ErrorKind::Argument, format!("{name} is not set")))
-        };
+        let var =
+            |name: &str| std::env::var(name).map_err(|_| Error::new(ErrorKind::Argument, format!("{name} is not set")));
         let (rank, size) = (number("RANK", rank)?, number("WORLD_SIZE", size)?);
         let local = number("LOCAL_RANK", &var("LOCAL_RANK")?)?;
         let (master, port) = (var("MASTER_ADDR")?, number("MASTER_PORT", &var("MASTER_PORT")?)?);

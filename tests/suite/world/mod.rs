@@ -28,7 +28,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }
         let single = How { precision: "full", ..How::ALL[0] };
         trials.push(trial(format!("{ranks}_ranks_equal_one::{single}"), move |_| equal_one(ranks, single, 1e-5)));
-        for how in [How::ALL[0], How::ALL[3]] {
+        for how in [How::ALL[0], How::ALL[3], How::ALL[4], How::ALL[5], How::ALL[7]] {
             let name = format!("world::gpu::{ranks}_ranks_equal_one::{how}");
             let test = move |device: &Device| {
                 let name = device.to_string();
@@ -39,13 +39,18 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }
     }
     trials.push(trial("the_same_run_gives_the_same_bits", same_bits));
-    trials.push(trial("a_run_goes_on_with_another_number_of_ranks", resumed));
+    for kind in ["all", "owned"] {
+        let name = format!("a_run_goes_on_with_another_number_of_ranks::{kind}");
+        trials.push(trial(name, move |folder| resumed(folder, kind)));
+        let name = format!("what_is_not_finite_on_one_rank_holds_back_all::{kind}");
+        trials.push(trial(name, move |folder| succeed(folder, 2, &["not_finite", kind])));
+    }
     trials.push(trial("gradients_of_the_mean_over_ranks", |folder| succeed(folder, 3, &["gradients"])));
     trials.push(trial("random_numbers_differ", |folder| succeed(folder, 2, &["random"])));
-    trials.push(trial("what_is_not_finite_on_one_rank_holds_back_all", |folder| succeed(folder, 2, &["not_finite"])));
     trials.push(trial("models_are_shared", |folder| succeed(folder, 3, &["shared"])));
     trials.push(trial("ranks_that_disagree_are_told", |folder| succeed(folder, 2, &["disagree"])));
     trials.push(trial("a_rank_that_leaves_is_named", left));
+    trials.push(trial("a_rank_that_does_not_answer_is_named", stopped));
     trials.push(trial("a_rank_that_is_killed_ends_all", killed));
 }
 
@@ -135,14 +140,14 @@ fn same_bits(folder: &Path) -> Outcome {
 }
 
 /// Two ranks begin, four go on, and one ends.
-fn resumed(folder: &Path) -> Outcome {
+fn resumed(folder: &Path, kind: &str) -> Outcome {
     for (number, epochs) in [(2, "1"), (4, "2"), (1, "3")] {
-        succeed(folder, number, &["run", epochs])?;
+        succeed(folder, number, &["run", epochs, kind])?;
     }
     let trained = weights(&folder.join(programs::WEIGHTS))?;
     let alone = folder.join("alone");
     fs::create_dir(&alone)?;
-    programs::in_run(&World::alone(), &alone, 3)?;
+    programs::in_run(&World::alone(), &alone, 3, kind)?;
     let expected = weights(&alone.join(programs::WEIGHTS))?;
     let largest = trained.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     assert!(largest <= 1e-12, "off by {largest:e}");
@@ -168,6 +173,16 @@ fn left(folder: &Path) -> Outcome {
         );
     }
     assert!(said(&output).contains("why rank 1 left"), "{}", said(&output));
+    Ok(())
+}
+
+fn stopped(folder: &Path) -> Outcome {
+    let output = ranks(folder, 3, &["stop"])?;
+    assert!(!output.status.success(), "{}", said(&output));
+    for rank in [0, 2] {
+        let error = fs::read_to_string(folder.join(format!("rank-{rank}")))?;
+        assert!(error.contains("rank 1 on ") && error.contains(" has not answered for 4 s while"), "{error}");
+    }
     Ok(())
 }
 

@@ -7,18 +7,19 @@ use std::str::FromStr;
 
 use meganeura::data::Dataset;
 use meganeura::io::Checkpoint as _;
-use meganeura::nn::Dropout;
+use meganeura::module::{Init, ModuleExt, Seed};
+use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Flatten, Linear, Relu};
 use meganeura::optim::{Accumulate, Optimizer, Sgd, TrainStep};
 use meganeura::run::Run;
 use meganeura::world::World;
-use meganeura::{Device, Error, ErrorKind, Layer, Param, Precision, Result, Tape, Tensor, Var};
+use meganeura::{Device, Error, ErrorKind, Grads, Layer, Module, Param, Precision, Result, Tape, Tensor, Var};
 
 use crate::nets::{Tiny, bits, normal, tensor};
 
 /// The file that rank 0 writes.
 pub(super) const WEIGHTS: &str = "weights.safetensors";
 
-/// How a model is trained: `double cpu tape 16 1`
+/// How a model is trained: `double cpu tape 16 1 all`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) precision: &'static str,
@@ -29,21 +30,46 @@ pub(super) struct How {
     pub(super) batch: usize,
     /// Micro-batches in a step.
     pub(super) every: u64,
+    pub(super) kind: Kind,
+}
+
+/// What ranks have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Gradients, and what the optimizer remembers.
+    All,
+    /// Parameters; gradients, and what the optimizer remembers, belong to one rank each.
+    Owned,
+    /// As `All`, and the statistics of batch normalisation.
+    Synchronized,
+}
+
+impl Kind {
+    const NAMES: [(Self, &'static str); 3] =
+        [(Self::All, "all"), (Self::Owned, "owned"), (Self::Synchronized, "synchronized")];
 }
 
 impl How {
-    pub(super) const ALL: [Self; 4] = [
-        Self { precision: "double", device: "cpu", is_compiled: false, batch: 16, every: 1 },
-        Self { precision: "double", device: "cpu", is_compiled: false, batch: 8, every: 2 },
-        Self { precision: "double", device: "cpu", is_compiled: true, batch: 16, every: 1 },
-        Self { precision: "double", device: "cpu", is_compiled: true, batch: 8, every: 2 },
+    const FIRST: Self =
+        Self { precision: "double", device: "cpu", is_compiled: false, batch: 16, every: 1, kind: Kind::All };
+
+    pub(super) const ALL: [Self; 8] = [
+        Self::FIRST,
+        Self { batch: 8, every: 2, ..Self::FIRST },
+        Self { is_compiled: true, ..Self::FIRST },
+        Self { is_compiled: true, batch: 8, every: 2, ..Self::FIRST },
+        Self { batch: 8, every: 2, kind: Kind::Owned, ..Self::FIRST },
+        Self { is_compiled: true, kind: Kind::Owned, ..Self::FIRST },
+        Self { kind: Kind::Synchronized, ..Self::FIRST },
+        Self { is_compiled: true, kind: Kind::Synchronized, ..Self::FIRST },
     ];
 }
 
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { precision, device, is_compiled, batch, every } = self;
-        write!(f, "{precision} {device} {} {batch} {every}", if *is_compiled { "compiled" } else { "tape" })
+        let Self { precision, device, is_compiled, batch, every, kind } = self;
+        let (_, kind) = Kind::NAMES.into_iter().find(|(known, _)| known == kind).expect("each has a name");
+        write!(f, "{precision} {device} {} {batch} {every} {kind}", if *is_compiled { "compiled" } else { "tape" })
     }
 }
 
@@ -52,14 +78,16 @@ impl FromStr for How {
 
     fn from_str(text: &str) -> Result<Self> {
         let words: Vec<&'static str> = text.split(' ').map(|word| &*word.to_owned().leak()).collect();
-        let [precision, device, compiled, batch, every] = words[..] else { panic!("{text}") };
+        let [precision, device, compiled, batch, every, kind] = words[..] else { panic!("{text}") };
         let number = |text: &str| text.parse::<usize>().expect("a number");
+        let (kind, _) = Kind::NAMES.into_iter().find(|(_, name)| *name == kind).expect("a kind");
         Ok(Self {
             precision,
             device,
             is_compiled: compiled == "compiled",
             batch: number(batch),
             every: number(every) as u64,
+            kind,
         })
     }
 }
@@ -80,38 +108,55 @@ pub(super) fn run(folder: &Path, program: &str, options: &[String]) -> Result<()
     let world = World::join()?;
     match program {
         "train" => train(&world, options[0].parse()?, folder),
-        "run" => in_run(&world, folder, options[0].parse().expect("a number")),
+        "run" => in_run(&world, folder, options[0].parse().expect("a number"), &options[1]),
         "gradients" => gradients(&world),
         "random" => random(&world),
-        "not_finite" => not_finite(&world),
+        "not_finite" => not_finite(&world, &options[0]),
         "shared" => shared(&world),
         "disagree" => disagree(&world),
         "leave" => leave(&world, folder),
+        "stop" => stop(&world, folder),
         "kill" => kill(&world, folder, options[0].parse().expect("a number")),
         _ => panic!("no program {program}"),
     }
 }
 
 /// That every rank has the same numbers.
-fn expect_same_weights(world: &World, net: &Tiny) -> Result<()> {
+fn expect_same_weights(world: &World, net: &dyn Module) -> Result<()> {
     world.expect_same("the trained model", &format!("{:?}", bits(net)?))
+}
+
+/// The gradients that a step goes along.
+fn averaged(grads: Grads, net: &dyn Module, world: &World, kind: Kind) -> Result<Grads> {
+    match kind {
+        Kind::All | Kind::Synchronized => grads.average(net, world),
+        Kind::Owned => grads.average_to_owners(net, world),
+    }
 }
 
 /// Trains with clipping, and saves.
 pub(super) fn train(world: &World, how: How, folder: &Path) -> Result<()> {
     let device = device(world, how)?;
     // Others begin with other weights.
-    let mut net = Tiny::init(&device, 1 + world.rank() as u64)?;
+    let seed = 1 + world.rank() as u64;
+    if how.kind == Kind::Synchronized {
+        let norm = BatchNorm2d::new(4).synchronized(world);
+        let net = (Conv2d::new(1, 4, 3), norm, Relu, Flatten::default(), Linear::new(64, 3));
+        return train_net(world, how, folder, &device, net.init(&device, Seed::new(seed))?);
+    }
+    train_net(world, how, folder, &device, Tiny::init(&device, seed)?)
+}
+
+fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: &Device, mut net: M) -> Result<()> {
     world.share(&mut net)?;
     let mut sgd = Sgd::new(0.05).momentum(0.9).check_finite(true);
     let accumulate = Accumulate::mean(how.every);
     let data = dataset()?;
-    let batches = |epoch| data.batches(how.batch).shuffle(3).epoch(epoch).drop_last().part_of(world).on(&device);
+    let batches = |epoch| data.batches(how.batch).shuffle(3).epoch(epoch).drop_last().part_of(world).on(device);
     if how.is_compiled {
-        let mut step =
-            TrainStep::new(&net, |net: &Tiny, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels))
-                .accumulate(accumulate)
-                .gradients(|net, grads| grads.average(net, world)?.clip_norm(net, 0.5));
+        let mut step = TrainStep::new(&net, |net: &M, (x, labels): &(Var, Var)| net.forward(x).cross_entropy(labels))
+            .accumulate(accumulate)
+            .gradients(|net, grads| averaged(grads, net, world, how.kind)?.clip_norm(net, 0.5));
         for batch in (0..3).flat_map(batches) {
             let batch = batch?;
             step.call(&mut sgd, (&batch.inputs, &batch.targets))?;
@@ -119,21 +164,28 @@ pub(super) fn train(world: &World, how: How, folder: &Path) -> Result<()> {
     } else {
         for batch in (0..3).flat_map(batches) {
             let batch = batch?;
-            let tape = Tape::new(&device);
+            let tape = Tape::new(device);
             let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
             let grads = tape.backward(&loss)?;
             if let Some(grads) = sgd.accumulate(&net, grads, accumulate)? {
-                let grads = grads.average(&net, world)?.clip_norm(&net, 0.5)?;
+                let grads = averaged(grads, &net, world, how.kind)?.clip_norm(&net, 0.5)?;
                 sgd.step_with_loss(&mut net, &grads, &loss)?;
             }
         }
     }
     expect_same_weights(world, &net)?;
+    // What is remembered of each parameter is there once, or on every rank.
+    let parameters = net.named_parameters().len();
+    let kept = world.sum(&[sgd.state_of(&net).tensors.len() as f64])?[0];
+    let copies = if how.kind == Kind::Owned { 1 } else { world.size() };
+    assert_eq!(kept, (parameters * copies) as f64);
+    assert_eq!(sgd.whole_state_of(&net)?.tensors.len(), parameters);
     if world.is_first() { net.save(folder.join(WEIGHTS)) } else { Ok(()) }
 }
 
-/// Trains in a run, up to so many epochs, with a checkpoint in the middle of the last.
-pub(super) fn in_run(world: &World, folder: &Path, epochs: u64) -> Result<()> {
+/// Trains in a run, up to so many epochs.
+pub(super) fn in_run(world: &World, folder: &Path, epochs: u64, kind: &str) -> Result<()> {
+    let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?.with_precision(Precision::Double)?;
     let mut net = Tiny::init(&device, 1)?;
     let mut sgd = Sgd::new(0.05).momentum(0.9);
@@ -145,7 +197,7 @@ pub(super) fn in_run(world: &World, folder: &Path, epochs: u64) -> Result<()> {
             let batch = batch?;
             let tape = Tape::new(&device);
             let loss = net.forward(&tape.input(&batch.inputs)).cross_entropy(&batch.targets);
-            let grads = tape.backward(&loss)?.average(&net, world)?;
+            let grads = averaged(tape.backward(&loss)?, &net, world, kind)?;
             let loss = loss.all_mean(world);
             sgd.step(&mut net, &grads)?;
             run.advance();
@@ -211,7 +263,8 @@ fn random(world: &World) -> Result<()> {
 }
 
 /// One rank's image has a NaN, or one rank's loss alone is infinite: all hold the step back, and go on.
-fn not_finite(world: &World) -> Result<()> {
+fn not_finite(world: &World, kind: &str) -> Result<()> {
+    let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?;
     let mut net = Tiny::init(&device, 1)?;
     let mut sgd = Sgd::new(0.05).check_finite(true);
@@ -223,14 +276,16 @@ fn not_finite(world: &World) -> Result<()> {
         let tape = Tape::new(&device);
         let loss = net.forward(&(tape.input(&x) * f64::from(pixel))).cross_entropy(&labels);
         let loss = loss + tape.input(&Tensor::full(&device, [], offset)?);
-        let grads = tape.backward(&loss)?.average(&net, world)?;
+        let grads = averaged(tape.backward(&loss)?, &net, world, kind)?;
         let stepped = sgd.step_with_loss(&mut net, &grads, &loss);
         let is_fine = world.sum(&[f64::from(offset), f64::from(pixel)])?.iter().all(|x| x.is_finite());
         if is_fine {
             stepped?;
             assert!(bits(&net)? != before);
         } else {
-            assert_eq!(stepped.expect_err("not finite").kind(), ErrorKind::NotFinite);
+            let error = stepped.expect_err("not finite");
+            assert_eq!(error.kind(), ErrorKind::NotFinite);
+            world.expect_same("the error", error.message())?;
             assert!(bits(&net)? == before);
         }
         expect_same_weights(world, &net)?;
@@ -281,6 +336,19 @@ fn leave(world: &World, folder: &Path) -> Result<()> {
     let error = world.sum(&[1.0]).expect_err("rank 1 is gone");
     assert_eq!(error.kind(), ErrorKind::PeerLost);
     assert_eq!(world.sum(&[1.0]).expect_err("for good").kind(), ErrorKind::PeerLost);
+    fs::write(folder.join(format!("rank-{}", world.rank())), error.to_string()).expect("written");
+    Err(error)
+}
+
+/// Rank 1 does not go on, and does not end; the others say what they saw of it.
+fn stop(world: &World, folder: &Path) -> Result<()> {
+    world.sum(&[1.0])?;
+    if world.rank() == 1 {
+        let pid = std::process::id().to_string();
+        std::process::Command::new("kill").args(["-STOP", &pid]).status().expect("kill runs");
+    }
+    let error = world.sum(&[1.0]).expect_err("rank 1 does not come");
+    assert_eq!(error.kind(), ErrorKind::PeerLost);
     fs::write(folder.join(format!("rank-{}", world.rank())), error.to_string()).expect("written");
     Err(error)
 }

@@ -76,12 +76,7 @@ impl Vulkan {
     }
 
     /// Buffers of so many bytes in one piece of memory of `bytes`, each from a byte on that is a multiple of `align`.
-    pub(in crate::gpu) fn export(
-        &self,
-        places: &[(usize, usize)],
-        bytes: usize,
-        align: usize,
-    ) -> Result<Exported> {
+    pub(in crate::gpu) fn export(&self, places: &[(usize, usize)], bytes: usize, align: usize) -> Result<Exported> {
         let raw = &self.shared.raw;
         // SAFETY: the device is open; handles are looked at.
         let Some(below) = (unsafe { self.shared.device.as_hal::<api::Vulkan>() }) else {
@@ -95,8 +90,7 @@ impl Vulkan {
         let (mut types, mut end) = (u32::MAX, bytes as u64);
         for &(offset, bytes) in places {
             let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(FILE);
-            let description =
-                vk::BufferCreateInfo::default().size(bytes as u64).usage(usage).push_next(&mut external);
+            let description = vk::BufferCreateInfo::default().size(bytes as u64).usage(usage).push_next(&mut external);
             // SAFETY: destroyed with `made`, or by wgpu.
             let needs = unsafe {
                 let buffer = raw.create_buffer(&description, None).map_err(fault)?;
@@ -112,9 +106,8 @@ impl Vulkan {
         // SAFETY: the device is the instance's.
         let known = unsafe { instance.get_physical_device_memory_properties(below.raw_physical_device()) };
         let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
-        let is_fit = |&kind: &u32| {
-            types & (1 << kind) != 0 && known.memory_types[kind as usize].property_flags.contains(local)
-        };
+        let is_fit =
+            |&kind: &u32| types & (1 << kind) != 0 && known.memory_types[kind as usize].property_flags.contains(local);
         let Some(kind) = (0..known.memory_type_count).find(is_fit) else { bail!(Device, "no memory can be exported") };
         let mut exported = vk::ExportMemoryAllocateInfo::default().handle_types(FILE);
         let description =
@@ -122,13 +115,14 @@ impl Vulkan {
         let files = ash::khr::external_memory_fd::Device::new(instance, raw);
         // SAFETY: buffers are bound before anything uses them, side by side; the file is opened anew, for whoever gets it.
         let (memory, file) = unsafe {
-            let memory = Memory { shared: Arc::clone(&self.shared), raw: raw.allocate_memory(&description, None).map_err(fault)? };
+            let memory = Memory {
+                shared: Arc::clone(&self.shared),
+                raw: raw.allocate_memory(&description, None).map_err(fault)?,
+            };
             for (&buffer, &(offset, _)) in made.buffers.iter().zip(places) {
                 raw.bind_buffer_memory(buffer, memory.raw, offset as u64).map_err(fault)?;
             }
-            let wanted = vk::MemoryGetFdInfoKHR::default()
-                .memory(memory.raw)
-                .handle_type(FILE);
+            let wanted = vk::MemoryGetFdInfoKHR::default().memory(memory.raw).handle_type(FILE);
             let file = files.get_memory_fd(&wanted).map_err(fault)?;
             (Arc::new(memory), OwnedFd::from_raw_fd(file))
         };

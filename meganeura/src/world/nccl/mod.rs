@@ -112,7 +112,8 @@ impl Nccl {
         fault: impl Fn() -> Option<Error>,
     ) -> Result<Arc<Self>> {
         let cuda = &libraries.cuda;
-        let (mut device, mut context, mut stream, mut bus): (_, Handle, Handle, _) = (0, null_mut(), null_mut(), [0; 64]);
+        let (mut device, mut context, mut stream, mut bus): (_, Handle, Handle, _) =
+            (0, null_mut(), null_mut(), [0; 64]);
         // SAFETY: each call writes what it is given room for.
         unsafe {
             match which {
@@ -136,9 +137,11 @@ impl Nccl {
             libraries.cuda((cuda.use_context)(context), "using the GPU")?;
             libraries.cuda((cuda.new_stream)(&raw mut stream, APART), "a stream")?;
         }
-        let bus: String = bus.iter().take_while(|&&c| c != 0).map(|&c| (c as u8 as char).to_ascii_lowercase()).collect();
+        let bus: String =
+            bus.iter().take_while(|&&c| c != 0).map(|&c| (c as u8 as char).to_ascii_lowercase()).collect();
         let (context, stream) = (context as usize, stream as usize);
-        let nccl = Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator: Mutex::new(None) });
+        let nccl =
+            Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator: Mutex::new(None) });
         let starting = Arc::clone(&nccl);
         // The call returns once all ranks have made it. Where one does not, this thread is left behind.
         let start = thread::Builder::new().name("NCCL".into()).spawn(move || starting.connect(id));

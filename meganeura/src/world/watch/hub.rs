@@ -19,7 +19,12 @@ const KNOCK: Duration = Duration::from_millis(5);
 const GREETING: Duration = Duration::from_secs(10);
 
 enum Event {
-    Joined { rank: u64, size: u64, about: String, stream: TcpStream },
+    Joined {
+        rank: u64,
+        size: u64,
+        about: String,
+        stream: TcpStream,
+    },
     Said(usize, Message),
     /// The connection of a rank ended.
     Ended(usize),
@@ -42,6 +47,8 @@ struct Hub {
     closed: Arc<AtomicBool>,
     /// Meetings that all came to.
     met: u64,
+    /// Why there is no world of these ranks.
+    misfit: Option<String>,
 }
 
 /// Serves a world of so many ranks, until all of them have left.
@@ -49,7 +56,7 @@ pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> io::Res
     listener.set_nonblocking(true)?;
     let closed = Arc::new(AtomicBool::new(false));
     let (sender, events) = channel();
-    let hub = Hub { seats: (0..size).map(|_| None).collect(), word, closed: Arc::clone(&closed), met: 0 };
+    let hub = Hub { seats: (0..size).map(|_| None).collect(), word, closed: Arc::clone(&closed), met: 0, misfit: None };
     thread::Builder::new().name("ranks: door".into()).spawn(move || admit(&listener, &closed, &sender))?;
     thread::Builder::new().name("ranks: hub".into()).spawn(move || hub.run(&events))?;
     Ok(())
@@ -129,6 +136,7 @@ impl Hub {
         let seat = usize::try_from(rank).ok().and_then(|rank| self.seats.get_mut(rank));
         let own = env!("CARGO_PKG_VERSION");
         let refused = match seat {
+            _ if self.misfit.is_some() => self.misfit.take().unwrap_or_default(),
             None => format!("rank {rank} on {host} is none of {count}"),
             Some(Some(other)) => format!("rank {rank} joined twice, from {} and from {host}", other.host),
             Some(_) if size != count as u64 => format!("rank {rank} on {host} is one of {size}, and rank 0 of {count}"),
@@ -151,6 +159,7 @@ impl Hub {
         // Whoever it is hears it, and so do those that are here.
         drop(Message::Refused(0, refused.clone()).write(&mut &stream));
         self.refuse(0, &refused);
+        self.misfit = Some(refused);
     }
 
     fn hear(&mut self, rank: usize, message: Message) {

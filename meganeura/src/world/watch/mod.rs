@@ -112,7 +112,8 @@ impl Watch {
         };
         let (beating, heart) = (Arc::clone(&shared), Arc::clone(&stream));
         let beat = move || beating.beat(&heart);
-        for (name, task) in [("ranks: ear", Box::new(listen) as Box<dyn FnOnce() + Send>), ("ranks: pulse", Box::new(beat))]
+        for (name, task) in
+            [("ranks: ear", Box::new(listen) as Box<dyn FnOnce() + Send>), ("ranks: pulse", Box::new(beat))]
         {
             thread::Builder::new().name(name.into()).spawn(task).map_err(failed)?;
         }
@@ -304,5 +305,106 @@ fn connect(address: &str) -> io::Result<TcpStream> {
             return Err(failed);
         }
         thread::sleep(BEAT / 5);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: Header = [Purpose::Count as u64, 8, 16, 0];
+
+    /// What each of so many ranks of a world comes to.
+    fn ranks<T: Send>(size: usize, run: impl Fn(Watch, usize) -> T + Sync) -> Vec<T> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        Watch::serve(listener, size, "a word".to_owned()).unwrap();
+        thread::scope(|scope| {
+            let rank = |rank| {
+                let (run, address) = (&run, &address);
+                scope.spawn(move || run(Watch::join(address, rank, size, &format!("host {rank}")).unwrap(), rank))
+            };
+            let threads: Vec<_> = (0..size).map(rank).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn meet(watch: &Watch, header: Header) -> Result<()> {
+        watch.expect(watch.come(header)?)
+    }
+
+    #[test]
+    fn ranks_find_each_other_and_leave_together() {
+        let left = ranks(3, |watch, _| {
+            assert_eq!(
+                (watch.word(), watch.hosts()),
+                ("a word", &["host 0", "host 1", "host 2"].map(str::to_owned)[..])
+            );
+            for _ in 0..100 {
+                meet(&watch, COUNT).unwrap();
+            }
+            assert!(watch.fault().is_none());
+            watch.leave()
+        });
+        assert_eq!(left, [true; 3]);
+    }
+
+    #[test]
+    fn ranks_that_disagree_are_told_and_go_on() {
+        ranks(2, |watch, rank| {
+            let other = [Purpose::Count as u64, 8, 24, 0];
+            let error = meet(&watch, if rank == 0 { COUNT } else { other }).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Argument);
+            let expected = "rank 0 adds up 2 numbers in its exchange 1, and rank 1 on host 1 adds up 3 numbers";
+            assert!(error.to_string().contains(expected), "{error}");
+            meet(&watch, COUNT).unwrap();
+            assert!(watch.leave());
+        });
+    }
+
+    #[test]
+    fn who_does_not_wait_hears_of_it() {
+        ranks(2, |watch, rank| {
+            watch.come([Purpose::Mean as u64, 4, 16, rank as u64]).unwrap();
+            while watch.fault().is_none() {
+                thread::sleep(BEAT / 50);
+            }
+            assert_eq!(watch.fault().unwrap().kind(), ErrorKind::Argument);
+        });
+    }
+
+    #[test]
+    fn whoever_leaves_or_is_gone_is_missed_by_those_who_wait() {
+        for leaves in [true, false] {
+            ranks(3, |watch, rank| {
+                meet(&watch, COUNT).unwrap();
+                if rank == 1 {
+                    // To leave waits for the others; to be gone does not.
+                    return if leaves { drop(watch.leave()) } else { drop(watch) };
+                }
+                let error = meet(&watch, COUNT).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PeerLost);
+                let why = if leaves { "left" } else { "is gone" };
+                assert!(error.to_string().contains(&format!("rank 1 on host 1 {why} while rank {rank}")), "{error}");
+                assert_eq!(meet(&watch, COUNT).unwrap_err().kind(), ErrorKind::PeerLost, "for good");
+                assert!(!watch.leave());
+            });
+        }
+    }
+
+    #[test]
+    fn who_does_not_belong_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        Watch::serve(listener, 2, String::new()).unwrap();
+        // Somebody else's connection is of no account.
+        io::Write::write_all(&mut TcpStream::connect(&address).unwrap(), b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let first = thread::spawn({
+            let address = address.clone();
+            move || Watch::join(&address, 0, 2, "here").err().unwrap().to_string()
+        });
+        let refused = Watch::join(&address, 2, 3, "there").err().unwrap().to_string();
+        let expected = "rank 2 on there is none of 2";
+        assert!(refused.contains(expected) && first.join().unwrap().contains(expected), "{refused}");
     }
 }
