@@ -34,7 +34,7 @@ use meganeura_examples::{losses, ranks};
 use serde_json::Value;
 
 use kernel::{Kernel, Pass};
-use workload::{Data, Name};
+use workload::{Data, Name, Ranks};
 
 /// Times a training step, or one operation.
 #[derive(Parser, Debug)]
@@ -95,6 +95,9 @@ struct Options {
     /// Train with so many processes, each with a GPU of its own and a batch as large as that of one; needs the feature `mpi`, and `mpirun`
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
+    /// Let each of them keep what the optimizer remembers of its part of the parameters alone
+    #[arg(long, requires = "ranks")]
+    shard: bool,
     /// Record the step once instead of on a tape each time
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     compile: bool,
@@ -171,8 +174,9 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         (None, Some(batches)) => Data::Shapes { batches: batches as usize, seed: options.seed },
         (None, None) => Data::Noise,
     };
+    let ranks = Ranks { world: world.clone(), shard: options.shard };
     let mut workload =
-        options.workload.make(&device, &world, batch, channels, data, options.learning_rate, options.compile)?;
+        options.workload.make(&device, &ranks, batch, channels, data, options.learning_rate, options.compile)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -220,6 +224,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("compile", options.compile.into()),
         ("ranks", world.size().into()),
         ("engine", world.engine().into()),
+        ("shard", options.shard.into()),
         ("workers", options.workers.into()),
         ("batches", options.batches.into()),
         ("ms_per_step_median", rounded(median(&times), 4).into()),
@@ -231,6 +236,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("launches_per_step", per_step(after.launches - warm.launches).into()),
         ("submissions_per_step", per_step(after.submissions - warm.submissions).into()),
         ("peak_device_mib", rounded(after.peak_bytes as f64 / 1_048_576.0, 1).into()),
+        ("optimizer_mib", rounded(workload.state_bytes() as f64 / 1_048_576.0, 1).into()),
         ("peak_rss_mib", peak_rss_mib().map(|mib| rounded(mib, 1)).into()),
         ("params", workload.parameter_count().into()),
         ("loss_first", loss_first.into()),

@@ -63,12 +63,12 @@ impl Name {
     /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many channels, where
     /// they may be chosen, and another learning rate than its own.
     ///
-    /// Each rank of the world trains on its own batch, as large as that of one.
+    /// Each rank trains on its own batch, as large as that of one.
     #[expect(clippy::too_many_arguments, reason = "each is an option of the command line")]
     pub fn make(
         self,
         device: &Device,
-        world: &World,
+        ranks: &Ranks,
         batch: usize,
         channels: usize,
         data: Data,
@@ -78,17 +78,17 @@ impl Name {
         let adamw = || AdamW::new(learning_rate.unwrap_or(1e-3)).weight_decay(1e-2);
         match self {
             Self::Tiny => {
-                Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile, world)
+                Classify::boxed(Tiny::init(device, SEED)?, adamw(), [batch, 1, 8, 8].into(), data, compile, ranks)
             }
-            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile, world),
+            Self::Mlp => Classify::boxed(Mlp::init(device, SEED)?, adamw(), [batch, 784].into(), data, compile, ranks),
             Self::Resnet18gn => {
                 let net = ResNet18Gn::init(device, SEED, models::resnet18gn(channels))?;
                 let sgd = Sgd::new(learning_rate.unwrap_or(0.1)).momentum(0.9).weight_decay(5e-4);
-                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile, world)
+                Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile, ranks)
             }
             Self::Unet => {
                 let net = UNet::init(device, SEED, models::unet(channels))?;
-                Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile, world)
+                Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile, ranks)
             }
         }
     }
@@ -109,6 +109,25 @@ const SEED: u64 = 42;
 const CLASSES: u64 = 10;
 const TIMES: u64 = 1000;
 
+/// The ranks that train together.
+#[derive(Clone)]
+pub struct Ranks {
+    pub world: World,
+    /// Whether each keeps what the optimizer remembers of its part of the parameters alone.
+    pub shard: bool,
+}
+
+impl Ranks {
+    fn average<M: Module>(&self, net: &M, grads: Grads) -> meganeura::Result<Grads> {
+        if self.shard { grads.average_to_owners(net, &self.world) } else { grads.average(net, &self.world) }
+    }
+}
+
+/// The bytes of what an optimizer remembers here.
+fn state_bytes(optimizer: &dyn Optimizer, net: &dyn Module) -> usize {
+    optimizer.state_of(net).tensors.values().map(|tensor| tensor.ty().bytes()).sum()
+}
+
 /// Something to train, a step at a time.
 pub trait Workload {
     /// One step; waits for it and returns the loss before it.
@@ -116,24 +135,27 @@ pub trait Workload {
 
     /// How many numbers are trained.
     fn parameter_count(&self) -> usize;
+
+    /// The bytes of what the optimizer remembers of them in this process.
+    fn state_bytes(&self) -> usize;
 }
 
 /// A model, and how its steps are taken.
 enum Steps<M, I> {
     /// With a tape for each.
-    Taped(M, fn(&M, &I) -> Var, World),
+    Taped(M, fn(&M, &I) -> Var, Ranks),
     /// As one that was recorded once.
     Compiled(TrainStep<'static, Box<M>, I, Var>),
 }
 
 impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
-    fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool, world: &World) -> Self {
-        let world = world.clone();
+    fn new(net: M, loss: fn(&M, &I) -> Var, compile: bool, ranks: &Ranks) -> Self {
+        let ranks = ranks.clone();
         if !compile {
-            return Self::Taped(net, loss, world);
+            return Self::Taped(net, loss, ranks);
         }
         let step = TrainStep::new(Box::new(net), loss);
-        Self::Compiled(step.gradients(move |net, grads| grads.average(net, &world)))
+        Self::Compiled(step.gradients(move |net, grads| ranks.average(net, grads)))
     }
 
     /// A step, given the batch, and what it is on a tape.
@@ -146,20 +168,20 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
     ) -> meganeura::Result<f32> {
         match self {
             Self::Compiled(step) => step.call(optimizer, batch)?.item(),
-            Self::Taped(net, loss, world) => {
+            Self::Taped(net, loss, ranks) => {
                 let tape = Tape::new(device);
                 let loss = loss(net, &on(&tape));
-                let grads = tape.backward(&loss)?.average(net, world)?;
+                let grads = ranks.average(net, tape.backward(&loss)?)?;
                 optimizer.step(net, &grads)?;
                 loss.item()
             }
         }
     }
 
-    fn parameter_count(&self) -> usize {
+    fn module(&self) -> &M {
         match self {
-            Self::Compiled(step) => step.module().parameter_count(),
-            Self::Taped(net, ..) => net.parameter_count(),
+            Self::Compiled(step) => step.module(),
+            Self::Taped(net, ..) => net,
         }
     }
 }
@@ -186,7 +208,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
         input: Shape,
         data: Data,
         compile: bool,
-        world: &World,
+        ranks: &Ranks,
     ) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let made = |batches: Vec<_>| Inputs::Made(batches.into_iter().cycle());
@@ -199,7 +221,7 @@ impl<M: Layer + 'static, O: Optimizer + 'static> Classify<M, O> {
                 Inputs::Pictures(Box::new(Pictures::new(&device, input, CLASSES as u32, workers)?))
             }
         };
-        let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile, world);
+        let steps = Steps::new(net, |net, (x, labels)| net.forward(x).cross_entropy(labels), compile, ranks);
         Ok(Box::new(Self { device, steps, optimizer, data }))
     }
 }
@@ -222,7 +244,11 @@ impl<M: Layer + 'static, O: Optimizer> Workload for Classify<M, O> {
     }
 
     fn parameter_count(&self) -> usize {
-        self.steps.parameter_count()
+        self.steps.module().parameter_count()
+    }
+
+    fn state_bytes(&self) -> usize {
+        state_bytes(&self.optimizer, self.steps.module())
     }
 }
 
@@ -241,7 +267,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
         input: Shape,
         data: Data,
         compile: bool,
-        world: &World,
+        ranks: &Ranks,
     ) -> meganeura::Result<Box<dyn Workload>> {
         let device = net.named_parameters()[0].1.value().device().clone();
         let data = match data {
@@ -253,7 +279,7 @@ impl<O: Optimizer + 'static> Denoise<O> {
             }
             Data::Noise | Data::Files { .. } => vec![random_noise(&device, input)?],
         };
-        let steps = Steps::new(net, |net, (x, t, noise)| net.forward(x, t).mse(noise), compile, world);
+        let steps = Steps::new(net, |net, (x, t, noise)| net.forward(x, t).mse(noise), compile, ranks);
         Ok(Box::new(Self { device, steps, optimizer, data: data.into_iter().cycle() }))
     }
 }
@@ -276,6 +302,10 @@ impl<O: Optimizer> Workload for Denoise<O> {
     }
 
     fn parameter_count(&self) -> usize {
-        self.steps.parameter_count()
+        self.steps.module().parameter_count()
+    }
+
+    fn state_bytes(&self) -> usize {
+        state_bytes(&self.optimizer, self.steps.module())
     }
 }

@@ -53,8 +53,8 @@ fn bench_trains_alike_with_a_recorded_step() {
 }
 
 const KEYS: &str = "batch batches compile device engine first_step_ms framework host_ms launches_per_step loss_first loss_last \
-                    ms_per_step_median ms_per_step_min params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
-                    precision ranks submissions_per_step version workers workload";
+                    ms_per_step_median ms_per_step_min optimizer_mib params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
+                    precision ranks shard submissions_per_step version workers workload";
 
 #[test]
 fn bench_reads_pictures() {

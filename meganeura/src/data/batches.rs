@@ -1,5 +1,6 @@
 //! Batches: the examples of a dataset, some at a time, as tensors.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::iter::FusedIterator;
 use std::panic::Location;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub struct Batches {
     ahead: Option<usize>,
     /// The rank whose part of each batch is made, and how many there are.
     part: (usize, usize),
+    /// The ranks that have the other parts.
+    world: Option<World>,
 }
 
 /// What becomes of examples at the end that are too few for a batch.
@@ -67,6 +70,7 @@ impl Batches {
             workers: 0,
             ahead: None,
             part: (0, 1),
+            world: None,
         }
     }
 
@@ -120,8 +124,15 @@ impl Batches {
     ///
     /// Batches must be a multiple of the number of ranks: of unequal parts, the mean of the ranks is not the mean of the batch. So a smaller
     /// one at the end is [dropped](Self::drop_last) or [filled up](Self::fill_last), unless it is such a multiple, too.
+    ///
+    /// Where batches are asked for ([`on`](Self::on)), ranks compare how large they are and in which order the examples come; where that differs, it is
+    /// an error on all of them. So all ranks ask together.
     pub fn part_of(self, world: &World) -> Self {
-        Self { part: (world.rank(), world.size()), ..self }
+        Self {
+            part: (world.rank(), world.size()),
+            world: Some(world.clone()).filter(|world| !world.is_alone()),
+            ..self
+        }
     }
 
     /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default, a batch is made
@@ -186,6 +197,17 @@ impl Batches {
                 "the last batch, of {rest} examples, has no {parts} equal parts, one for each rank: `drop_last` leaves it out, \
                  `fill_last` fills it up"
             );
+        }
+        if let Some(world) = &self.world {
+            let mut digest = DefaultHasher::new();
+            order.hash(&mut digest);
+            let (len, digest) = (dataset.len(), digest.finish());
+            let own = format!(
+                "of {size} of {len} examples {}, from {} on, in the order {digest:x}",
+                dataset.shape(),
+                self.skip
+            );
+            world.expect_same("the batches", &own)?;
         }
         let seed = seed.field("transform");
         Ok(Recipe {

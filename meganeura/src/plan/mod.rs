@@ -1,7 +1,7 @@
 //! Plans: what a device runs, made from a graph by a few passes, each with tests of its own.
 //!
 //! ```text
-//! graph ─ simplify ─ fuse ─ merge, format (GPU only) ─ lower ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
+//! graph ─ simplify ─ fuse ─ merge, format (GPU only) ─ lower ─ exchanges ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
 //! ```
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
@@ -12,6 +12,7 @@ mod blame;
 mod choose;
 mod count;
 mod dump;
+mod exchanges;
 mod format;
 mod fuse;
 mod key;
@@ -24,7 +25,6 @@ mod merged;
 mod parts;
 mod place;
 mod pointwise;
-mod ranges;
 mod share;
 mod simplify;
 mod uses;
@@ -286,9 +286,10 @@ impl Plan {
             }
         };
         let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
+        exchanges::join(&mut plan);
         count::expect_countable(&plan, target)?;
         if let Target::Gpu { caps, preferences } = target {
-            ranges::reuse(&mut plan);
+            exchanges::reuse(&mut plan);
             launch::launch(&mut plan, &caps, preferences)?;
             share::share(&mut plan);
         }

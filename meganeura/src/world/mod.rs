@@ -86,6 +86,12 @@ impl World {
         Self::made(0, vec!["this host".to_owned()], Box::new(engine::Alone), None)
     }
 
+    /// Rank 0 of two, of which the other is not there.
+    #[cfg(test)]
+    pub(crate) fn of_two() -> Self {
+        Self::made(0, vec!["this host".to_owned(); 2], Box::new(engine::Alone), None)
+    }
+
     fn made(rank: usize, hosts: Vec<String>, engine: Box<dyn Engine>, watch: Option<Arc<Watch>>) -> Self {
         Self(Arc::new(Inner {
             rank,
@@ -226,7 +232,7 @@ impl World {
                     let own = if self.rank() == rank { format!(": {text}") } else { String::new() };
                     bail!(
                         Argument,
-                        "{what} of rank 0 is {of_first}, and that of rank {rank} on {} is another{own}",
+                        "{what} of rank 0: {of_first}; rank {rank} on {} has another{own}",
                         self.0.hosts[rank]
                     )
                 }

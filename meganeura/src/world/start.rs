@@ -109,7 +109,7 @@ impl World {
             listen(&format!("{EVERYWHERE}:{port}"), size, id.to_string())?;
         }
         let watch = Arc::new(Watch::join(&format!("{master}:{port}"), rank, size, &super::watch::host())?);
-        let id: UniqueId = watch.word().parse()?;
+        let id = UniqueId::of_text(watch.word())?;
         let nccl = Nccl::start(libraries, &Which::Number(local), (rank, size), id, || watch.fault())?;
         let engine = Box::new(Staged::new(Arc::clone(&nccl), Arc::clone(&watch)));
         let world = Self::connected(rank, watch, engine);

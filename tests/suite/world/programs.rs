@@ -302,8 +302,20 @@ fn shared(world: &World) -> Result<()> {
     // Another model is refused by all, and nothing has changed.
     let mut odd = Param::new(Tensor::full(&device, [2 + world.rank() / 2], world.rank() as f32)?);
     let error = world.share(&mut odd).expect_err("rank 2 has another model");
-    assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("that of rank 2 on "), "{error}");
+    assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("; rank 2 on "), "{error}");
     assert_eq!(odd.value().to_vec()?[0], world.rank() as f32);
+    // Ranks with other batches are told so.
+    let batches =
+        |of: usize, seed: u64| dataset().map(|data| data.batches(of).shuffle(seed).part_of(world).on(&device));
+    let odd = world.rank() == 2;
+    for mut wrong in [batches(if odd { 6 } else { 12 }, 1)?, batches(12, u64::from(odd))?] {
+        let error = wrong.next().expect("an error").expect_err("rank 2 has others");
+        let message = error.to_string();
+        assert!(
+            message.contains("the batches of rank 0: of 12 of 48 examples") && message.contains("rank 2"),
+            "{message}"
+        );
+    }
     // The batch has no equal parts.
     let error = dataset()?.batches(16).part_of(world).on(&device).next().expect("an error").expect_err("16 of 3");
     assert!(error.to_string().contains("batches of 16 examples have no 3 equal parts"), "{error}");

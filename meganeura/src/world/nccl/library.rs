@@ -70,10 +70,9 @@ impl fmt::Display for UniqueId {
     }
 }
 
-impl std::str::FromStr for UniqueId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
+impl UniqueId {
+    /// What another rank has [spelled](Self::to_string).
+    pub(in crate::world) fn of_text(text: &str) -> Result<Self> {
         let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         let bytes: Option<Vec<u8>> = text.as_bytes().as_chunks().0.iter().map(byte).collect();
         match bytes.and_then(|bytes| <[u8; 128]>::try_from(bytes).ok()) {

@@ -1,0 +1,224 @@
+//! What ranks exchange: as much as possible at a time, and on GPUs in as little memory as possible.
+//!
+//! An exchange costs more by being there than by its numbers. So those that can wait for each other become one: a loss that is averaged goes with
+//! the gradients. On GPUs the values of an exchange lie side by side, in a range. A later exchange of values of the same sizes gets the
+//! range of an earlier one, if nobody reads that any more: gradients give way to the parameters that are made from them.
+
+use super::{KernelWork, Plan, Step, StorageId, Work};
+use crate::kernel::launch::Argument;
+use crate::ops::{Exchange, KernelOp};
+use crate::world::Collective;
+
+/// Makes one of exchanges of means that can wait for each other.
+pub(super) fn join(plan: &mut Plan) {
+    let is_mean = |step: &Step| step.meets().is_some_and(|exchange| exchange.collective == Collective::AllMean);
+    let mut at = 0;
+    while let Some(next) = plan.steps[at..].iter().position(is_mean) {
+        at += next;
+        let own = plan.steps[at].meets();
+        let Some(distance) = plan.steps[at + 1..].iter().position(|step| step.meets() == own) else {
+            at += 1;
+            continue;
+        };
+        let later = at + 1 + distance;
+        if may_rise(&plan.steps, at, later) {
+            let risen = plan.steps.remove(later);
+            append(&mut plan.steps[at], risen);
+        } else if may_sink(&plan.steps, at, later) {
+            let sunk = plan.steps.remove(at);
+            append(&mut plan.steps[later - 1], sunk);
+        } else {
+            at += 1;
+        }
+    }
+}
+
+fn touches(step: &Step, storages: &[StorageId]) -> bool {
+    step.reads().chain(step.writes()).any(|storage| storages.contains(&storage))
+}
+
+fn storages(step: &Step) -> [Vec<StorageId>; 2] {
+    [step.reads().collect(), step.outputs.iter().map(|&(storage, _)| storage).collect()]
+}
+
+/// Whether what step `later` reads is there before step `at`, and nobody in between needs the memory of its results.
+fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
+    let [reads, results] = storages(&steps[later]);
+    let between = &steps[at..later];
+    between.iter().all(|step| !touches(step, &results) && step.writes().all(|storage| !reads.contains(&storage)))
+}
+
+/// Whether nobody needs the results of step `at` before step `later` is done, or changes what it reads.
+fn may_sink(steps: &[Step], at: usize, later: usize) -> bool {
+    let [reads, results] = storages(&steps[at]);
+    let between = &steps[at + 1..=later];
+    between.iter().all(|step| !touches(step, &results) && step.writes().all(|storage| !reads.contains(&storage)))
+}
+
+/// Has one exchange do what another one does as well.
+fn append(step: &mut Step, other: Step) {
+    let (Work::Kernel(kernel), Work::Kernel(more)) = (&mut step.work, other.work) else {
+        unreachable!("exchanges are kernels")
+    };
+    let KernelWork { op: KernelOp::Exchange(_), operands, types, .. } = *more else {
+        unreachable!("exchanges are joined with exchanges")
+    };
+    kernel.operands += operands;
+    kernel.types.extend(types);
+    step.inputs.extend(other.inputs);
+    step.outputs.extend(other.outputs);
+    kernel.elementwise = step.inputs.len();
+}
+
+/// Puts the results of exchanges where those of earlier ones lie, where that is possible.
+pub(super) fn reuse(plan: &mut Plan) {
+    let meetings: Vec<_> = (0..plan.steps.len()).filter(|&at| plan.steps[at].meets().is_some()).collect();
+    for (number, &later) in meetings.iter().enumerate() {
+        let free = meetings[..number].iter().find(|&&earlier| is_free(plan, earlier, later));
+        let Some(&earlier) = free else { continue };
+        let pairs: Vec<_> = results(plan, earlier).into_iter().zip(results(plan, later)).collect();
+        for (place, storage) in pairs {
+            replace(plan, storage, place);
+        }
+    }
+}
+
+fn results(plan: &Plan, at: usize) -> Vec<StorageId> {
+    plan.steps[at].outputs.iter().map(|&(storage, _)| storage).collect()
+}
+
+/// Whether the values of one meeting may lie where those of an earlier one do.
+fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
+    let steps = [&plan.steps[earlier], &plan.steps[later]];
+    let [Some(first), Some(second)] = steps.map(Step::meets) else { return false };
+    let types = steps.map(|step| step.outputs.iter().map(|&(_, ty)| ty).collect::<Vec<_>>());
+    let is_alike = |first: &Exchange, second: &Exchange| {
+        first.world == second.world && first.collective.is_arranged_as(&second.collective)
+    };
+    if !is_alike(first, second) || types[0] != types[1] {
+        return false;
+    }
+    let pairs = results(plan, earlier).into_iter().zip(results(plan, later));
+    pairs.into_iter().all(|(place, storage)| {
+        let is_unplaced = |storage: StorageId| plan.storages[storage].place == super::lower::UNPLACED;
+        let touches =
+            |storage: StorageId| move |step: &Step| step.reads().chain(step.writes()).any(|touched| touched == storage);
+        let last = plan.steps.iter().rposition(touches(place));
+        let begin = plan.steps.iter().position(touches(storage));
+        let (Some(last), Some(begin)) = (last, begin) else { return false };
+        let follows = last < begin || (last == begin && is_in_place(&plan.steps[begin], place, storage));
+        place != storage && is_unplaced(place) && is_unplaced(storage) && follows
+    })
+}
+
+/// Whether a step reads `place` only element by element for those of its result `storage`.
+fn is_in_place(step: &Step, place: StorageId, storage: StorageId) -> bool {
+    let output = step.outputs.iter().position(|&(output, _)| output == storage);
+    let Some((output, elementwise)) = output.and_then(|output| Some((output, step.elementwise(output)?))) else {
+        return false;
+    };
+    let elements = step.outputs[output].1.shape.elements();
+    let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
+    let is_harmless = |(k, input): (usize, &super::Operand)| {
+        input.storage != place || (elementwise.contains(&k) && whole(&input.argument))
+    };
+    step.writes().all(|written| written != place) && step.inputs.iter().enumerate().all(is_harmless)
+}
+
+/// Puts one storage in the place of another in every step.
+fn replace(plan: &mut Plan, old: StorageId, new: StorageId) {
+    for step in &mut plan.steps {
+        step.inputs.iter_mut().filter(|input| input.storage == old).for_each(|input| input.storage = new);
+        step.outputs.iter_mut().filter(|(storage, _)| *storage == old).for_each(|output| output.0 = new);
+    }
+    plan.storages[old].elements = 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kernel::launch::Caps;
+    use crate::ops::exchange;
+    use crate::plan::{Place, Plan, Preferences, Request, Target};
+    use crate::world::{Collective, World};
+    use crate::{Device, Result, Tape, Tensor, Var};
+
+    /// The plan for what is recorded on two inputs, for each kind of device.
+    fn plans(record: impl Fn([Var; 2]) -> Vec<Var>) -> Result<[Plan; 2]> {
+        let device = Device::cpu();
+        let preferences = Preferences::default();
+        let targets = [Target::Cpu, Target::Gpu { caps: Caps::DISCRETE, preferences: &preferences }];
+        let plan = |target| {
+            let tape = Tape::new(&device);
+            let x = tape.input(&Tensor::zeros(&device, [4])?);
+            let y = tape.input(&Tensor::zeros(&device, [2, 3])?);
+            let outputs = record([x, y]);
+            let outputs = outputs.iter().map(Var::id).collect::<Result<Vec<_>>>()?;
+            tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &outputs, assigns: &[] }, target))
+        };
+        let [cpu, gpu] = targets.map(plan);
+        Ok([cpu?, gpu?])
+    }
+
+    /// How many values each exchange has.
+    fn exchanges(plan: &Plan) -> Vec<usize> {
+        plan.steps.iter().filter(|step| step.meets().is_some()).map(|step| step.outputs.len()).collect()
+    }
+
+    #[test]
+    fn what_can_wait_is_exchanged_together() -> Result<()> {
+        let world = World::of_two();
+        // The second reads what is there before the first, or the first is read only after the second.
+        let early = |[x, y]: [Var; 2]| {
+            let means = [x.exp().all_mean(&world), y.all_mean(&world)];
+            means.map(|mean| mean.square()).to_vec()
+        };
+        let late = |[x, y]: [Var; 2]| {
+            let first = x.exp().all_mean(&world);
+            vec![(y.sum() + 1.0).all_mean(&world) + first]
+        };
+        // The second is made from the first.
+        let after = |[x, _]: [Var; 2]| vec![x.all_mean(&world).exp().all_mean(&world)];
+        for plan in plans(early)?.into_iter().chain(plans(late)?) {
+            assert_eq!(exchanges(&plan), [2], "{plan}");
+        }
+        for plan in plans(after)? {
+            assert_eq!(exchanges(&plan), [1, 1], "{plan}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_read_elsewhere_stays() -> Result<()> {
+        let world = World::of_two();
+        let [_, plan] = plans(|[x, _]| {
+            let x = x.exp();
+            vec![x.all_mean(&world).square(), x.sum()]
+        })?;
+        let step = plan.steps.iter().find(|step| step.meets().is_some()).expect("an exchange");
+        assert_ne!(step.inputs[0].storage, step.outputs[0].0, "{plan}");
+        assert!(matches!(plan.storages[step.outputs[0].0].place, Place::Range { .. }), "{plan}");
+        Ok(())
+    }
+
+    #[test]
+    fn gradients_give_way_to_parameters() -> Result<()> {
+        let (world, device) = (World::of_two(), Device::cpu());
+        let tape = Tape::new(&device);
+        let leaf = |elements: usize| Ok(tape.input(&Tensor::zeros(&device, [elements])?));
+        let w: [Var; 2] = [leaf(300)?, leaf(200)?];
+        let gradients = [w[0].exp(), w[1].sin()];
+        let owners = vec![0, 1];
+        let means = exchange(&gradients.each_ref(), &world, Collective::MeanToOwners(owners.clone()));
+        // This rank steps the first, the other one the second.
+        let stepped = [&w[0] - &means[0] * 0.1, w[1].clone()];
+        let updated = exchange(&stepped.each_ref(), &world, Collective::FromOwners(owners));
+        let assigns = [(0, updated[0].id()?), (1, updated[1].id()?)];
+        let preferences = Preferences::default();
+        let target = Target::Gpu { caps: Caps::DISCRETE, preferences: &preferences };
+        let plan = tape.with_graph(|graph| Plan::new(&Request { graph, outputs: &[], assigns: &assigns }, target))?;
+        assert_eq!(exchanges(&plan), [2, 2], "{plan}");
+        let meetings: Vec<_> = plan.steps.iter().filter(|step| step.meets().is_some()).collect();
+        assert_eq!(meetings[0].outputs, meetings[1].outputs, "{plan}");
+        Ok(())
+    }
+}
