@@ -22,10 +22,9 @@ use crate::error::here;
 use crate::graph::{Operands, Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::Op;
-use crate::optim::Shards;
 use crate::param::Cell;
 use crate::tape::{Cotangents, Tape, Var};
-use crate::world::World;
+use crate::world::{Shards, World};
 use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.

@@ -122,7 +122,6 @@ impl HostBuffer {
     }
 
     /// The bytes, in the machine's order.
-    #[cfg(feature = "gpu")]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::F32(data) => bytemuck::cast_slice(data),

@@ -125,8 +125,8 @@ impl Batches {
     /// Batches must be a multiple of the number of ranks: of unequal parts, the mean of the ranks is not the mean of the batch. So a smaller
     /// one at the end is [dropped](Self::drop_last) or [filled up](Self::fill_last), unless it is such a multiple, too.
     ///
-    /// Where batches are asked for ([`on`](Self::on)), ranks compare how large they are and in which order the examples come; where that differs, it is
-    /// an error on all of them. So all ranks ask together.
+    /// [`on`](Self::on) is then a collective call: ranks compare the size of the batches and the order of the examples. A
+    /// difference is an error on every rank.
     pub fn part_of(self, world: &World) -> Self {
         Self {
             part: (world.rank(), world.size()),

@@ -1,4 +1,4 @@
-//! What ranks exchange in the middle of a run: from GPU to GPU where there is a link, else by way of the host.
+//! Exchanges in the middle of a run: from GPU to GPU if there is a link, else through the host.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,35 +14,35 @@ use crate::plan::Profiling;
 use crate::world::Range;
 use crate::{DType, Result, Shape, TensorType};
 
-/// Each value of a range begins at a multiple of so many bytes: what drivers ask for.
+/// Alignment of the values in a range, in bytes.
 pub(super) const ALIGNMENT: usize = 256;
 
-/// The memory of a meeting's values, a buffer for each. Plans that exchange the same have it in common.
+/// The buffers of a range, one per value. Plans with equal exchanges share it.
 pub(super) struct Ranged {
-    /// The number of the first such meeting in its plan: those of one plan may be under way together.
+    /// Number of the first meeting in its plan that uses it: meetings of one plan may overlap.
     meeting: usize,
     range: Range,
     pub(super) buffers: Vec<Arc<Buffer>>,
-    /// The whole, where other GPUs reach it.
+    /// The whole allocation, if NCCL can reach it.
     #[cfg(target_os = "linux")]
     linked: Option<crate::world::nccl::Memory>,
 }
 
 impl Ranged {
-    /// Whether this is the memory of a meeting's values.
+    /// `true` if a meeting's values lie here.
     pub(super) fn is_of(&self, meeting: &Meeting) -> bool {
         self.meeting == meeting.memory && self.range == meeting.range
     }
 }
 
 impl Meeting {
-    /// The values that are read on this rank.
+    /// The values that this rank contributes.
     fn read(&self) -> impl Iterator<Item = usize> {
         let Exchange { world, collective } = &self.exchange;
         (0..self.values.len()).filter(|&value| collective.reads(value, world.rank()))
     }
 
-    /// The values that this rank gets.
+    /// The values that this rank receives.
     fn given(&self) -> impl Iterator<Item = usize> {
         let Exchange { world, collective } = &self.exchange;
         (0..self.values.len()).filter(|&value| collective.gives(value, world.rank()))
@@ -50,7 +50,7 @@ impl Meeting {
 }
 
 impl Gpu {
-    /// Memory for the values of a meeting.
+    /// Allocates the range of a meeting.
     pub(super) fn ranged(&self, meeting: &Meeting) -> Result<Ranged> {
         let (number, range) = (meeting.memory, meeting.range.clone());
         #[cfg(target_os = "linux")]
@@ -69,7 +69,7 @@ impl Gpu {
         })
     }
 
-    /// Exchanges with the other ranks what the launches before have computed.
+    /// Exchanges what the launches before the meeting computed.
     pub(super) fn meet(
         &self,
         meeting: &Meeting,
@@ -90,7 +90,7 @@ impl Gpu {
         self.meet_by_host(meeting, memory)
     }
 
-    /// The time is that of the exchange, once the values are on the host.
+    /// The returned time is the exchange's, without the download.
     fn meet_by_host(&self, meeting: &Meeting, memory: &Memory<'_>) -> Result<Part> {
         let Meeting { exchange, values, range, .. } = meeting;
         let place = |k: usize| (&values[k], range.offsets[k]);
@@ -117,7 +117,7 @@ impl Gpu {
 }
 
 impl Inner {
-    /// Copies bytes from buffers to others, unless these are the same.
+    /// Copies between buffers, leaving out pairs of the same buffer.
     #[cfg(target_os = "linux")]
     fn copy_all(&self, mut copies: Vec<(&Buffer, &Buffer, usize)>) {
         copies.retain(|(from, to, _)| from.id() != to.id());

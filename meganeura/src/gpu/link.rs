@@ -1,5 +1,5 @@
-//! The way to the GPUs of other ranks: NCCL, in memory that Vulkan exports. Two queues take turns, Vulkan's and a stream of CUDA's, by a
-//! semaphore whose number both count up.
+//! The link to other ranks' GPUs: NCCL on memory that Vulkan exports. A timeline semaphore orders Vulkan's queue and NCCL's
+//! stream; both count it up.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,15 +15,15 @@ use crate::world::nccl::{Memory, Nccl, Semaphore, Took};
 pub(super) struct Link {
     world: World,
     nccl: Arc<Nccl>,
-    /// Before the timeline, of which it is a copy.
+    /// CUDA's copy of the timeline; dropped first.
     semaphore: Semaphore,
     timeline: Timeline,
-    /// The number that the semaphore will have.
+    /// The semaphore's value once everything enqueued is done.
     number: Mutex<u64>,
 }
 
 impl Gpu {
-    /// Connects the GPU with those of the other ranks, where all can. All ranks do so together.
+    /// Links the GPU with those of the other ranks, if all can. A collective call.
     pub(crate) fn connect(&self, world: &World) -> Result<()> {
         let vulkan = self.0.vulkan.as_ref().filter(|vulkan| vulkan.exports());
         let bus = match vulkan {
@@ -42,17 +42,17 @@ impl Gpu {
 }
 
 impl Inner {
-    /// The link of a world's ranks, if their GPUs have one.
+    /// The link between a world's GPUs, if there is one.
     pub(super) fn link(&self, world: &World) -> Option<&Link> {
         self.link.get().filter(|link| link.world == *world)
     }
 
-    /// Whether commands may wait for other ranks.
+    /// `true` if submitted commands may wait for other ranks.
     pub(super) fn is_linked(&self) -> bool {
         self.link.get().is_some()
     }
 
-    /// What keeps other ranks from meeting this one, if anything does. Nothing waits for them any more then.
+    /// Fails if a rank was lost or came for something else. NCCL is aborted then, so that nothing waits for it.
     pub(super) fn expect_linked(&self) -> Result<()> {
         let fault = self.link.get().and_then(|link| Some((link, link.world.fault()?)));
         fault.map_or(Ok(()), |(link, fault)| {
@@ -63,7 +63,7 @@ impl Inner {
 }
 
 impl Link {
-    /// Memory for what a meeting exchanges.
+    /// Allocates the range of a meeting, and imports it.
     pub(super) fn ranged(&self, gpu: &Inner, meeting: &Meeting, align: usize) -> Result<(Vec<Arc<Buffer>>, Memory)> {
         let Some(vulkan) = &gpu.vulkan else { bail!(Device, "no link without Vulkan") };
         let sizes = meeting.values.iter().map(|value| value.bytes);
@@ -73,7 +73,7 @@ impl Link {
         Ok((buffers.into_iter().map(|buffer| gpu.memory.adopt(buffer)).collect(), memory))
     }
 
-    /// Exchanges a range between the commands that were submitted and those that will be.
+    /// Exchanges a range between the commands submitted before and after.
     pub(super) fn exchange(
         &self,
         gpu: &Inner,

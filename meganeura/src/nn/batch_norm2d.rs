@@ -52,7 +52,7 @@ pub struct BatchNorm2d {
     /// What is added to the variance, so that a constant channel does not divide by 0.
     #[module(skip)]
     pub eps: f64,
-    /// The world whose ranks' batches count as one, if they do.
+    /// The world over whose ranks the statistics are taken, if they are synchronised.
     #[module(skip)]
     pub world: Option<World>,
 }
@@ -80,7 +80,7 @@ impl BatchNorm2d {
         })
     }
 
-    /// How many ranks' batches count as one.
+    /// Ranks over which the statistics are taken.
     fn ranks(&self) -> usize {
         self.world.as_ref().map_or(1, World::size)
     }
@@ -196,9 +196,8 @@ impl BatchNorm2dConfig {
         Self { momentum, ..self }
     }
 
-    /// Lets the batches of all ranks of a [world](crate::world) count as one, of which each rank has an equal part: mean and variance are those of
-    /// all, on every rank. By default each rank goes by its own batch. Ranks then meet twice in each forward pass of the layer, and once in the
-    /// backward pass.
+    /// Synchronises mean and variance over the ranks of a [world](crate::world), each with an equal part of the batch. By default
+    /// each rank uses its own batch. Ranks meet twice in each forward pass of the layer, and once in the backward pass.
     pub fn synchronized(self, world: &World) -> Self {
         Self { world: Some(world.clone()), ..self }
     }

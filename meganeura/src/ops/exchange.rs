@@ -1,4 +1,4 @@
-//! What ranks of a world exchange in the middle of a plan.
+//! Exchanges between the ranks of a world.
 
 use std::panic::Location;
 
@@ -9,10 +9,10 @@ use crate::tape::Var;
 use crate::world::{Collective, World};
 use crate::{Error, ErrorKind, Result, TensorType};
 
-/// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world ([`Collective::AllMean`]), or what else a [`Collective`] says, for any number of values in
-/// one exchange.
+/// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world ([`Collective::AllMean`]), or another [`Collective`], of any number of values
+/// at once.
 ///
-/// Shapes: each result has that of its operand, which is the same on every rank. Gradient of the mean: that of the sum of all ranks' losses,
+/// Shapes: each result has its operand's, the same on every rank. Gradient of the mean: that of the sum of all ranks' losses,
 /// `dxₖ = Σᵣ dyₖᵣ / R`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Exchange {
@@ -96,13 +96,13 @@ impl Kernel for Exchange {
         }
     }
 
-    /// No launches: ranks meet between those before and those after.
+    /// No launches: the executor exchanges the values between launches.
     fn variants(&self, _: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         vec![Variant { name: "ranks", launches: Vec::new(), scratch: Vec::new() }]
     }
 }
 
-/// What becomes of values that every rank has, in one exchange.
+/// Exchanges values of every rank; in a world of one, the values themselves.
 #[track_caller]
 pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -> Vec<Var> {
     let Some(first) = values.first() else { return Vec::new() };
@@ -114,9 +114,10 @@ pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -
 }
 
 impl Var {
-    /// The mean over all ranks of a [world](crate::world), the same on each: `y = Σᵣ xᵣ / R`. Of a world of one rank, the value itself.
+    /// The mean over all ranks of a [world](crate::world), the same on each: `y = Σᵣ xᵣ / R`. In a world of one rank, the value
+    /// itself.
     ///
-    /// Its gradient is that of the sum of all ranks' losses.
+    /// The gradient is that of the sum of all ranks' losses.
     ///
     /// ```
     /// use meganeura::prelude::*;

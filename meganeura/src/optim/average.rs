@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::shards::Shards;
 use super::trained::expect_some;
 use crate::error::here;
 use crate::module::{Module, ModuleExt};
 use crate::ops::exchange;
-use crate::world::{Collective, World};
+use crate::world::{Collective, Shards, World};
 use crate::{Grads, Result, Tensor};
 
 impl Grads {
@@ -47,14 +46,14 @@ impl Grads {
         Ok(self.with_entries(averaged))
     }
 
-    /// As [`average`](Self::average), but each rank gets the means of some of the parameters' gradients only, about as many numbers as the others.
-    /// It updates these parameters, and all ranks get their new values. So each rank keeps only its part of what the optimizer remembers: of `R` ranks with
-    /// AdamW, `2/R` numbers for each parameter in place of two. A step computes the same. This is the first stage of
-    /// [ZeRO](https://arxiv.org/abs/1910.02054).
+    /// Like [`average`](Self::average), but shards the optimizer's state: each rank owns an equal share of the parameters. It gets
+    /// their mean gradients, keeps their state, and updates them; the step then gives the new values to all ranks. With AdamW
+    /// on `R` ranks, a rank keeps `2/R` numbers per parameter instead of two. The result of a step is the same. This is
+    /// stage 1 of [ZeRO](https://arxiv.org/abs/1910.02054).
     ///
-    /// Clipping, and checks for NaN, go by all gradients. A single gradient is not to be read: on most ranks it is not there.
-    /// [`Run::checkpoint`](crate::run::Run::checkpoint) saves the whole state ([`whole_state_of`](super::Optimizer::whole_state_of)), which any number
-    /// of ranks can take up.
+    /// Clipping and NaN checks cover all gradients. Do not read a single gradient: only its owner has it.
+    /// [`Run::checkpoint`](crate::run::Run::checkpoint) saves the whole state
+    /// ([`whole_state_of`](super::Optimizer::whole_state_of)), and any number of ranks can resume from it.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -79,7 +78,7 @@ impl Grads {
         if world.is_alone() {
             return Ok(self);
         }
-        let shards = Shards::new(module, world);
+        let shards = Shards::of_module(module, world);
         let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();
         let means = exchange(&gradients, world, Collective::MeanToOwners(shards.owners(&trained)));
         let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();

@@ -1,9 +1,9 @@
 //! Clipping: by the norm of all gradients, or number by number.
 
-use super::shards::Shards;
 use super::trained::{Trained, expect_some};
 use crate::error::{bail, here};
 use crate::module::Module;
+use crate::world::Shards;
 use crate::{Grads, Result, Var};
 
 impl Grads {

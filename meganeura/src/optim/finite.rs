@@ -1,8 +1,8 @@
 //! Steps that are not taken where a gradient, or the loss, is not finite.
 
-use super::shards::Shards;
 use super::trained::{Trained, listed};
 use crate::error::bail;
+use crate::world::Shards;
 use crate::{DType, Result, Tape, Var};
 
 /// What an optimizer does about a gradient, or a loss, that is not finite.
@@ -35,7 +35,7 @@ impl FiniteCheck {
         let mut verdicts: Vec<_> = trained.iter().map(verdict).collect();
         if let Some(shards) = shards {
             let parameters: Vec<_> = trained.iter().map(|trained| trained.cell.id()).collect();
-            verdicts = shards.from_owners(&parameters, &verdicts.iter().collect::<Vec<_>>());
+            verdicts = shards.exchange_from_owners(&parameters, &verdicts.iter().collect::<Vec<_>>());
         }
         let gradients = trained.iter().map(|parameter| parameter.path.clone()).zip(verdicts);
         let each: Vec<_> = loss.into_iter().chain(gradients).collect();

@@ -46,7 +46,6 @@ pub use rms_prop::RmsProp;
 pub use rule::{Given, Rule};
 pub use schedule::Schedule;
 pub use sgd::Sgd;
-pub(crate) use shards::Shards;
 pub use state::OptimizerState;
 pub(crate) use state::{fits, is_of_another};
 pub use step::Stepper;
@@ -249,8 +248,8 @@ pub trait Optimizer: Rule {
         state::save(self, module)
     }
 
-    /// As [`state_of`](Self::state_of); where gradients were [averaged to their owners](Grads::average_to_owners), with what all ranks
-    /// remember, on the CPU. Then all ranks ask for it together. It can be loaded by any number of ranks.
+    /// Like [`state_of`](Self::state_of), with the state of all ranks if it is [sharded](Grads::average_to_owners). It is then a
+    /// collective call, and the tensors of other ranks are on the CPU. Any number of ranks can load it.
     ///
     /// # Errors
     ///

@@ -132,7 +132,7 @@ pub(super) fn record(
     }
     if let Some(shards) = shards {
         let parameters: Vec<_> = stepped.iter().map(|cell| cell.id()).collect();
-        let values = shards.from_owners(&parameters, &values.iter().collect::<Vec<_>>());
+        let values = shards.exchange_from_owners(&parameters, &values.iter().collect::<Vec<_>>());
         updates.extend(stepped.iter().cloned().zip(values));
     }
     if let Some(check) = &check {

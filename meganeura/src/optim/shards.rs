@@ -1,66 +1,35 @@
-//! Which rank of a world keeps what is remembered of which parameter, and how a step goes then: the first stage of
+//! Sharded optimizer state: each rank keeps the state of its share of the parameters, and updates these. Stage 1 of
 //! [ZeRO](https://arxiv.org/abs/1910.02054).
-
-use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use super::state::OptimizerState;
 use super::trained::Trained;
 use crate::host::HostBuffer;
 use crate::module::{Module, ModuleExt};
 use crate::ops::exchange;
-use crate::world::{Collective, World};
+use crate::world::{Collective, Shards, World};
 use crate::{Device, Precision, Result, Tensor, Var};
 
-/// The owner of each parameter of a module, by its identity.
-#[derive(Clone, Debug)]
-pub(crate) struct Shards {
-    pub(super) world: World,
-    owners: HashMap<u64, usize>,
-}
-
 impl Shards {
-    /// Shares out the parameters of a module, so that each rank has about as many numbers. It depends on their sizes alone, so all ranks
-    /// come to the same.
-    pub(super) fn new(module: &dyn Module, world: &World) -> Self {
+    /// Distributes the parameters of a module.
+    pub(super) fn of_module(module: &dyn Module, world: &World) -> Self {
         let leaves = module.leaves();
         let parameters = leaves.iter().filter(|leaf| leaf.param().is_some());
-        let mut sizes: Vec<_> = parameters.map(|leaf| (leaf.ty().shape.elements(), leaf.cell().id())).collect();
-        // The largest first; of those of one size, in the order of the module.
-        sizes.sort_by_key(|&(elements, _)| Reverse(elements));
-        let mut loads = vec![0; world.size()];
-        let mut owner = |(elements, id): (usize, u64)| {
-            let owner = (0..loads.len()).min_by_key(|&rank| loads[rank]).expect("a world has ranks");
-            loads[owner] += elements;
-            (id, owner)
-        };
-        let owners = sizes.into_iter().map(&mut owner).collect();
-        Self { world: world.clone(), owners }
+        Self::new(world, parameters.map(|leaf| (leaf.ty().shape.elements(), leaf.cell().id())).collect())
     }
 
-    /// The rank that owns a parameter. What is in no module's list is rank 0's.
-    pub(super) fn owner(&self, parameter: u64) -> usize {
-        self.owners.get(&parameter).copied().unwrap_or(0)
-    }
-
-    /// Whether this rank owns a parameter.
-    pub(super) fn is_own(&self, parameter: u64) -> bool {
-        self.owner(parameter) == self.world.rank()
-    }
-
-    /// The owners of parameters.
+    /// Owners of the parameters, in order.
     pub(super) fn owners(&self, trained: &[Trained]) -> Vec<usize> {
         trained.iter().map(|trained| self.owner(trained.cell.id())).collect()
     }
 
-    /// Each value as the rank has it that owns the parameter, in the order of the parameters.
+    /// The owner's value of each, given the parameters to which the values belong.
     #[track_caller]
-    pub(super) fn from_owners(&self, parameters: &[u64], values: &[&Var]) -> Vec<Var> {
+    pub(super) fn exchange_from_owners(&self, parameters: &[u64], values: &[&Var]) -> Vec<Var> {
         let owners = parameters.iter().map(|&id| self.owner(id)).collect();
         exchange(values, &self.world, Collective::FromOwners(owners))
     }
 
-    /// A rank's part of what an optimizer remembers, made the whole. All ranks do so together; the tensors are on the CPU.
+    /// Completes this rank's state with that of the others. A collective call; tensors of others are on the CPU.
     pub(super) fn gather(
         &self,
         module: &dyn Module,
@@ -101,19 +70,5 @@ impl Shards {
             }
         }
         Ok(state)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Param, Shape};
-
-    #[test]
-    fn one_rank_owns_everything() {
-        let param = |elements: usize| Param::new(Tensor::zeros(&Device::cpu(), Shape::from([elements])).unwrap());
-        let net = (param(3), vec![param(5), param(1)]);
-        let shards = Shards::new(&net, &World::alone());
-        assert!(net.leaves().iter().all(|leaf| shards.is_own(leaf.cell().id())));
     }
 }

@@ -9,9 +9,9 @@ use super::finite::{NotFinite, verify};
 use super::group::{Group, Settings};
 use super::record::{Recorded, record};
 use super::rule::Rule;
-use super::shards::Shards;
 use super::state::Kept;
 use crate::module::Module;
+use crate::world::Shards;
 use crate::{Error, ErrorKind, Grads, Result, Var};
 
 /// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of each

@@ -1,15 +1,15 @@
-//! What ranks exchange: as much as possible at a time, and on GPUs in as little memory as possible.
+//! Merging exchanges, and sharing their memory.
 //!
-//! An exchange costs more by being there than by its numbers. So those that can wait for each other become one: a loss that is averaged goes with
-//! the gradients. On GPUs the values of an exchange lie side by side, in a range. A later exchange of values of the same sizes gets the
-//! range of an earlier one, if nobody reads that any more: gradients give way to the parameters that are made from them.
+//! The cost of an exchange is mostly fixed, so independent ones are merged: the mean of a loss joins those of the gradients. On
+//! GPUs the values of an exchange lie side by side in a range. A later exchange with the same layout reuses the range of an
+//! earlier one that nobody reads any more: updated parameters replace the gradients that they are made from.
 
 use super::{KernelWork, Plan, Step, StorageId, Work};
 use crate::kernel::launch::Argument;
 use crate::ops::{Exchange, KernelOp};
 use crate::world::Collective;
 
-/// Makes one of exchanges of means that can wait for each other.
+/// Merges exchanges of means that do not depend on each other.
 pub(super) fn join(plan: &mut Plan) {
     let is_mean = |step: &Step| step.meets().is_some_and(|exchange| exchange.collective == Collective::AllMean);
     let mut at = 0;
@@ -41,21 +41,21 @@ fn storages(step: &Step) -> [Vec<StorageId>; 2] {
     [step.reads().collect(), step.outputs.iter().map(|&(storage, _)| storage).collect()]
 }
 
-/// Whether what step `later` reads is there before step `at`, and nobody in between needs the memory of its results.
+/// `true` if step `later` can move up to step `at`: its operands are ready there, and nobody in between touches its results.
 fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[later]);
     let between = &steps[at..later];
     between.iter().all(|step| !touches(step, &results) && step.writes().all(|storage| !reads.contains(&storage)))
 }
 
-/// Whether nobody needs the results of step `at` before step `later` is done, or changes what it reads.
+/// `true` if step `at` can move down to step `later`: nobody in between reads its results or writes its operands.
 fn may_sink(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[at]);
     let between = &steps[at + 1..=later];
     between.iter().all(|step| !touches(step, &results) && step.writes().all(|storage| !reads.contains(&storage)))
 }
 
-/// Has one exchange do what another one does as well.
+/// Appends the operands and results of another exchange.
 fn append(step: &mut Step, other: Step) {
     let (Work::Kernel(kernel), Work::Kernel(more)) = (&mut step.work, other.work) else {
         unreachable!("exchanges are kernels")
@@ -70,7 +70,7 @@ fn append(step: &mut Step, other: Step) {
     kernel.elementwise = step.inputs.len();
 }
 
-/// Puts the results of exchanges where those of earlier ones lie, where that is possible.
+/// Lets exchanges reuse the ranges of earlier ones.
 pub(super) fn reuse(plan: &mut Plan) {
     let meetings: Vec<_> = (0..plan.steps.len()).filter(|&at| plan.steps[at].meets().is_some()).collect();
     for (number, &later) in meetings.iter().enumerate() {
@@ -87,7 +87,7 @@ fn results(plan: &Plan, at: usize) -> Vec<StorageId> {
     plan.steps[at].outputs.iter().map(|&(storage, _)| storage).collect()
 }
 
-/// Whether the values of one meeting may lie where those of an earlier one do.
+/// `true` if the values of `later` can take the memory of those of `earlier`.
 fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
     let steps = [&plan.steps[earlier], &plan.steps[later]];
     let [Some(first), Some(second)] = steps.map(Step::meets) else { return false };
@@ -111,7 +111,7 @@ fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
     })
 }
 
-/// Whether a step reads `place` only element by element for those of its result `storage`.
+/// `true` if a step reads `place` only elementwise, for its result `storage`.
 fn is_in_place(step: &Step, place: StorageId, storage: StorageId) -> bool {
     let output = step.outputs.iter().position(|&(output, _)| output == storage);
     let Some((output, elementwise)) = output.and_then(|output| Some((output, step.elementwise(output)?))) else {
@@ -125,7 +125,7 @@ fn is_in_place(step: &Step, place: StorageId, storage: StorageId) -> bool {
     step.writes().all(|written| written != place) && step.inputs.iter().enumerate().all(is_harmless)
 }
 
-/// Puts one storage in the place of another in every step.
+/// Replaces a storage in every step.
 fn replace(plan: &mut Plan, old: StorageId, new: StorageId) {
     for step in &mut plan.steps {
         step.inputs.iter_mut().filter(|input| input.storage == old).for_each(|input| input.storage = new);
@@ -142,7 +142,7 @@ mod tests {
     use crate::world::{Collective, World};
     use crate::{Device, Result, Tape, Tensor, Var};
 
-    /// The plan for what is recorded on two inputs, for each kind of device.
+    /// The plans of a recording on two inputs, for the CPU and for a GPU.
     fn plans(record: impl Fn([Var; 2]) -> Vec<Var>) -> Result<[Plan; 2]> {
         let device = Device::cpu();
         let preferences = Preferences::default();
@@ -159,7 +159,7 @@ mod tests {
         Ok([cpu?, gpu?])
     }
 
-    /// How many values each exchange has.
+    /// Values of each exchange.
     fn exchanges(plan: &Plan) -> Vec<usize> {
         plan.steps.iter().filter(|step| step.meets().is_some()).map(|step| step.outputs.len()).collect()
     }

@@ -1,4 +1,4 @@
-//! What ranks do with values of which each has one: with all of them in one exchange, side by side in one range of memory.
+//! Collectives: exchanges of any number of values that every rank has, side by side in one range of memory.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range as Bounds;
@@ -7,29 +7,29 @@ use super::{Purpose, World};
 use crate::error::bail;
 use crate::{DType, Result};
 
-/// What becomes of the values.
+/// The results of an exchange.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Collective {
     /// The mean of each over all ranks, on all ranks.
     AllMean,
-    /// The mean of each over all ranks, on the rank that owns the value. What the others get is not to be used.
+    /// The mean of each over all ranks, on its owner. Other ranks get unspecified numbers.
     MeanToOwners(Vec<usize>),
-    /// Each as the rank that owns it has it, on all ranks.
+    /// The owner's value of each, on all ranks.
     FromOwners(Vec<usize>),
 }
 
-/// Where in a range the values lie.
+/// The layout of the values in a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Range {
-    /// The first byte of each value.
+    /// First byte of each value.
     pub(crate) offsets: Vec<usize>,
     pub(crate) bytes: usize,
-    /// The bytes of each rank's part: all of them, where the values have no owners.
+    /// Bytes of one rank's part; all bytes if values have no owners.
     pub(crate) part: usize,
 }
 
 impl Collective {
-    /// The owner of each value, where values have owners.
+    /// Owner of each value, if values have owners.
     fn owners(&self) -> Option<&[usize]> {
         match self {
             Self::AllMean => None,
@@ -37,25 +37,25 @@ impl Collective {
         }
     }
 
-    /// Whether values of the same sizes lie in the same places.
+    /// `true` if values of the same sizes lie in the same places.
     pub(crate) fn is_arranged_as(&self, other: &Self) -> bool {
         self.owners() == other.owners()
     }
 
-    /// Whether a rank's value is read.
+    /// `true` if `rank` contributes this value.
     #[cfg(feature = "gpu")]
     pub(crate) fn reads(&self, value: usize, rank: usize) -> bool {
         if let Self::FromOwners(owners) = self { owners[value] == rank } else { true }
     }
 
-    /// Whether a rank gets this value.
+    /// `true` if `rank` receives this value.
     #[cfg(feature = "gpu")]
     pub(crate) fn gives(&self, value: usize, rank: usize) -> bool {
         if let Self::MeanToOwners(owners) = self { owners[value] == rank } else { true }
     }
 
-    /// The places of values of so many bytes, each of which begins at a multiple of `align`. Where values have owners, those of one
-    /// rank lie side by side, in parts of one size.
+    /// The layout of values of these sizes, each aligned to `align` bytes. The values of one owner are adjacent, in parts
+    /// of equal size.
     pub(crate) fn range(&self, bytes: &[usize], ranks: usize, align: usize) -> Range {
         let mut ends = vec![0; ranks];
         let one = vec![0; bytes.len()];
@@ -78,7 +78,7 @@ impl Collective {
         }
     }
 
-    /// What ranks compare before they exchange a range.
+    /// The header that ranks compare before the exchange.
     pub(super) fn header(&self, dtype: DType, range: &Range) -> [u64; 4] {
         let mut digest = DefaultHasher::new();
         (self, &range.offsets).hash(&mut digest);
@@ -87,14 +87,14 @@ impl Collective {
 }
 
 impl Range {
-    /// The part of a rank.
+    /// Bytes of a rank's part.
     pub(crate) fn part_of(&self, rank: usize) -> Bounds<usize> {
         if self.part == self.bytes { 0..self.bytes } else { rank * self.part..(rank + 1) * self.part }
     }
 }
 
 impl World {
-    /// Exchanges a range of floats of one type, by way of the host. `to` is as long as `from`.
+    /// Exchanges a range of floats of one type through the host. `to` is as long as `from`.
     pub(crate) fn exchange(
         &self,
         collective: &Collective,

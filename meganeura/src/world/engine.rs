@@ -1,19 +1,19 @@
-//! What moves numbers between the ranks of a world.
+//! Engines: ways to move numbers between ranks.
 
 use crate::{DType, Result};
 
-/// What ranks meet for: they compare it before each exchange.
+/// The purpose of an exchange. Ranks compare it first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// The means of a step of a plan.
+    /// Means of a step of a plan.
     Mean,
-    /// What each rank has a part of.
+    /// Values with owners, to or from these.
     Owners,
-    /// Numbers of the program's.
+    /// Sums for the program.
     Count,
-    /// Something that all decide.
+    /// Decisions that all ranks take together.
     Agree,
-    /// What rank 0 has.
+    /// Rank 0's data.
     Share,
 }
 
@@ -25,30 +25,30 @@ impl Purpose {
     }
 }
 
-/// A way to move numbers of the host's memory between ranks. Every rank makes the same calls in the same order; each call waits for all
-/// ranks. Floats are given as bytes.
+/// A way to exchange host memory. Every rank makes the same calls in the same order, and each call waits for all ranks.
+/// Floats are passed as bytes.
 pub(super) trait Engine: Send {
-    /// Its name, for those who wonder what is used.
+    /// The name, as in `Open MPI v4.1.4 through the host`.
     fn name(&self) -> String;
 
-    /// The sum over all ranks of each number. The same bits on every rank, and in every run with the same ranks: the standard of MPI
+    /// The sums over all ranks. The same bits on every rank, and in every run with the same ranks: the MPI standard
     /// recommends that, and its implementations do so.
     fn all_reduce(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()>;
 
-    /// Of the sums over all ranks, as many parts as there are ranks, the part of this rank.
+    /// This rank's part of the sums over all ranks; all parts are of equal size.
     fn reduce_scatter(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()>;
 
-    /// The parts of all ranks, one after the other.
+    /// The parts of all ranks, in order.
     fn all_gather(&mut self, from: &[u8], to: &mut [u8]) -> Result<()>;
 
-    /// The bytes of rank 0.
+    /// Rank 0's bytes.
     fn broadcast(&mut self, bytes: &mut [u8]) -> Result<()>;
 
-    /// Ends it; `in_order` if all ranks do so now, and none was lost.
+    /// Ends the engine; `in_order` if all ranks end theirs now, and none was lost.
     fn end(&mut self, in_order: bool);
 }
 
-/// One rank.
+/// The engine of a world of one rank.
 pub(super) struct Alone;
 
 impl Engine for Alone {

@@ -1,4 +1,4 @@
-//! Ranks whose GPUs exchange numbers themselves.
+//! Exchanges from GPU to GPU: starting NCCL, and agreeing on it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,10 +7,10 @@ use super::{Collective, Range, World};
 use crate::error::bail;
 use crate::{DType, Error, ErrorKind, Result};
 
-/// What this variable names is NCCL's library, or `off`.
+/// The environment variable with the path of NCCL's library, or `off`.
 const NAMED: &str = "MEGANEURA_NCCL";
 
-/// NCCL, or why there is none, once that is known.
+/// NCCL, or the reason for not using it, once either is known.
 #[derive(Default)]
 pub(super) struct Connection(OnceLock<Result<Arc<Nccl>, String>>);
 
@@ -19,7 +19,7 @@ impl Connection {
         drop(self.0.set(nccl));
     }
 
-    /// Its name, if there is one.
+    /// The name of the engine in use; `other` names the host's.
     pub(super) fn describe(&self, other: impl FnOnce() -> String) -> String {
         match self.0.get() {
             Some(Ok(nccl)) => format!("NCCL {}", nccl.version()),
@@ -36,13 +36,13 @@ impl Connection {
 }
 
 impl World {
-    /// Where on the PCI bus the GPU is that this rank's has to be, if that is settled.
+    /// The PCI bus id of this rank's GPU, once NCCL has one.
     pub(crate) fn bus(&self) -> Option<&str> {
         self.0.gpus.0.get()?.as_ref().ok().map(|nccl| nccl.bus())
     }
 
-    /// Connects the GPUs of all ranks, of which this one's is at `bus` if NCCL can use its memory, or says why it cannot. All ranks ask for
-    /// it together; `None` where one of them cannot.
+    /// Starts NCCL on the GPU at `bus`, or with `Err`, tells the others why this rank cannot. A collective call; `None` if any
+    /// rank cannot.
     pub(crate) fn connect_gpus(&self, bus: Result<&str, String>) -> Result<Option<Arc<Nccl>>> {
         if let Some(connected) = self.0.gpus.0.get() {
             return Ok(connected.as_ref().ok().cloned());
@@ -89,13 +89,13 @@ impl World {
         }
     }
 
-    /// Says what this rank exchanges next, and does not wait: should others come for something else, [`World::fault`] says so.
+    /// Announces this rank's next exchange without waiting. A mismatch shows in [`World::fault`].
     pub(crate) fn announce(&self, collective: &Collective, range: &Range) -> Result<()> {
         let Some(watch) = &self.0.watch else { bail!(Argument, "one rank has nobody to exchange with") };
         watch.come(collective.header(DType::F32, range)).map(drop)
     }
 
-    /// What keeps ranks from meeting, if anything does.
+    /// A lost rank, or a mismatch of an announced exchange.
     pub(crate) fn fault(&self) -> Option<Error> {
         self.0.watch.as_ref()?.fault()
     }

@@ -1,13 +1,13 @@
 //! Worlds: the processes that train one model together, each with a device of its own.
 //!
-//! A world has so many *ranks*. All run the same program, each with its part of every batch, and average their gradients
-//! ([`Grads::average`](crate::Grads::average)), so that their models stay the same. `mpirun` starts the ranks:
+//! The *ranks* of a world run the same program, each on its part of every batch. They average their gradients
+//! ([`Grads::average`](crate::Grads::average)), so their models stay equal. `mpirun` or `torchrun` starts the ranks:
 //!
 //! ```sh
 //! mpirun -n 4 target/release/my-training
 //! ```
 //!
-//! Without `mpirun` a program is a world of one rank, and computes as if nothing of this were there. The guide [many
+//! A program without a starter is a world of one rank, and computes what it always did. The guide [many
 //! devices](crate::guide::scaling) goes through a program.
 //!
 //! ```
@@ -31,13 +31,14 @@
 //! # }
 //! ```
 //!
-//! # What every rank must do alike
+//! # Collective calls
 //!
-//! Ranks meet: in each step, in [`share`](World::share), in [`sum`](World::sum). They must meet in the same order. Where they come for other purposes, or
-//! with other numbers of numbers, all of them get an error that tells what each rank came with. A rank that leaves while others wait for it is an error of
-//! theirs ([`PeerLost`](crate::ErrorKind::PeerLost)) that names it and its host. If a rank is killed, `mpirun` ends the others.
+//! Ranks meet in each step, in [`share`](World::share), [`sum`](World::sum), [`device`](World::device), and where batches are
+//! [asked for](crate::data::Batches::on). All ranks make these calls, in the same order. Where they differ in purpose or size, every rank gets an
+//! error with both. A rank that leaves, is killed or hangs while others wait for it is their error
+//! ([`PeerLost`](crate::ErrorKind::PeerLost)), which names it and its host.
 //!
-//! Files are rank 0's to write ([`is_first`](World::is_first)).
+//! Rank 0 writes the files ([`is_first`](World::is_first)).
 
 mod collective;
 mod engine;
@@ -47,14 +48,26 @@ mod gpus;
 mod mpi;
 #[cfg(all(feature = "gpu", target_os = "linux"))]
 pub(crate) mod nccl;
+mod shards;
+#[cfg_attr(
+    not(any(feature = "mpi", all(feature = "gpu", target_os = "linux"))),
+    expect(dead_code, reason = "nothing connects ranks")
+)]
 mod start;
+#[cfg_attr(
+    not(any(feature = "mpi", all(feature = "gpu", target_os = "linux"))),
+    expect(dead_code, reason = "nothing connects ranks")
+)]
 mod watch;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use collective::{Collective, Range};
+pub(crate) use collective::Collective;
+#[cfg(feature = "gpu")]
+pub(crate) use collective::Range;
+pub(crate) use shards::Shards;
 
 use crate::error::{bail, here};
 use crate::{DType, Result};
@@ -103,8 +116,8 @@ impl World {
         }))
     }
 
-    /// How numbers go from rank to rank, for those who wonder: `NCCL 2.28.9`, or `Open MPI v4.1.4 through the host`, and then why not through NCCL, once a
-    /// [device](Self::device) was asked for.
+    /// The engine that exchanges gradients: `NCCL 2.28.9`, or `Open MPI v4.1.4 through the host`. Once there is a
+    /// [device](Self::device), it adds the reason for not using NCCL.
     #[must_use]
     pub fn engine(&self) -> String {
         let name = || self.0.engine.lock().unwrap_or_else(PoisonError::into_inner).name();
@@ -181,7 +194,7 @@ impl World {
         engine.all_reduce(DType::F64, from, bytemuck::cast_slice_mut(sums))
     }
 
-    /// Waits until all ranks have come for the same; what they then exchange it with.
+    /// Waits until all ranks have arrived with the same header; returns the engine.
     fn meet(&self, header: Header) -> Result<MutexGuard<'_, Box<dyn Engine>>> {
         let engine = self.0.engine.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = &self.0.watch {

@@ -1,4 +1,4 @@
-//! Numbers through MPI. Whoever calls it knows from the [watch](super::watch) that all ranks have come.
+//! The MPI engine. Callers know from the [watch](super::watch) that all ranks have arrived.
 
 use std::mem;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::Engine;
 use crate::error::bail;
 use crate::{DType, Result};
 
-/// The most elements of a call: MPI counts in 32 bits.
+/// Elements per call: MPI counts in 32 bits.
 const MOST: usize = 1 << 30;
 
-/// How long a rank that lost another one stays, so that the other can say why it left before `mpirun` ends it.
+/// Time that a rank stays after it lost another, so that the other can report its error before `mpirun` kills it.
 const PARTING: Duration = Duration::from_millis(500);
 
-/// A process among those that `mpirun` started.
+/// A process started by `mpirun`.
 pub(super) struct Mpi {
-    /// `None` once it was left.
+    /// `None` after MPI ended.
     universe: Option<Universe>,
 }
 
 impl Mpi {
-    /// Starts MPI, which a process does once.
+    /// Initialises MPI, once per process.
     pub(super) fn start() -> Result<Self> {
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
             bail!(Argument, "MPI was started before, and a process joins a world once");
@@ -46,12 +46,12 @@ impl Mpi {
         SimpleCommunicator::world().size() as usize
     }
 
-    /// The name of this host, as MPI knows it.
+    /// This host's name according to MPI.
     pub(super) fn host(&self) -> String {
         mpi::environment::processor_name().unwrap_or_else(|_| super::watch::host())
     }
 
-    /// Whether all ranks have one memory: they are on one host.
+    /// `true` if all ranks share one host.
     pub(super) fn is_one_host(&self) -> bool {
         let world = SimpleCommunicator::world();
         let own = f64::from(world.split_shared(0).size());

@@ -1,4 +1,4 @@
-//! How a process finds the world that it belongs to.
+//! Finding and joining the world of this process.
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +8,7 @@ use super::{Engine, Inner, World};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result};
 
-/// Variables by which those who start ranks tell each one its number, and how many there are.
+/// Environment variables with rank and size, by starter.
 const STARTERS: [(&str, &str, &str); 4] = [
     ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("mpiexec", "PMI_RANK", "PMI_SIZE"),
@@ -16,23 +16,30 @@ const STARTERS: [(&str, &str, &str); 4] = [
     (TORCHRUN, "RANK", "WORLD_SIZE"),
 ];
 
-/// Where rank 0 listens: for ranks of this host, or of any.
+/// The interface that rank 0 listens on for ranks of its own host.
+#[cfg(feature = "mpi")]
 const HERE: &str = "127.0.0.1";
+/// The interfaces for ranks of any host.
 const EVERYWHERE: &str = "0.0.0.0";
 
-/// Starts ranks that know nothing of MPI.
+/// The starter that does without MPI.
 const TORCHRUN: &str = "torchrun";
 
+/// Rank 0's text for ranks that MPI connects.
+#[cfg(feature = "mpi")]
+const MPI: &str = "mpi";
+
 impl World {
-    /// The world of this process: that of the ranks that `mpirun`, `mpiexec`, `srun` or `torchrun` started, or of this process alone.
+    /// The world of this process: the ranks started by `mpirun`, `mpiexec`, `srun` or `torchrun`, or else this process
+    /// alone.
     ///
-    /// MPI connects the ranks of the first three, which takes the feature `mpi`. Those of `torchrun` find each other at `MASTER_ADDR`, and NCCL, which
-    /// takes an NVIDIA GPU for each, connects them.
+    /// MPI connects the ranks of the first three, with the feature `mpi`. The ranks of `torchrun` meet at `MASTER_ADDR`, and
+    /// NCCL connects them; each needs an NVIDIA GPU.
     ///
     /// # Errors
     ///
-    /// If this is one of several ranks and what connects them is missing; if they do not find each other within a minute, or differ in their
-    /// number or in the version of the framework.
+    /// One of several ranks without the feature or library that connects them; ranks that do not find each other within a
+    /// minute, or that differ in the number of ranks or the framework's version.
     #[track_caller]
     pub fn join() -> Result<Self> {
         static JOINED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
@@ -71,13 +78,16 @@ impl World {
         let (interface, name) = if engine.is_one_host() { (HERE, HERE) } else { (EVERYWHERE, &host[..]) };
         let mut address = [0; 256];
         if rank == 0 {
-            let port = listen(&format!("{interface}:0"), size, String::new())?;
+            let port = listen(&format!("{interface}:0"), size, MPI.to_owned())?;
             let spelled = format!("{name}:{port}");
             address[..spelled.len()].copy_from_slice(spelled.as_bytes());
         }
         engine.broadcast(&mut address)?;
         let address = String::from_utf8_lossy(&address);
         let watch = Watch::join(address.trim_end_matches('\0'), rank, size, &host)?;
+        if watch.word() != MPI {
+            bail!(PeerLost, "what listens at {} is no rank 0 of this kind", address.trim_end_matches('\0'));
+        }
         Ok(Self::connected(rank, Arc::new(watch), Box::new(engine)))
     }
 
@@ -86,7 +96,7 @@ impl World {
         bail!(Argument, "the program was built without the feature `mpi`")
     }
 
-    /// Ranks that find each other at an address in the environment, and exchange everything through NCCL.
+    /// Ranks that meet at an address from the environment, and exchange everything through NCCL.
     #[cfg(all(feature = "gpu", target_os = "linux"))]
     fn by_nccl(rank: &str, size: &str) -> Result<Self> {
         use super::nccl::{Libraries, Nccl, Staged, UniqueId, Which};
@@ -122,16 +132,12 @@ impl World {
         bail!(Argument, "without NCCL, which needs Linux and the feature `gpu`, MPI connects ranks: use `mpirun`")
     }
 
-    #[cfg_attr(
-        not(any(feature = "mpi", all(feature = "gpu", target_os = "linux"))),
-        expect(dead_code, reason = "nothing connects ranks")
-    )]
     fn connected(rank: usize, watch: Arc<Watch>, engine: Box<dyn Engine>) -> Self {
         Self::made(rank, watch.hosts().to_vec(), engine, Some(watch))
     }
 }
 
-/// Has rank 0 listen at an address, and tell all ranks a word; the port.
+/// Starts the hub at an address, with a text for all ranks; returns the port.
 fn listen(address: &str, size: usize, word: String) -> Result<u16> {
     let failed = |error| Error::new(ErrorKind::Io, format!("rank 0 cannot listen at {address}")).caused_by(error);
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -140,7 +146,7 @@ fn listen(address: &str, size: usize, word: String) -> Result<u16> {
     Ok(port)
 }
 
-/// Who started this process as one of several ranks: its name, the rank, and their number.
+/// The starter of this process, its rank and the number of ranks, if it is one of several.
 fn started(var: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String, String)> {
     let told = STARTERS.iter().find_map(|&(name, rank, size)| Some((name, var(rank)?, var(size)?)));
     told.filter(|(_, _, size)| size != "1")

@@ -141,7 +141,7 @@ pub(super) fn train(world: &World, how: How, folder: &Path) -> Result<()> {
     let seed = 1 + world.rank() as u64;
     if how.kind == Kind::Synchronized {
         let norm = BatchNorm2d::new(4).synchronized(world);
-        let net = (Conv2d::new(1, 4, 3), norm, Relu, Flatten::default(), Linear::new(64, 3));
+        let net = (Conv2d::new(1, 4, 3), norm, Relu, Flatten, Linear::new(64, 3));
         return train_net(world, how, folder, &device, net.init(&device, Seed::new(seed))?);
     }
     train_net(world, how, folder, &device, Tiny::init(&device, seed)?)

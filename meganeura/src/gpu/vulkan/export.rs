@@ -1,4 +1,4 @@
-//! Memory and semaphores that CUDA, on the same GPU, can use.
+//! Memory and semaphores exported to CUDA on the same GPU.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::{Shared, Vulkan, fault};
 use crate::Result;
 use crate::error::bail;
 
-/// Buffers side by side in one piece of memory.
+/// Buffers in one exported allocation.
 pub(in crate::gpu) struct Exported {
     pub(in crate::gpu) buffers: Vec<wgpu::Buffer>,
-    /// The memory, for whoever imports it.
+    /// A file descriptor of the allocation.
     pub(in crate::gpu) file: OwnedFd,
     pub(in crate::gpu) bytes: u64,
 }
 
-/// The memory below exported buffers, freed with the last of them.
+/// The allocation, freed with its last buffer.
 struct Memory {
     shared: Arc<Shared>,
     raw: vk::DeviceMemory,
@@ -31,7 +31,7 @@ impl Drop for Memory {
     }
 }
 
-/// A semaphore with a number that grows.
+/// An exported timeline semaphore.
 pub(in crate::gpu) struct Timeline {
     shared: Arc<Shared>,
     raw: vk::Semaphore,
@@ -45,7 +45,7 @@ impl Drop for Timeline {
 }
 
 impl Timeline {
-    /// The next commands that the queue takes set it to this number after those before, and themselves.
+    /// Adds a signal of `number` to the next submission.
     pub(in crate::gpu) fn signal(&self, queue: &wgpu::Queue, number: u64) {
         // SAFETY: the semaphore is the device's, and numbers grow.
         unsafe {
@@ -55,7 +55,7 @@ impl Timeline {
         }
     }
 
-    /// The next commands that the queue takes, and those after them, wait until it has this number.
+    /// Adds a wait for `number` to the next submission.
     pub(in crate::gpu) fn wait(&self, queue: &wgpu::Queue, number: u64) {
         let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
         // SAFETY: as above.
@@ -70,12 +70,12 @@ impl Timeline {
 const FILE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
 impl Vulkan {
-    /// Whether others can use its memory.
+    /// `true` if memory and semaphores can be exported.
     pub(in crate::gpu) fn exports(&self) -> bool {
         self.exports
     }
 
-    /// Buffers of so many bytes in one piece of memory of `bytes`, each from a byte on that is a multiple of `align`.
+    /// Buffers at these places (offset, bytes) of one allocation. Offsets are multiples of `align`.
     pub(in crate::gpu) fn export(&self, places: &[(usize, usize)], bytes: usize, align: usize) -> Result<Exported> {
         let raw = &self.shared.raw;
         // SAFETY: the device is open; handles are looked at.
@@ -132,7 +132,7 @@ impl Vulkan {
         Ok(Exported { buffers, file, bytes: end })
     }
 
-    /// wgpu's buffer for one of ours.
+    /// Wraps a buffer for wgpu.
     fn wrap(&self, buffer: vk::Buffer, bytes: usize, memory: &Arc<Memory>) -> wgpu::Buffer {
         let memory = Arc::clone(memory);
         let drop_it = Box::new(move || {
@@ -152,7 +152,7 @@ impl Vulkan {
         }
     }
 
-    /// A timeline semaphore at 0, and itself for whoever imports it.
+    /// A timeline semaphore at 0, and a file descriptor of it.
     pub(in crate::gpu) fn timeline(&self) -> Result<(Timeline, OwnedFd)> {
         let raw = &self.shared.raw;
         // SAFETY: the device is open; handles are looked at.
@@ -175,7 +175,7 @@ impl Vulkan {
     }
 }
 
-/// Buffers that nobody owns yet.
+/// Buffers that are destroyed unless they are taken out.
 struct Made<'a> {
     shared: &'a Shared,
     buffers: Vec<vk::Buffer>,

@@ -1,11 +1,11 @@
-//! Opening devices with what wgpu does not ask for.
+//! Opening devices with extensions that wgpu does not know.
 
 use wgpu::hal::api;
 
 use super::bfloat;
 
-/// Opens an adapter as `descriptor` says, with bf16 on its matrix units where it has that, and, if it `exports`, with semaphores that others can
-/// wait for. `None` if there is nothing to add, or it cannot be had.
+/// Opens an adapter as `descriptor` says, with bf16 on matrix units where available, and with exportable semaphores if
+/// it `exports`. `None` if there is nothing to add, or the device does not open so.
 pub(in crate::gpu) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,
@@ -40,12 +40,12 @@ pub(in crate::gpu) fn open(
     }
 }
 
-/// What an adapter's device has to be opened with so that others can use its memory.
+/// The feature for exportable memory, where available.
 pub(in crate::gpu) fn exporting(adapter: &wgpu::Adapter) -> wgpu::Features {
     adapter.features() & wgpu::Features::VULKAN_EXTERNAL_MEMORY_FD
 }
 
-/// Whether a device exports memory and semaphores.
+/// `true` if a device exports memory and semaphores.
 pub(super) fn exports(device: &wgpu::Device, extensions: &[&std::ffi::CStr]) -> bool {
     let extension = ash::khr::external_semaphore_fd::NAME;
     device.features().contains(wgpu::Features::VULKAN_EXTERNAL_MEMORY_FD) && extensions.contains(&extension)

@@ -1,4 +1,4 @@
-//! CUDA's driver and NCCL, found when they are needed: nothing of them is there when the framework is built.
+//! CUDA's driver and NCCL, loaded at run time. Builds need neither.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -8,13 +8,13 @@ use libloading::Library;
 use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 
-/// A handle of either library.
+/// An opaque handle.
 pub(super) type Handle = *mut c_void;
 
-/// An address in the memory of a GPU.
+/// A device address.
 pub(super) type Address = u64;
 
-/// The environment variable that names NCCL's library, where it is not found by itself.
+/// The environment variable with the path of NCCL's library.
 const NAMED: &str = "MEGANEURA_NCCL";
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`
@@ -48,7 +48,7 @@ pub(super) struct SemaphoreHandle {
     pub(super) reserved: [c_uint; 16],
 }
 
-/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`, and those of signals: they begin with a fence's value, which timeline semaphores have.
+/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`: both begin with the timeline's value.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct SemaphoreParameters {
@@ -58,12 +58,12 @@ pub(super) struct SemaphoreParameters {
     pub(super) reserved: [c_uint; 16],
 }
 
-/// `ncclUniqueId`: what ranks of one communicator have in common.
+/// `ncclUniqueId`: the identity of a communicator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(in crate::world) struct UniqueId(pub(in crate::world) [u8; 128]);
 
-/// As two digits for each byte.
+/// In hexadecimal.
 impl fmt::Display for UniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -71,7 +71,7 @@ impl fmt::Display for UniqueId {
 }
 
 impl UniqueId {
-    /// What another rank has [spelled](Self::to_string).
+    /// Parses [`to_string`](Self::to_string).
     pub(in crate::world) fn of_text(text: &str) -> Result<Self> {
         let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         let bytes: Option<Vec<u8>> = text.as_bytes().as_chunks().0.iter().map(byte).collect();
@@ -82,7 +82,7 @@ impl UniqueId {
     }
 }
 
-/// A library's functions, each of which returns a number, 0 where all went well.
+/// A table of a library's functions. Each returns 0 for success.
 macro_rules! functions {
     ($(#[$doc:meta])* $name:ident { $($function:ident: $symbol:literal($($argument:ty),*),)+ }) => {
         $(#[$doc])*
@@ -101,7 +101,7 @@ macro_rules! functions {
 }
 
 functions! {
-    /// CUDA's driver, which comes with that of the GPU.
+    /// CUDA's driver API.
     Cuda {
         init: b"cuInit"(c_uint),
         device_by_bus: b"cuDeviceGetByPCIBusId"(*mut c_int, *const c_char),
@@ -134,7 +134,7 @@ functions! {
 }
 
 functions! {
-    /// NCCL, which moves numbers between NVIDIA's GPUs.
+    /// NCCL.
     Functions {
         version: b"ncclGetVersion"(*mut c_int),
         unique_id: b"ncclGetUniqueId"(*mut UniqueId),
@@ -148,11 +148,11 @@ functions! {
     }
 }
 
-/// Both libraries.
+/// Both libraries, loaded.
 pub(in crate::world) struct Libraries {
     pub(super) cuda: Cuda,
     pub(super) nccl: Functions,
-    /// As `2.28.9`.
+    /// As in `2.28.9`.
     pub(super) version: String,
 }
 
@@ -163,7 +163,7 @@ impl fmt::Debug for Libraries {
 }
 
 impl Libraries {
-    /// Opens both, or says what is missing.
+    /// Loads both. The error names the one that is missing.
     pub(in crate::world) fn open() -> Result<Self> {
         let refused = |what: &str, error: libloading::Error| {
             Error::new(ErrorKind::Device, format!("{what} cannot be used: {error}"))
@@ -191,7 +191,7 @@ impl Libraries {
         Ok(libraries)
     }
 
-    /// An error for what a function of the driver returned, unless that is 0.
+    /// The error for a nonzero result of the driver.
     pub(super) fn cuda(&self, returned: c_int, what: &str) -> Result<()> {
         if returned == 0 {
             return Ok(());
@@ -207,7 +207,7 @@ impl Libraries {
         bail!(Device, "CUDA: {what} failed: {name}")
     }
 
-    /// As [`Libraries::cuda`], for NCCL.
+    /// The error for a nonzero result of NCCL.
     pub(super) fn nccl(&self, returned: c_int, what: &str) -> Result<()> {
         let why = match returned {
             0 => return Ok(()),

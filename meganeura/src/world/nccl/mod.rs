@@ -1,4 +1,4 @@
-//! Numbers from GPU to GPU through NCCL: in memory that Vulkan has exported, after commands of Vulkan and before others.
+//! NCCL on memory that Vulkan exports, ordered with Vulkan's queue by a timeline semaphore.
 
 mod library;
 mod staged;
@@ -18,7 +18,7 @@ use crate::error::bail;
 use crate::{DType, Error, ErrorKind, Result};
 use library::{Address, Handle, MemoryBuffer, MemoryHandle, SemaphoreHandle, SemaphoreParameters};
 
-/// How often those who wait ask.
+/// Interval between polls.
 const ASKING: Duration = Duration::from_micros(100);
 
 /// `CU_STREAM_NON_BLOCKING`
@@ -36,15 +36,15 @@ const MEAN: c_int = 4;
 /// `ncclUint8`
 const BYTES: c_int = 1;
 
-/// Which GPU of CUDA's to use.
+/// A choice of GPU.
 pub(super) enum Which<'a> {
-    /// The one at this place on the PCI bus, as `0000:06:00.0`.
+    /// By PCI bus id, as in `0000:06:00.0`.
     Bus(&'a str),
-    /// This one of those that CUDA shows.
+    /// By CUDA's device number.
     Number(usize),
 }
 
-/// What NCCL does with numbers of every rank.
+/// An NCCL collective.
 #[derive(Clone, Copy)]
 enum Call {
     AllReduce,
@@ -52,34 +52,34 @@ enum Call {
     AllGather,
 }
 
-/// A communicator of all ranks of a world, and a stream of CUDA's on this rank's GPU.
+/// A communicator of all ranks, and a CUDA stream on this rank's GPU.
 pub(crate) struct Nccl {
     libraries: Libraries,
     device: c_int,
-    /// CUDA's context, as a number: threads of the process share it.
+    /// CUDA's context, as a number: any thread may use it.
     context: usize,
     stream: usize,
     bus: String,
     rank: usize,
     size: usize,
-    /// The communicator, `None` once it was aborted.
+    /// `None` before it is connected, and after an abort.
     communicator: Mutex<Option<usize>>,
 }
 
-/// Memory of Vulkan's that CUDA sees.
+/// Vulkan's memory, imported into CUDA.
 pub(crate) struct Memory {
     nccl: Arc<Nccl>,
     handle: usize,
     address: Address,
 }
 
-/// A timeline semaphore of Vulkan's that CUDA sees.
+/// Vulkan's timeline semaphore, imported into CUDA.
 pub(crate) struct Semaphore {
     nccl: Arc<Nccl>,
     handle: usize,
 }
 
-/// When an exchange began and ended, by the GPU's clock.
+/// Events around an exchange.
 pub(crate) struct Took {
     nccl: Arc<Nccl>,
     events: [usize; 2],
@@ -95,7 +95,7 @@ fn data_type(dtype: DType) -> c_int {
 }
 
 impl Nccl {
-    /// An identity for a new communicator, which one rank makes and all get.
+    /// A new identity for a communicator. One rank makes it, and all use it.
     pub(super) fn unique_id(libraries: &Libraries) -> Result<UniqueId> {
         let mut id = UniqueId([0; 128]);
         // SAFETY: it writes an identity.
@@ -103,7 +103,7 @@ impl Nccl {
         Ok(id)
     }
 
-    /// Connects the ranks: each calls it with the same identity, and waits for the others unless there is a `fault`.
+    /// Connects the ranks. Each calls it with the same identity; it waits for the others until `fault` returns an error.
     pub(super) fn start(
         libraries: Libraries,
         which: &Which<'_>,
@@ -171,7 +171,7 @@ impl Nccl {
         &self.libraries.version
     }
 
-    /// Where this rank's GPU is on the PCI bus.
+    /// PCI bus id of this rank's GPU.
     pub(crate) fn bus(&self) -> &str {
         &self.bus
     }
@@ -180,13 +180,13 @@ impl Nccl {
         self.communicator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the GPU's context that of this thread.
+    /// Makes the GPU's context current on this thread.
     fn enter(&self) -> Result<()> {
         // SAFETY: the context is retained as long as `self` is there.
         self.libraries.cuda(unsafe { (self.libraries.cuda.use_context)(self.context as Handle) }, "using the GPU")
     }
 
-    /// Imports memory of Vulkan's; the file descriptor becomes CUDA's.
+    /// Imports Vulkan's memory, and takes over the file descriptor.
     pub(crate) fn import(self: &Arc<Self>, file: OwnedFd, bytes: u64) -> Result<Memory> {
         self.enter()?;
         let handle = [file.into_raw_fd() as u64, 0];
@@ -204,7 +204,7 @@ impl Nccl {
         Ok(Memory { nccl: Arc::clone(self), handle: handle as usize, address })
     }
 
-    /// Imports a timeline semaphore of Vulkan's; the file descriptor becomes CUDA's.
+    /// Imports Vulkan's timeline semaphore, and takes over the file descriptor.
     pub(crate) fn import_timeline(self: &Arc<Self>, file: OwnedFd) -> Result<Semaphore> {
         self.enter()?;
         let handle = [file.into_raw_fd() as u64, 0];
@@ -216,8 +216,8 @@ impl Nccl {
         Ok(Semaphore { nccl: Arc::clone(self), handle: handle as usize })
     }
 
-    /// Exchanges a range once `semaphore` has the value `ready`, and gives it the value `done` after that. Returns at once; how long it takes
-    /// is noted where that is wanted.
+    /// Enqueues an exchange of a range, after `semaphore` reaches `ready`; it then sets it to `done`. Returns events around the
+    /// exchange if `is_timed`.
     pub(crate) fn exchange(
         self: &Arc<Self>,
         collective: &Collective,
@@ -229,13 +229,11 @@ impl Nccl {
         self.enter()?;
         let (cuda, stream) = (&self.libraries.cuda, self.stream as Handle);
         let took = if is_timed { Some(Took::new(self)?) } else { None };
-        let record = |number: usize| match &took {
+        let record = |number: usize| {
+            let Some(took) = &took else { return Ok(()) };
             // SAFETY: the event and the stream are there.
-            Some(took) => {
-                let recorded = unsafe { (cuda.record_event)(took.events[number] as Handle, stream) };
-                self.libraries.cuda(recorded, "a time")
-            }
-            None => Ok(()),
+            let recorded = unsafe { (cuda.record_event)(took.events[number] as Handle, stream) };
+            self.libraries.cuda(recorded, "a time")
         };
         let value = |value| SemaphoreParameters { value, ..SemaphoreParameters::default() };
         let handle = semaphore.handle as Handle;
@@ -258,7 +256,7 @@ impl Nccl {
         Ok(took)
     }
 
-    /// Enqueues a call on so many bytes.
+    /// Enqueues a collective on `bytes` bytes.
     fn enqueue(
         &self,
         call: Call,
@@ -285,7 +283,7 @@ impl Nccl {
         self.libraries.nccl(enqueued, "an exchange")
     }
 
-    /// Whether everything that was enqueued is done.
+    /// `true` once the stream is idle.
     fn is_done(&self) -> Result<bool> {
         self.enter()?;
         // SAFETY: the stream is there.
@@ -295,7 +293,7 @@ impl Nccl {
         }
     }
 
-    /// Ends what waits for ranks that do not come: exchanges end as they are, and Vulkan goes on. No exchange is possible after it.
+    /// Aborts pending exchanges, so that the stream and Vulkan go on. The communicator is gone then.
     pub(crate) fn abort(&self) {
         if let Some(communicator) = self.communicator().take()
             && self.enter().is_ok()
@@ -351,7 +349,7 @@ impl Took {
         Ok(Self { nccl: Arc::clone(nccl), events: handles.map(|handle| handle as usize) })
     }
 
-    /// How long the exchange took, once it is over.
+    /// Duration of the exchange, once it is over.
     pub(crate) fn read(&self) -> Result<Duration> {
         self.nccl.enter()?;
         let mut milliseconds = 0.0;

@@ -1,4 +1,4 @@
-//! Numbers of the host's memory through NCCL, by way of the GPU: for ranks that nothing else connects.
+//! The NCCL engine for host memory, staged through the GPU: for ranks without MPI.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::world::Engine;
 use crate::world::watch::Watch;
 use crate::{DType, Result};
 
-/// Host memory by way of a piece of the GPU's.
+/// NCCL with a staging buffer in device memory.
 pub(in crate::world) struct Staged {
     nccl: Arc<Nccl>,
     watch: Arc<Watch>,
@@ -23,7 +23,7 @@ impl Staged {
         Self { nccl, watch, memory: 0, bytes: 0 }
     }
 
-    /// Makes the piece of memory large enough.
+    /// Grows the staging buffer.
     fn reserve(&mut self, bytes: usize) -> Result<()> {
         if bytes <= self.bytes {
             return Ok(());
@@ -45,7 +45,7 @@ impl Staged {
         }
     }
 
-    /// Sends `from` to the GPU, has ranks exchange it there by `enqueue`, which is given its address, and gets `to` from behind it.
+    /// Uploads `from`, runs the collective that `enqueue` is given source and target addresses for, and downloads `to`.
     fn exchange(
         &mut self,
         from: &[u8],

@@ -1,4 +1,4 @@
-//! The hub, in the process of rank 0: hears all ranks, compares what they come for, and tells all of them who is lost.
+//! The hub, in rank 0's process: hears all ranks, compares their arrivals, and announces losses.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use super::message::Message;
 use super::{BEAT, Header, JOINING, Purpose, SILENCE, STALL, configure};
 
-/// How often the hub looks for ranks that knock.
+/// Interval between looks for new connections.
 const KNOCK: Duration = Duration::from_millis(5);
 
-/// How long somebody who connects may take to say who it is.
+/// Time for a new connection to identify itself.
 const GREETING: Duration = Duration::from_secs(10);
 
 enum Event {
@@ -26,7 +26,7 @@ enum Event {
         stream: TcpStream,
     },
     Said(usize, Message),
-    /// The connection of a rank ended.
+    /// A rank's connection ended.
     Ended(usize),
 }
 
@@ -34,24 +34,24 @@ struct Seat {
     stream: TcpStream,
     host: String,
     heard: Instant,
-    /// What it came for and others have not yet come to.
+    /// Arrivals at meetings that others have not reached yet.
     came: VecDeque<Header>,
     is_here: bool,
 }
 
 struct Hub {
     seats: Vec<Option<Seat>>,
-    /// What every rank is told when all are there.
+    /// The text for all ranks, sent once they have joined.
     word: String,
     /// Set once nobody else may join.
     closed: Arc<AtomicBool>,
-    /// Meetings that all came to.
+    /// Meetings that all ranks reached.
     met: u64,
-    /// Why there is no world of these ranks.
+    /// The reason why these ranks make no world.
     misfit: Option<String>,
 }
 
-/// Serves a world of so many ranks, until all of them have left.
+/// Serves a world of `size` ranks until all have left.
 pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let closed = Arc::new(AtomicBool::new(false));
@@ -62,7 +62,7 @@ pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> io::Res
     Ok(())
 }
 
-/// Gives everybody who connects a thread that listens.
+/// Starts a listening thread for each connection.
 fn admit(listener: &TcpListener, closed: &AtomicBool, events: &Sender<Event>) {
     while !closed.load(Ordering::Relaxed) {
         match listener.accept() {
@@ -100,7 +100,7 @@ impl Hub {
         loop {
             match events.recv_timeout(BEAT) {
                 Ok(Event::Joined { rank, size, about, stream }) => self.join(rank, size, &about, stream),
-                Ok(Event::Said(rank, message)) => self.hear(rank, message),
+                Ok(Event::Said(rank, message)) => self.hear(rank, &message),
                 Ok(Event::Ended(rank)) => self.lose(rank, "is gone"),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -162,12 +162,12 @@ impl Hub {
         self.misfit = Some(refused);
     }
 
-    fn hear(&mut self, rank: usize, message: Message) {
+    fn hear(&mut self, rank: usize, message: &Message) {
         let Some(seat) = self.seats.get_mut(rank).and_then(Option::as_mut) else { return };
         seat.heard = Instant::now();
         match message {
             Message::Come(header) => {
-                seat.came.push_back(header);
+                seat.came.push_back(*header);
                 self.compare();
             }
             Message::Leaving => seat.is_here = false,
@@ -176,7 +176,7 @@ impl Hub {
         self.look_for_leavers();
     }
 
-    /// Compares what ranks came for, meeting by meeting, as soon as all have come.
+    /// Compares arrivals, meeting by meeting, once all ranks have arrived.
     fn compare(&mut self) {
         while self.seats.iter().all(|seat| seat.as_ref().is_some_and(|seat| !seat.came.is_empty())) {
             let headers: Vec<_> = self.seats.iter_mut().flatten().filter_map(|seat| seat.came.pop_front()).collect();
@@ -193,7 +193,7 @@ impl Hub {
         }
     }
 
-    /// A rank that left while others came to a meeting is missed.
+    /// A rank that left before a meeting which others have reached is lost.
     fn look_for_leavers(&mut self) {
         if self.seats.iter().flatten().all(|seat| seat.came.is_empty()) {
             return;
@@ -204,7 +204,7 @@ impl Hub {
         }
     }
 
-    /// Tells all that the hub is alive, and looks for ranks that are not heard of. If the hub itself was stopped, all begin anew.
+    /// Sends a sign of life, and looks for silent ranks. After a stall of the hub itself, everybody's time starts anew.
     fn tick(&mut self, has_stalled: bool) {
         self.tell_all(&Message::Beat);
         let now = Instant::now();
@@ -218,7 +218,7 @@ impl Hub {
         }
     }
 
-    /// A rank that did not say that it leaves is lost.
+    /// A rank that ends without saying so is lost.
     fn lose(&mut self, rank: usize, why: &str) {
         let Some(seat) = self.seats.get_mut(rank).and_then(Option::as_mut).filter(|seat| seat.is_here) else { return };
         seat.is_here = false;
@@ -229,7 +229,7 @@ impl Hub {
         self.tell_all(&Message::Refused(number, why.to_owned()));
     }
 
-    /// Whoever does not hear it is lost, which its own thread notices.
+    /// A failed write needs no handling: that rank's own listening thread notices.
     fn tell_all(&mut self, message: &Message) {
         for seat in self.seats.iter().flatten() {
             drop(message.write(&mut &seat.stream));

@@ -1,32 +1,32 @@
-//! What ranks and the hub tell each other: frames of five words and a text.
+//! Messages between ranks and hub: six words and a text.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 
 use super::Header;
 
-/// The longest text of a message. The hosts of a large world are the longest.
+/// Bytes of the longest text. A large world's list of hosts is the longest.
 const MOST: usize = 1 << 20;
 
-/// The words before the text.
+/// Words before the text.
 const WORDS: usize = 6;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Message {
-    /// The first words of a rank: its number, the size of its world, and its host and version, one to a line.
+    /// A rank's greeting: its number, the size of its world, and two lines with its host and version.
     Hello { rank: u64, size: u64, about: String },
-    /// The hub's answer once all ranks are there: what rank 0 tells them, and their hosts, one to a line.
+    /// The hub's reply once all ranks are there: rank 0's text, then the hosts, one per line.
     Hosts(String),
-    /// The sender is alive.
+    /// A sign of life.
     Beat,
-    /// A rank came to its next meeting.
+    /// A rank arrived at its next meeting.
     Come(Header),
-    /// All ranks came to this meeting for the same.
+    /// All ranks arrived at this meeting, with equal headers.
     Go(u64),
-    /// Ranks came to this meeting for different things, or do not fit together.
+    /// Ranks arrived at this meeting with different headers. Number 0: they make no world.
     Refused(u64, String),
     /// A rank comes to no more meetings.
     Leaving,
-    /// A rank is not there any more, and why.
+    /// A lost rank, and the reason.
     Lost(u64, String),
     /// All ranks have left.
     Gone,
@@ -50,7 +50,7 @@ impl Message {
         to.write_all(&[words.as_flattened(), text.as_bytes()].concat())
     }
 
-    /// The next message. Whatever else may call at the port is an error.
+    /// Reads a message. Anything else that connects to the port is an error.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
         let mut bytes = [[0; 8]; WORDS];
         from.read_exact(bytes.as_flattened_mut())?;

@@ -1,8 +1,8 @@
-//! How ranks find each other and notice that one is missing: a connection of each to rank 0, over which a few bytes go.
+//! The control connection: ranks find each other, compare what they are about to exchange, and notice losses.
 //!
-//! Before each exchange of numbers a rank says what it came for. The *hub* in the process of rank 0 compares that, and lets all go on or tells all
-//! what differs. Ranks tell that they are alive four times a second. One whose process ends is missed at once, one that does not answer after
-//! some seconds.
+//! Each rank has a TCP connection to the *hub* in rank 0's process. A *meeting* is one exchange. Before it, every rank sends a
+//! header; the hub compares them, and answers with a go or the difference. Signs of life go both ways four times a second. A
+//! process that ends is lost at once, one that is silent after a few seconds.
 
 mod hub;
 mod message;
@@ -18,25 +18,25 @@ use crate::error::bail;
 use crate::{Error, ErrorKind, Result};
 use message::Message;
 
-/// How often ranks and the hub say that they are alive.
+/// Interval between signs of life.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// How long a rank may be silent before the others give it up.
+/// Silence after which a rank is lost.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// A pause this long of whoever listens was its own: the process was stopped.
+/// A gap this long between the listener's own ticks means that it was stopped itself.
 const STALL: Duration = Duration::from_secs(2);
 
-/// How long ranks wait for each other at the beginning.
+/// Time for all ranks to join.
 const JOINING: Duration = Duration::from_secs(60);
 
-/// What the ranks must agree on at a meeting: its purpose, the bytes of a number, all bytes, and a digest of what else matters.
+/// The header of a meeting: purpose, bytes per number, bytes in all, and a digest of the rest.
 pub(super) type Header = [u64; 4];
 
-/// A rank's connection to the others.
+/// A rank's control connection.
 pub(super) struct Watch {
     rank: usize,
-    /// What rank 0 told all.
+    /// Rank 0's text.
     word: String,
     hosts: Vec<String>,
     stream: Arc<Mutex<TcpStream>>,
@@ -52,28 +52,28 @@ struct Shared {
 #[derive(Default)]
 struct State {
     hosts: Option<Vec<String>>,
-    /// Meetings that this rank came to.
+    /// Meetings that this rank arrived at.
     came: u64,
-    /// Meetings that the hub has judged.
+    /// Meetings that the hub has answered.
     judged: u64,
-    /// A meeting at which ranks disagreed, and how; number 0 for what concerns the whole world.
+    /// A meeting with different headers, and the difference; number 0 concerns the whole world.
     refused: Option<(u64, String)>,
     lost: Option<(usize, String)>,
-    /// Whether this rank has said that it leaves.
+    /// `true` once this rank has said that it leaves.
     has_left: bool,
-    /// Whether all ranks have left.
+    /// `true` once all ranks have left.
     is_over: bool,
-    /// When the hub was heard last.
+    /// The last message of the hub.
     heard: Option<Instant>,
 }
 
-/// How a world's connections are set up.
+/// Sets the options of a connection.
 fn configure(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(SILENCE))
 }
 
-/// The name of this host.
+/// This host's name.
 pub(super) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok()).or_else(|| std::env::var("COMPUTERNAME").ok());
@@ -81,13 +81,13 @@ pub(super) fn host() -> String {
 }
 
 impl Watch {
-    /// Begins to serve a world of so many ranks, as rank 0, which tells all of them a word.
+    /// Starts the hub for a world of `size` ranks, with a text for all of them. Rank 0 calls it.
     pub(super) fn serve(listener: TcpListener, size: usize, word: String) -> Result<()> {
         hub::serve(listener, size, word)
             .map_err(|error| Error::new(ErrorKind::Io, "rank 0 cannot listen to the others").caused_by(error))
     }
 
-    /// Joins the world whose rank 0 listens at `address`.
+    /// Joins the world whose hub listens at `address`.
     pub(super) fn join(address: &str, rank: usize, size: usize, host: &str) -> Result<Self> {
         let failed = |error: io::Error| {
             let message = format!("rank {rank} on {host} does not reach rank 0 at {address}");
@@ -141,7 +141,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What rank 0 told all ranks.
+    /// Rank 0's text.
     pub(super) fn word(&self) -> &str {
         &self.word
     }
@@ -150,7 +150,7 @@ impl Watch {
         &self.hosts
     }
 
-    /// Says what this rank came for; the number of the meeting.
+    /// Announces an arrival; returns the meeting's number.
     pub(super) fn come(&self, header: Header) -> Result<u64> {
         let number = {
             let mut state = self.shared.lock();
@@ -162,7 +162,7 @@ impl Watch {
         Ok(number)
     }
 
-    /// Waits until all ranks have come to a meeting.
+    /// Waits until all ranks have arrived at a meeting.
     pub(super) fn expect(&self, number: u64) -> Result<()> {
         let mut state = self.shared.lock();
         loop {
@@ -177,26 +177,27 @@ impl Watch {
         }
     }
 
-    /// What keeps ranks that did not wait from meeting, if that is known by now.
+    /// A loss, or a mismatch at a meeting that nobody waited for.
+    #[cfg(any(test, all(feature = "gpu", target_os = "linux")))]
     pub(super) fn fault(&self) -> Option<Error> {
         let state = self.shared.lock();
         let refused = state.refused.as_ref().map(|(_, why)| Error::new(ErrorKind::Argument, why.clone()));
         refused.or_else(|| self.expect_here(&state).err())
     }
 
-    /// Whether nobody is lost that this rank waits for.
+    /// Fails if a rank was lost.
     fn expect_here(&self, state: &State) -> Result<()> {
         let Some((rank, why)) = &state.lost else { return Ok(()) };
         bail!(PeerLost, "rank {rank} on {} {why} while rank {} waited for it", self.hosts[*rank], self.rank)
     }
 
-    /// A rank that cannot be told is lost to this one, which the ear notices.
+    /// A failed write needs no handling: the listening thread notices.
     fn say(&self, message: &Message) {
         let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         drop(message.write(&mut &*stream));
     }
 
-    /// Leaves the world, and waits until all have left; `false` if one was lost, so that some may never.
+    /// Leaves the world, and waits until all ranks have; `false` if one was lost, so that some never may.
     pub(super) fn leave(&self) -> bool {
         self.say(&Message::Leaving);
         let mut state = self.shared.lock();
@@ -257,7 +258,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Says that this rank is alive for as long as it belongs to the world, and notices when the hub is not.
+    /// Sends signs of life as long as the world lasts, and notices a silent hub.
     fn beat(&self, stream: &Mutex<TcpStream>) {
         let mut beaten = Instant::now();
         loop {
@@ -285,7 +286,7 @@ impl Shared {
     }
 }
 
-/// A connection to an address at which somebody may listen only later.
+/// Connects to an address that may start to listen only later.
 fn connect(address: &str) -> io::Result<TcpStream> {
     let begin = Instant::now();
     loop {
@@ -314,7 +315,7 @@ mod tests {
 
     const COUNT: Header = [Purpose::Count as u64, 8, 16, 0];
 
-    /// What each of so many ranks of a world comes to.
+    /// Runs `size` ranks in threads; returns their results.
     fn ranks<T: Send>(size: usize, run: impl Fn(Watch, usize) -> T + Sync) -> Vec<T> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -1,0 +1,53 @@
+//! Owners: which rank keeps the optimizer's state of which parameter.
+
+use std::collections::HashMap;
+
+use super::World;
+
+/// The owner of each parameter of a module, by the parameter's identity.
+#[derive(Clone, Debug)]
+pub(crate) struct Shards {
+    pub(crate) world: World,
+    owners: HashMap<u64, usize>,
+}
+
+impl Shards {
+    /// Distributes parameters evenly by their elements, given these and their identities. The result depends on sizes and order
+    /// alone, so it is the same on all ranks.
+    pub(crate) fn new(world: &World, mut parameters: Vec<(usize, u64)>) -> Self {
+        // The largest first; those of one size stay in order.
+        parameters.sort_by_key(|&(elements, _)| std::cmp::Reverse(elements));
+        let mut loads = vec![0; world.size()];
+        let mut assign = |(elements, id): (usize, u64)| {
+            let owner = (0..loads.len()).min_by_key(|&rank| loads[rank]).expect("a world has ranks");
+            loads[owner] += elements;
+            (id, owner)
+        };
+        let owners = parameters.into_iter().map(&mut assign).collect();
+        Self { world: world.clone(), owners }
+    }
+
+    /// The owner of a parameter; rank 0 for a parameter of another module.
+    pub(crate) fn owner(&self, parameter: u64) -> usize {
+        self.owners.get(&parameter).copied().unwrap_or(0)
+    }
+
+    /// `true` if this rank owns the parameter.
+    pub(crate) fn is_own(&self, parameter: u64) -> bool {
+        self.owner(parameter) == self.world.rank()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_have_about_as_much() {
+        let shards = Shards::new(&World::of_two(), vec![(3, 10), (5, 11), (3, 12), (1, 13)]);
+        assert_eq!([10, 11, 12, 13, 99].map(|id| shards.owner(id)), [1, 0, 1, 0, 0]);
+        assert!(shards.is_own(11) && !shards.is_own(12));
+        let alone = Shards::new(&World::alone(), vec![(3, 10), (5, 11)]);
+        assert!(alone.is_own(10) && alone.is_own(11));
+    }
+}
