@@ -391,7 +391,10 @@ impl Grads {
     }
 
     pub(crate) fn note_shards(&mut self, shards: Shards) {
-        self.shards = Some(shards);
+        match &mut self.shards {
+            Some(known) => known.extend(&shards),
+            None => self.shards = Some(shards),
+        }
     }
 
     /// The same gradients, with others, made from them, in the place of some parameters'.

@@ -120,8 +120,9 @@ impl Device {
             part => Self::gpu(part, world)?,
         };
         #[cfg(feature = "gpu")]
-        if let Engine::Gpu(gpu) = &device.0.engine {
-            gpu.connect(world)?;
+        match &device.0.engine {
+            Engine::Gpu(gpu) => gpu.connect(world)?,
+            Engine::Cpu(_) => crate::gpu::without_link(world)?,
         }
         Ok(device.of_rank(world.rank() as u64))
     }
@@ -182,6 +183,8 @@ impl World {
     /// The device of this rank: `auto` as [`Device::best`], else a name as of [`Device::named`]. Where several adapters are meant, the ranks of
     /// a host take one after the other, so that each has a GPU of its own; where there are fewer adapters than ranks, they begin again. Ranks
     /// that compute on the CPU divide its cores, unless `RAYON_NUM_THREADS` says how many threads each has.
+    ///
+    /// It is a collective call: ranks agree on whether their GPUs exchange numbers themselves ([`engine`](Self::engine)).
     ///
     /// Tapes of this device draw other random numbers than those of other ranks: each drops other elements.
     ///

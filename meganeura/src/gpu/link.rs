@@ -41,6 +41,11 @@ impl Gpu {
     }
 }
 
+/// Lets the other ranks know that this one's device has no link. A collective call, in place of [`Gpu::connect`].
+pub(crate) fn without_link(world: &World) -> Result<()> {
+    world.connect_gpus(Err("a rank computes on the CPU".to_owned())).map(drop)
+}
+
 impl Inner {
     /// The link between a world's GPUs, if there is one.
     pub(super) fn link(&self, world: &World) -> Option<&Link> {
@@ -50,6 +55,13 @@ impl Inner {
     /// `true` if submitted commands may wait for other ranks.
     pub(super) fn is_linked(&self) -> bool {
         self.link.get().is_some()
+    }
+
+    /// Lets other ranks know that this one's device is lost.
+    pub(super) fn abandon_link(&self) {
+        if let Some(link) = self.link.get() {
+            link.world.abandon();
+        }
     }
 
     /// Fails if a rank was lost or came for something else. NCCL is aborted then, so that nothing waits for it.
@@ -86,12 +98,15 @@ impl Link {
         self.world.announce(collective, range)?;
         let mut number = lock(&self.number);
         let [ready, done] = [*number + 1, *number + 2];
+        *number = done;
         // Commands that another thread may submit before these come after those of the run all the same.
         self.timeline.signal(&gpu.queue, ready);
         gpu.submit([], None);
-        let took = self.nccl.exchange(collective, (memory, range), &self.semaphore, [ready, done], is_timed)?;
-        self.timeline.wait(&gpu.queue, done);
-        *number = done;
-        Ok(took)
+        let took = self.nccl.exchange(collective, (memory, range), &self.semaphore, [ready, done], is_timed);
+        match &took {
+            Ok(_) => self.timeline.wait(&gpu.queue, done),
+            Err(_) => self.world.abandon(),
+        }
+        took
     }
 }

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+pub(crate) use link::without_link;
 pub(crate) use memory::Buffer;
 pub(crate) use pipelines::Compiled;
 #[cfg(feature = "testing")]
@@ -134,6 +135,7 @@ impl Inner {
             drop(self.poll_device(wgpu::PollType::wait_indefinitely()));
         }
         if let Some(why) = &lock(&self.faults).lost {
+            self.abandon_link();
             let why = if why.is_empty() { String::new() } else { format!(": {why}") };
             bail!(
                 DeviceLost,
@@ -169,7 +171,13 @@ impl Inner {
                         lock(&self.faults).error.get_or_insert(error);
                     }
                 }
-                polled => return polled,
+                polled => {
+                    // A mismatch of sizes may not have kept the exchange from ending.
+                    if let Err(error) = self.expect_linked() {
+                        lock(&self.faults).error.get_or_insert(error);
+                    }
+                    return polled;
+                }
             }
         }
     }

@@ -10,10 +10,17 @@ impl Gpu {
     }
 }
 
+pub(crate) fn without_link(_: &World) -> Result<()> {
+    Ok(())
+}
+
 impl Inner {
     pub(super) fn is_linked(&self) -> bool {
         false
     }
+
+    #[expect(clippy::unused_self, reason = "as with a link")]
+    pub(super) fn abandon_link(&self) {}
 
     pub(super) fn expect_linked(&self) -> Result<()> {
         Ok(())

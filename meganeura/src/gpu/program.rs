@@ -103,7 +103,7 @@ fn meetings(plan: &Plan) -> Vec<Meeting> {
             Place::Range { meeting, .. } => Some(meeting),
             _ => None,
         };
-        let memory = values.iter().find_map(place).unwrap_or(number);
+        let memory = values.iter().filter_map(place).max().unwrap_or(number);
         number += 1;
         Some(Meeting { after: launches, exchange, memory, values, range })
     };
@@ -270,7 +270,13 @@ impl Gpu {
     fn reserve(&self, plan: &Plan, meetings: &[Meeting], arena: &mut Arena) -> Result<()> {
         for meeting in meetings {
             if !arena.ranges.iter().any(|ranged| ranged.is_of(meeting)) {
-                let ranged = self.ranged(meeting).map_err(|error| error.context("what ranks exchange"))?;
+                let ranged = self.ranged(meeting).or_else(|_| {
+                    // Those of other plans may go.
+                    self.wait()?;
+                    arena.ranges.retain(|ranged| meetings.iter().any(|meeting| ranged.is_of(meeting)));
+                    self.make_room()?;
+                    self.ranged(meeting).map_err(|error| error.context("the values that ranks exchange"))
+                })?;
                 arena.ranges.push(ranged);
             }
         }

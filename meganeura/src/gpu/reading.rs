@@ -286,6 +286,7 @@ impl Gpu {
             None => {
                 // Natively nobody else polls the device, so ask to be polled again.
                 context.waker().wake_by_ref();
+                self.0.expect_linked()?;
                 self.0.poll(wgpu::PollType::Poll).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
             }
         });

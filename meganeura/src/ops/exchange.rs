@@ -9,8 +9,7 @@ use crate::tape::Var;
 use crate::world::{Collective, World};
 use crate::{Error, ErrorKind, Result, TensorType};
 
-/// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world ([`Collective::AllMean`]), or another [`Collective`], of any number of values
-/// at once.
+/// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world, or another collective, of any number of values at once.
 ///
 /// Shapes: each result has its operand's, the same on every rank. Gradient of the mean: that of the sum of all ranks' losses,
 /// `dxₖ = Σᵣ dyₖᵣ / R`.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::trained::expect_some;
-use crate::error::here;
+use super::trained::{Trained, expect_some};
+use crate::error::{bail, here};
 use crate::module::{Module, ModuleExt};
 use crate::ops::exchange;
 use crate::world::{Collective, Shards, World};
@@ -71,12 +71,16 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// As [`average`](Self::average).
+    /// As [`average`](Self::average); [`Argument`](crate::ErrorKind::Argument) for gradients that were averaged to their owners before.
     #[track_caller]
     pub fn average_to_owners(mut self, module: &dyn Module, world: &World) -> Result<Self> {
         let trained = here(|| expect_some(module, &self))?;
         if world.is_alone() {
             return Ok(self);
+        }
+        let is_known = |trained: &&Trained| self.shards().is_some_and(|shards| shards.knows(trained.cell.id()));
+        if let Some(Trained { path, .. }) = trained.iter().find(is_known) {
+            return here(|| bail!(Argument, "the gradient of `{path}` was averaged to its owner before"));
         }
         let shards = Shards::of_module(module, world);
         let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();

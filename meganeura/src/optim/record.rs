@@ -71,7 +71,11 @@ pub(super) fn record(
             kept.leave_to_owner();
         }
     }
-    rule.stepper_mut().shards = shards.cloned();
+    match (&mut rule.stepper_mut().shards, shards) {
+        (Some(known), Some(shards)) => known.extend(shards),
+        (known, Some(shards)) => *known = Some(shards.clone()),
+        (_, None) => {}
+    }
     let tape = grads.tape();
     let is_checked = rule.stepper().not_finite != NotFinite::Unchecked;
     // What holds back one rank's step holds back those of all.
@@ -101,7 +105,8 @@ pub(super) fn record(
         };
         numbers[at].parameters.push(cell.id());
         if shards.is_some_and(|shards| !shards.is_own(cell.id())) {
-            values.push(tape.cell(&cell));
+            // Not read; but every rank takes part in the exchanges that its gradients come from.
+            values.push(dw);
             stepped.push(cell);
             continue;
         }

@@ -77,7 +77,7 @@ pub(super) fn reuse(plan: &mut Plan) {
         let free = meetings[..number].iter().find(|&&earlier| is_free(plan, earlier, later));
         let Some(&earlier) = free else { continue };
         let pairs: Vec<_> = results(plan, earlier).into_iter().zip(results(plan, later)).collect();
-        for (place, storage) in pairs {
+        for (place, storage) in pairs.into_iter().filter(|(place, storage)| place != storage) {
             replace(plan, storage, place);
         }
     }
@@ -107,7 +107,7 @@ fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
         let begin = plan.steps.iter().position(touches(storage));
         let (Some(last), Some(begin)) = (last, begin) else { return false };
         let follows = last < begin || (last == begin && is_in_place(&plan.steps[begin], place, storage));
-        place != storage && is_unplaced(place) && is_unplaced(storage) && follows
+        place == storage || (is_unplaced(place) && is_unplaced(storage) && follows)
     })
 }
 

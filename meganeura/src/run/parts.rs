@@ -76,7 +76,8 @@ impl Parts {
         })
     }
 
-    /// Adds what an optimizer remembers of a model.
+    /// Adds what an optimizer remembers of a model. If its state is [sharded](crate::Grads::average_to_owners), all ranks call this
+    /// together.
     ///
     /// # Errors
     ///

@@ -106,9 +106,9 @@ impl World {
         let own = range.part_of(self.rank());
         let mut engine = self.meet(collective.header(dtype, range))?;
         match collective {
-            Collective::AllMean => engine.all_reduce(dtype, from, to)?,
-            Collective::MeanToOwners(_) => engine.reduce_scatter(dtype, from, &mut to[own])?,
-            Collective::FromOwners(_) => return engine.all_gather(&from[own], to),
+            Collective::AllMean => self.completed(engine.all_reduce(dtype, from, to))?,
+            Collective::MeanToOwners(_) => self.completed(engine.reduce_scatter(dtype, from, &mut to[own]))?,
+            Collective::FromOwners(_) => return self.completed(engine.all_gather(&from[own], to)),
         }
         let share = 1.0 / self.size() as f64;
         match dtype {

@@ -45,7 +45,9 @@ impl World {
     /// rank cannot.
     pub(crate) fn connect_gpus(&self, bus: Result<&str, String>) -> Result<Option<Arc<Nccl>>> {
         if let Some(connected) = self.0.gpus.0.get() {
-            return Ok(connected.as_ref().ok().cloned());
+            // Every rank's device has a link, or none has.
+            let [is_missing] = self.agree([bus.is_err()])?;
+            return Ok(connected.as_ref().ok().filter(|_| !is_missing).cloned());
         }
         let named = std::env::var_os(NAMED);
         let libraries = match &bus {
@@ -68,24 +70,45 @@ impl World {
             (Err(why), _) => return without(why),
             _ => return without("another rank cannot".to_owned()),
         };
+        // All GPUs first: NCCL waits for every rank.
+        let opened = Nccl::open(libraries, &Which::Bus(bus), (self.rank(), self.size()));
+        let [is_missing] = self.agree([opened.is_err()])?;
+        let nccl = match opened {
+            Ok(nccl) if !is_missing => nccl,
+            Ok(_) => return without("another rank cannot".to_owned()),
+            Err(error) => return without(error.message().to_owned()),
+        };
         let mut id = UniqueId([0; 128]);
-        let made = if self.is_first() { Nccl::unique_id(&libraries).map(|made| id = made) } else { Ok(()) };
+        let made = if self.is_first() { nccl.unique_id().map(|made| id = made) } else { Ok(()) };
         self.expect_all(made)?;
         self.broadcast(&mut id.0)?;
-        let started = Nccl::start(libraries, &Which::Bus(bus), (self.rank(), self.size()), id, || self.fault());
-        if let Err(error) = &started
+        let connected = nccl.connect(id, || self.fault());
+        if let Err(error) = &connected
             && error.kind() == ErrorKind::PeerLost
         {
-            return started.map(Some);
+            return connected.map(|()| None);
         }
-        let [is_missing] = self.agree([started.is_err()])?;
-        match started {
+        let [is_missing] = self.agree([connected.is_err()])?;
+        match connected {
             Err(error) => without(error.message().to_owned()),
-            Ok(_) if is_missing => without("another rank cannot".to_owned()),
-            Ok(nccl) => {
-                self.0.gpus.set(Ok(Arc::clone(&nccl)));
+            Ok(()) if is_missing => without("another rank cannot".to_owned()),
+            Ok(()) => {
+                self.link_gpus(&nccl);
                 Ok(Some(nccl))
             }
+        }
+    }
+
+    /// Notes that GPUs exchange numbers themselves. A loss aborts what waits for the rank that is lost.
+    pub(super) fn link_gpus(&self, nccl: &Arc<Nccl>) {
+        self.0.gpus.set(Ok(Arc::clone(nccl)));
+        if let Some(watch) = &self.0.watch {
+            let nccl = Arc::downgrade(nccl);
+            watch.on_loss(move || {
+                if let Some(nccl) = nccl.upgrade() {
+                    nccl.abort();
+                }
+            });
         }
     }
 
@@ -93,6 +116,13 @@ impl World {
     pub(crate) fn announce(&self, collective: &Collective, range: &Range) -> Result<()> {
         let Some(watch) = &self.0.watch else { bail!(Argument, "one rank has nobody to exchange with") };
         watch.come(collective.header(DType::F32, range)).map(drop)
+    }
+
+    /// Lets the others know that this rank cannot take part in an exchange that it announced.
+    pub(crate) fn abandon(&self) {
+        if let Some(watch) = &self.0.watch {
+            watch.abandon();
+        }
     }
 
     /// A lost rank, or a mismatch of an announced exchange.

@@ -191,7 +191,15 @@ impl World {
     fn add_up(&self, purpose: Purpose, numbers: &[f64], sums: &mut [f64]) -> Result<()> {
         let from: &[u8] = bytemuck::cast_slice(numbers);
         let mut engine = self.meet([purpose as u64, DType::F64.bytes() as u64, from.len() as u64, 0])?;
-        engine.all_reduce(DType::F64, from, bytemuck::cast_slice_mut(sums))
+        self.completed(engine.all_reduce(DType::F64, from, bytemuck::cast_slice_mut(sums)))
+    }
+
+    /// The result of this rank's part in a meeting. If it failed, the others get to know.
+    fn completed<T>(&self, result: Result<T>) -> Result<T> {
+        if let (Err(_), Some(watch)) = (&result, &self.0.watch) {
+            watch.abandon();
+        }
+        result
     }
 
     /// Waits until all ranks have arrived with the same header; returns the engine.
@@ -268,7 +276,8 @@ impl World {
 
     /// The bytes that rank 0 has.
     pub(crate) fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
-        self.meet([Purpose::Share as u64, 1, bytes.len() as u64, 0])?.broadcast(bytes)
+        let mut engine = self.meet([Purpose::Share as u64, 1, bytes.len() as u64, 0])?;
+        self.completed(engine.broadcast(bytes))
     }
 }
 

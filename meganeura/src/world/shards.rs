@@ -27,6 +27,16 @@ impl Shards {
         Self { world: world.clone(), owners }
     }
 
+    /// `true` if the owner of a parameter is known.
+    pub(crate) fn knows(&self, parameter: u64) -> bool {
+        self.owners.contains_key(&parameter)
+    }
+
+    /// Adds the owners of other parameters.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.owners.extend(&other.owners);
+    }
+
     /// The owner of a parameter; rank 0 for a parameter of another module.
     pub(crate) fn owner(&self, parameter: u64) -> usize {
         self.owners.get(&parameter).copied().unwrap_or(0)

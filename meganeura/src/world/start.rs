@@ -115,15 +115,16 @@ impl World {
         let libraries = Libraries::open()
             .map_err(|error| error.context("these ranks exchange numbers through NCCL; `mpirun` needs none"))?;
         if rank == 0 {
-            let id = Nccl::unique_id(&libraries)?;
+            let id = libraries.unique_id()?;
             listen(&format!("{EVERYWHERE}:{port}"), size, id.to_string())?;
         }
         let watch = Arc::new(Watch::join(&format!("{master}:{port}"), rank, size, &super::watch::host())?);
         let id = UniqueId::of_text(watch.word())?;
-        let nccl = Nccl::start(libraries, &Which::Number(local), (rank, size), id, || watch.fault())?;
+        let nccl = Nccl::open(libraries, &Which::Number(local), (rank, size))?;
+        nccl.connect(id, || watch.fault())?;
         let engine = Box::new(Staged::new(Arc::clone(&nccl), Arc::clone(&watch)));
         let world = Self::connected(rank, watch, engine);
-        world.0.gpus.set(Ok(nccl));
+        world.link_gpus(&nccl);
         Ok(world)
     }
 
@@ -148,8 +149,11 @@ fn listen(address: &str, size: usize, word: String) -> Result<u16> {
 
 /// The starter of this process, its rank and the number of ranks, if it is one of several.
 fn started(var: impl Fn(&str) -> Option<String>) -> Option<(&'static str, String, String)> {
-    let told = STARTERS.iter().find_map(|&(name, rank, size)| Some((name, var(rank)?, var(size)?)));
-    told.filter(|(_, _, size)| size != "1")
+    // `srun` may have started `torchrun`.
+    let is_torchrun = var("TORCHELASTIC_RUN_ID").is_some();
+    let starters = STARTERS.iter().filter(|(name, ..)| !is_torchrun || *name == TORCHRUN);
+    let mut told = starters.filter_map(|&(name, rank, size)| Some((name, var(rank)?, var(size)?)));
+    told.find(|(_, _, size)| size != "1")
 }
 
 #[cfg(test)]
@@ -166,5 +170,15 @@ mod tests {
         assert_eq!(with(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
         let told = with(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4"), ("RANK", "7")]);
         assert_eq!(told, Some(("mpirun", "1".to_owned(), "4".to_owned())));
+        let both: &[_] = &[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("RANK", "5"), ("WORLD_SIZE", "8")];
+        assert_eq!(with(both).map(|told| told.0), Some("srun"));
+        let both = with(&[
+            ("SLURM_PROCID", "0"),
+            ("SLURM_STEP_NUM_TASKS", "1"),
+            ("RANK", "5"),
+            ("WORLD_SIZE", "8"),
+            ("TORCHELASTIC_RUN_ID", "none"),
+        ]);
+        assert_eq!(both, Some((TORCHRUN, "5".to_owned(), "8".to_owned())));
     }
 }

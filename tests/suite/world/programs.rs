@@ -115,6 +115,7 @@ pub(super) fn run(folder: &Path, program: &str, options: &[String]) -> Result<()
         "shared" => shared(&world),
         "disagree" => disagree(&world),
         "leave" => leave(&world, folder),
+        "owners" => owners(&world),
         "stop" => stop(&world, folder),
         "kill" => kill(&world, folder, options[0].parse().expect("a number")),
         _ => panic!("no program {program}"),
@@ -350,6 +351,45 @@ fn leave(world: &World, folder: &Path) -> Result<()> {
     assert_eq!(world.sum(&[1.0]).expect_err("for good").kind(), ErrorKind::PeerLost);
     fs::write(folder.join(format!("rank-{}", world.rank())), error.to_string()).expect("written");
     Err(error)
+}
+
+/// Some ranks own nothing that is trained, and gradients are averaged part by part.
+fn owners(world: &World) -> Result<()> {
+    let device = world.device("cpu")?.with_precision(Precision::Double)?;
+    let param = |name: &str, elements: usize| Ok(Param::new(tensor(&device, name, [elements])?));
+    let train = |is_owned: bool| -> Result<Vec<Vec<f64>>> {
+        let mut net = (param("frozen", 1000)?, (param("first", 10)?, param("second", 3)?));
+        net.0.freeze();
+        let mut sgd = Sgd::new(0.1).momentum(0.9).check_finite(true);
+        for _ in 0..3 {
+            let tape = Tape::new(&device);
+            let own = 1.0 + world.rank() as f64;
+            let loss = tape.param(&net.0).sum() * (tape.param(&net.1.0).square().sum() * own)
+                + (tape.param(&net.1.1).sin().sum() * own);
+            let grads = tape.backward(&loss)?;
+            let grads = match is_owned {
+                true => grads.average_to_owners(&net.1.0, world)?.average_to_owners(&net.1.1, world)?,
+                false => grads.average(&net, world)?,
+            };
+            let grads = grads.clip_norm(&net, 0.5)?;
+            sgd.step(&mut net, &grads)?;
+        }
+        assert_eq!(sgd.whole_state_of(&net)?.tensors.len(), 2);
+        [&net.1.0, &net.1.1].iter().map(|param| param.value().to_f64_vec()).collect()
+    };
+    let (owned, all) = (train(true)?.concat(), train(false)?.concat());
+    let largest = owned.iter().zip(&all).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(largest < 1e-12, "off by {largest:e}");
+    // Frozen parameters are shared out as well: the first rank has nothing else.
+    let mut net = (param("frozen", 1000)?, param("first", 10)?, param("second", 3)?);
+    net.0.freeze();
+    let tape = Tape::new(&device);
+    let loss = (tape.param(&net.0).sum() * tape.param(&net.1).sum()) + tape.param(&net.2).sum();
+    let grads = tape.backward(&loss)?.average_to_owners(&net, world)?;
+    let error = grads.clone().average_to_owners(&net, world).expect_err("twice");
+    assert!(error.to_string().contains("`1` was averaged to its owner before"), "{error}");
+    Sgd::new(0.1).step(&mut net, &grads)?;
+    world.expect_same("the model", &format!("{:?}", bits(&net)?))
 }
 
 /// Rank 1 does not go on, and does not end; the others say what they saw of it.

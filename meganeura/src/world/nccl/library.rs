@@ -191,6 +191,14 @@ impl Libraries {
         Ok(libraries)
     }
 
+    /// A new identity for a communicator.
+    pub(in crate::world) fn unique_id(&self) -> Result<UniqueId> {
+        let mut id = UniqueId([0; 128]);
+        // SAFETY: it writes an identity.
+        self.nccl(unsafe { (self.nccl.unique_id)(&raw mut id) }, "an identity for the ranks")?;
+        Ok(id)
+    }
+
     /// The error for a nonzero result of the driver.
     pub(super) fn cuda(&self, returned: c_int, what: &str) -> Result<()> {
         if returned == 0 {

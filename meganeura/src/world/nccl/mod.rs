@@ -6,7 +6,8 @@ mod staged;
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::ptr::{from_mut, from_ref, null_mut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{array, thread};
 
@@ -62,8 +63,39 @@ pub(crate) struct Nccl {
     bus: String,
     rank: usize,
     size: usize,
-    /// `None` before it is connected, and after an abort.
-    communicator: Mutex<Option<usize>>,
+    communicator: Communicator,
+}
+
+/// A communicator's handle, or 0 before it is connected and after an abort.
+#[derive(Default)]
+struct Communicator {
+    handle: AtomicUsize,
+    /// Held during calls.
+    calling: Mutex<()>,
+}
+
+impl Communicator {
+    fn set(&self, handle: usize) {
+        self.handle.store(handle, Ordering::SeqCst);
+    }
+
+    /// Calls a function with the handle.
+    fn call(&self, call: impl FnOnce(Handle) -> c_int) -> Result<c_int> {
+        let _calling = self.calling.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.handle.load(Ordering::SeqCst) {
+            0 => bail!(PeerLost, "the ranks are not connected any more"),
+            handle => Ok(call(handle as Handle)),
+        }
+    }
+
+    /// Takes the handle out, also from under a call that waits for a rank that never comes: NCCL lets another thread abort it.
+    fn take(&self) -> Option<Handle> {
+        let _calling = self.calling.try_lock();
+        match self.handle.swap(0, Ordering::SeqCst) {
+            0 => None,
+            handle => Some(handle as Handle),
+        }
+    }
 }
 
 /// Vulkan's memory, imported into CUDA.
@@ -96,21 +128,12 @@ fn data_type(dtype: DType) -> c_int {
 
 impl Nccl {
     /// A new identity for a communicator. One rank makes it, and all use it.
-    pub(super) fn unique_id(libraries: &Libraries) -> Result<UniqueId> {
-        let mut id = UniqueId([0; 128]);
-        // SAFETY: it writes an identity.
-        libraries.nccl(unsafe { (libraries.nccl.unique_id)(&raw mut id) }, "an identity for the ranks")?;
-        Ok(id)
+    pub(super) fn unique_id(&self) -> Result<UniqueId> {
+        self.libraries.unique_id()
     }
 
-    /// Connects the ranks. Each calls it with the same identity; it waits for the others until `fault` returns an error.
-    pub(super) fn start(
-        libraries: Libraries,
-        which: &Which<'_>,
-        (rank, size): (usize, usize),
-        id: UniqueId,
-        fault: impl Fn() -> Option<Error>,
-    ) -> Result<Arc<Self>> {
+    /// Opens this rank's GPU. No other rank has a part in it.
+    pub(super) fn open(libraries: Libraries, which: &Which<'_>, (rank, size): (usize, usize)) -> Result<Arc<Self>> {
         let cuda = &libraries.cuda;
         let (mut device, mut context, mut stream, mut bus): (_, Handle, Handle, _) =
             (0, null_mut(), null_mut(), [0; 64]);
@@ -140,30 +163,34 @@ impl Nccl {
         let bus: String =
             bus.iter().take_while(|&&c| c != 0).map(|&c| (c as u8 as char).to_ascii_lowercase()).collect();
         let (context, stream) = (context as usize, stream as usize);
-        let nccl =
-            Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator: Mutex::new(None) });
-        let starting = Arc::clone(&nccl);
-        // The call returns once all ranks have made it. Where one does not, this thread is left behind.
-        let start = thread::Builder::new().name("NCCL".into()).spawn(move || starting.connect(id));
-        let start = start.map_err(|error| Error::new(ErrorKind::Device, "no thread for NCCL").caused_by(error))?;
-        while !start.is_finished() {
+        let communicator = Communicator::default();
+        Ok(Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator }))
+    }
+
+    /// Connects the ranks. Each calls it with the same identity; it waits for the others until `fault` returns an error.
+    pub(super) fn connect(self: &Arc<Self>, id: UniqueId, fault: impl Fn() -> Option<Error>) -> Result<()> {
+        let connecting = Arc::clone(self);
+        // The call returns once all ranks have made it. If one does not, this thread is left behind.
+        let connect = move || connecting.connect_now(id);
+        let thread = thread::Builder::new().name("NCCL".into()).spawn(connect);
+        let thread = thread.map_err(|error| Error::new(ErrorKind::Device, "no thread for NCCL").caused_by(error))?;
+        while !thread.is_finished() {
             if let Some(fault) = fault() {
                 return Err(fault);
             }
             thread::sleep(ASKING);
         }
-        start.join().map_err(|_| Error::new(ErrorKind::Device, "NCCL's thread panicked"))??;
-        Ok(nccl)
+        thread.join().map_err(|_| Error::new(ErrorKind::Device, "NCCL's thread panicked"))?
     }
 
-    fn connect(&self, id: UniqueId) -> Result<()> {
+    fn connect_now(&self, id: UniqueId) -> Result<()> {
         self.enter()?;
         let mut communicator: Handle = null_mut();
         // SAFETY: it writes a handle.
         let made =
             unsafe { (self.libraries.nccl.init)(&raw mut communicator, self.size as c_int, id, self.rank as c_int) };
         self.libraries.nccl(made, "connecting the ranks")?;
-        *self.communicator() = Some(communicator as usize);
+        self.communicator.set(communicator as usize);
         Ok(())
     }
 
@@ -174,10 +201,6 @@ impl Nccl {
     /// PCI bus id of this rank's GPU.
     pub(crate) fn bus(&self) -> &str {
         &self.bus
-    }
-
-    fn communicator(&self) -> MutexGuard<'_, Option<usize>> {
-        self.communicator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the GPU's context current on this thread.
@@ -265,13 +288,10 @@ impl Nccl {
         to: Address,
         how: c_int,
     ) -> Result<()> {
-        let held = self.communicator();
-        let Some(communicator) = *held else { bail!(PeerLost, "the ranks are not connected any more") };
-        let (nccl, kind) = (&self.libraries.nccl, data_type(dtype));
-        let (communicator, stream) = (communicator as Handle, self.stream as Handle);
+        let (nccl, kind, stream) = (&self.libraries.nccl, data_type(dtype), self.stream as Handle);
         let count = bytes / dtype.bytes();
         // SAFETY: the addresses are of memory of so many bytes, which stays until the stream is done with it.
-        let enqueued = unsafe {
+        let enqueued = self.communicator.call(|communicator| unsafe {
             match call {
                 Call::AllReduce => (nccl.all_reduce)(from, to, count, kind, how, communicator, stream),
                 Call::ReduceScatter => {
@@ -279,7 +299,7 @@ impl Nccl {
                 }
                 Call::AllGather => (nccl.all_gather)(from, to, count, kind, communicator, stream),
             }
-        };
+        })?;
         self.libraries.nccl(enqueued, "an exchange")
     }
 
@@ -295,11 +315,11 @@ impl Nccl {
 
     /// Aborts pending exchanges, so that the stream and Vulkan go on. The communicator is gone then.
     pub(crate) fn abort(&self) {
-        if let Some(communicator) = self.communicator().take()
+        if let Some(communicator) = self.communicator.take()
             && self.enter().is_ok()
         {
-            // SAFETY: the communicator was there, and is nobody's any more. There is nothing to do about a failure.
-            unsafe { (self.libraries.nccl.abort)(communicator as Handle) };
+            // SAFETY: the communicator was there, and nobody uses it from here on. There is nothing to do about a failure.
+            unsafe { (self.libraries.nccl.abort)(communicator) };
         }
     }
 }
@@ -311,8 +331,8 @@ impl Drop for Nccl {
         }
         // SAFETY: nothing is enqueued any more that is not aborted, and nobody else has these handles.
         unsafe {
-            if let Some(communicator) = self.communicator().take() {
-                (self.libraries.nccl.destroy)(communicator as Handle);
+            if let Some(communicator) = self.communicator.take() {
+                (self.libraries.nccl.destroy)(communicator);
             }
             (self.libraries.cuda.drop_stream)(self.stream as Handle);
             (self.libraries.cuda.release_context)(self.device);
@@ -323,8 +343,11 @@ impl Drop for Nccl {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.nccl.enter().is_ok() {
-            // SAFETY: whoever exchanged it has waited for that.
-            unsafe { (self.nccl.libraries.cuda.drop_memory)(self.handle as Handle) };
+            // SAFETY: whoever exchanged it has waited for that. A mapping is freed like an allocation.
+            unsafe {
+                (self.nccl.libraries.cuda.free)(self.address);
+                (self.nccl.libraries.cuda.drop_memory)(self.handle as Handle);
+            }
         }
     }
 }

@@ -103,12 +103,11 @@ impl Engine for Staged {
     fn broadcast(&mut self, bytes: &mut [u8]) -> Result<()> {
         let from = bytes.to_vec();
         self.exchange(&from, bytes, |nccl, source, target| {
-            let held = nccl.communicator();
-            let Some(communicator) = *held else { return Ok(()) };
-            let (communicator, stream) = (communicator as Handle, nccl.stream as Handle);
+            let (broadcast, stream) = (nccl.libraries.nccl.broadcast, nccl.stream as Handle);
             // SAFETY: both pieces have as many bytes.
-            let enqueued =
-                unsafe { (nccl.libraries.nccl.broadcast)(source, target, from.len(), BYTES, 0, communicator, stream) };
+            let enqueued = nccl.communicator.call(|communicator| unsafe {
+                broadcast(source, target, from.len(), BYTES, 0, communicator, stream)
+            })?;
             nccl.libraries.nccl(enqueued, "an exchange")
         })
     }

@@ -231,7 +231,8 @@ impl Hub {
 
     /// A failed write needs no handling: that rank's own listening thread notices.
     fn tell_all(&mut self, message: &Message) {
-        for seat in self.seats.iter().flatten() {
+        // Rank 0 last: this process may end once it knows that all have left.
+        for seat in self.seats.iter().rev().flatten() {
             drop(message.write(&mut &seat.stream));
         }
     }

@@ -47,6 +47,8 @@ pub(super) struct Watch {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Run by the thread that learns of a loss.
+    on_loss: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
 #[derive(Default)]
@@ -166,6 +168,10 @@ impl Watch {
     pub(super) fn expect(&self, number: u64) -> Result<()> {
         let mut state = self.shared.lock();
         loop {
+            // A mismatch before this meeting, at one that nobody waited for, remains one.
+            if let Some((_, why)) = state.refused.as_ref().filter(|(refused, _)| *refused < number) {
+                bail!(Argument, "{why}");
+            }
             if let Some((_, why)) = state.refused.take_if(|(refused, _)| *refused == number) {
                 bail!(Argument, "{why}");
             }
@@ -183,6 +189,19 @@ impl Watch {
         let state = self.shared.lock();
         let refused = state.refused.as_ref().map(|(_, why)| Error::new(ErrorKind::Argument, why.clone()));
         refused.or_else(|| self.expect_here(&state).err())
+    }
+
+    /// Has `act` run once a rank is lost, by another thread.
+    #[cfg(any(test, all(feature = "gpu", target_os = "linux")))]
+    pub(super) fn on_loss(&self, act: impl Fn() + Send + 'static) {
+        self.shared.on_loss.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(act));
+    }
+
+    /// Lets the others know that this rank failed in the middle of a meeting: they would wait for it.
+    pub(super) fn abandon(&self) {
+        self.shared.lose(self.rank, "failed".to_owned());
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(stream.shutdown(Shutdown::Both));
     }
 
     /// Fails if a rank was lost.
@@ -239,8 +258,8 @@ impl Shared {
                 state.refused.get_or_insert((number, why));
             }
             Message::Lost(rank, why) => {
-                let rank = usize::try_from(rank).unwrap_or(0);
-                state.lost.get_or_insert((rank, why));
+                drop(state);
+                return self.lose(usize::try_from(rank).unwrap_or(0), why);
             }
             Message::Gone => state.is_over = true,
             _ => {}
@@ -254,8 +273,12 @@ impl Shared {
         if !state.is_over {
             state.lost.get_or_insert((rank, why));
         }
+        let is_lost = state.lost.is_some();
         drop(state);
         self.changed.notify_all();
+        if is_lost {
+            self.on_loss.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|act| act());
+        }
     }
 
     /// Sends signs of life as long as the world lasts, and notices a silent hub.
@@ -394,6 +417,29 @@ mod tests {
                 assert!(!watch.leave());
             });
         }
+    }
+
+    #[test]
+    fn who_fails_in_a_meeting_lets_the_others_know() {
+        ranks(2, |watch, rank| {
+            meet(&watch, COUNT).unwrap();
+            let (sender, heard) = std::sync::mpsc::channel();
+            watch.on_loss(move || sender.send(()).unwrap());
+            if rank == 1 {
+                watch.abandon();
+            }
+            heard.recv().unwrap();
+            assert_eq!(watch.fault().unwrap().kind(), ErrorKind::PeerLost);
+            assert!(!watch.leave());
+        });
+    }
+
+    #[test]
+    fn a_mismatch_that_nobody_waited_for_stops_what_comes_after() {
+        ranks(2, |watch, rank| {
+            watch.come([Purpose::Mean as u64, 4, 16, rank as u64]).unwrap();
+            assert_eq!(meet(&watch, COUNT).unwrap_err().kind(), ErrorKind::Argument);
+        });
     }
 
     #[test]
