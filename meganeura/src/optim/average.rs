@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::trained::{Trained, expect_some};
+use super::trained::expect_some;
 use crate::error::{bail, here};
 use crate::module::{Module, ModuleExt};
 use crate::ops::exchange;
@@ -71,18 +71,30 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// As [`average`](Self::average); [`Argument`](crate::ErrorKind::Argument) for gradients that were averaged to their owners before.
+    /// As [`average`](Self::average); [`Argument`](crate::ErrorKind::Argument) for a second call, and if there are more ranks than trained
+    /// parameters.
     #[track_caller]
     pub fn average_to_owners(mut self, module: &dyn Module, world: &World) -> Result<Self> {
         let trained = here(|| expect_some(module, &self))?;
         if world.is_alone() {
             return Ok(self);
         }
-        let is_known = |trained: &&Trained| self.shards().is_some_and(|shards| shards.knows(trained.cell.id()));
-        if let Some(Trained { path, .. }) = trained.iter().find(is_known) {
-            return here(|| bail!(Argument, "the gradient of `{path}` was averaged to its owner before"));
+        // Every rank then depends on the same exchanges, in the same order.
+        if self.shards().is_some() {
+            return here(|| {
+                bail!(Argument, "gradients are averaged to their owners once, those of the whole model together")
+            });
         }
-        let shards = Shards::of_module(module, world);
+        if trained.len() < world.size() {
+            let (count, ranks) = (trained.len(), world.size());
+            return here(|| {
+                bail!(
+                    Argument,
+                    "{count} trained parameters cannot be shared out among {ranks} ranks; `average` does without"
+                )
+            });
+        }
+        let shards = Shards::of_trained(&trained, world);
         let gradients: Vec<_> = trained.iter().map(|trained| &trained.dw).collect();
         let means = exchange(&gradients, world, Collective::MeanToOwners(shards.owners(&trained)));
         let averaged = trained.iter().map(|trained| Arc::clone(&trained.cell)).zip(means).collect();

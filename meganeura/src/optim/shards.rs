@@ -10,11 +10,9 @@ use crate::world::{Collective, Shards, World};
 use crate::{Device, Precision, Result, Tensor, Var};
 
 impl Shards {
-    /// Distributes the parameters of a module.
-    pub(super) fn of_module(module: &dyn Module, world: &World) -> Self {
-        let leaves = module.leaves();
-        let parameters = leaves.iter().filter(|leaf| leaf.param().is_some());
-        Self::new(world, parameters.map(|leaf| (leaf.ty().shape.elements(), leaf.cell().id())).collect())
+    /// Distributes parameters.
+    pub(super) fn of_trained(trained: &[Trained], world: &World) -> Self {
+        Self::new(world, trained.iter().map(|trained| (trained.dw.shape().elements(), trained.cell.id())).collect())
     }
 
     /// Owners of the parameters, in order.

@@ -27,11 +27,6 @@ impl Shards {
         Self { world: world.clone(), owners }
     }
 
-    /// `true` if the owner of a parameter is known.
-    pub(crate) fn knows(&self, parameter: u64) -> bool {
-        self.owners.contains_key(&parameter)
-    }
-
     /// Adds the owners of other parameters.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.owners.extend(&other.owners);

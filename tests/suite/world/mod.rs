@@ -47,7 +47,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         trials.push(trial(name, move |folder| succeed(folder, 2, &["not_finite", kind])));
     }
     trials.push(trial("gradients_of_the_mean_over_ranks", |folder| succeed(folder, 3, &["gradients"])));
-    trials.push(trial("some_own_nothing", |folder| succeed(folder, 4, &["owners"])));
+    trials.push(trial("owners_are_those_of_trained_parameters", |folder| succeed(folder, 2, &["owners"])));
     trials.push(trial("random_numbers_differ", |folder| succeed(folder, 2, &["random"])));
     trials.push(trial("models_are_shared", |folder| succeed(folder, 3, &["shared"])));
     trials.push(trial("ranks_that_disagree_are_told", |folder| succeed(folder, 2, &["disagree"])));
