@@ -11,8 +11,8 @@ use meganeura::{Error, ErrorKind, Result};
 /// Set in the processes that were started here.
 const STARTED: &str = "MEGANEURA_RANKS";
 
-/// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are no mistake, none is held to
-/// one core, and a container's only user may start them.
+/// What Open MPI is told by the environment, so that other MPIs need not understand it: more processes than cores are
+/// no mistake, none is held to one core, and a container's only user may start them.
 const OPEN_MPI: [(&str, &str); 5] = [
     ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
@@ -21,8 +21,8 @@ const OPEN_MPI: [(&str, &str); 5] = [
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
 
-/// The world of this process. Where several ranks are wanted and this is none of them yet, starts them, waits for their end, and ends with
-/// their exit code.
+/// The world of this process. Where several ranks are wanted and this is none of them yet, starts them, waits for their
+/// end, and ends with their exit code.
 ///
 /// # Errors
 ///

@@ -391,10 +391,7 @@ impl Grads {
     }
 
     pub(crate) fn note_shards(&mut self, shards: Shards) {
-        match &mut self.shards {
-            Some(known) => known.extend(&shards),
-            None => self.shards = Some(shards),
-        }
+        self.shards = Some(shards);
     }
 
     /// The same gradients, with others, made from them, in the place of some parameters'.

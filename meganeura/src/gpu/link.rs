@@ -1,5 +1,5 @@
-//! The link to other ranks' GPUs: NCCL on memory that Vulkan exports. A timeline semaphore orders Vulkan's queue and NCCL's
-//! stream; both count it up.
+//! The link to other ranks' GPUs: NCCL on memory that Vulkan exports. A timeline semaphore orders Vulkan's queue and
+//! NCCL's stream; both count it up.
 
 use std::sync::{Arc, Mutex};
 

@@ -222,6 +222,7 @@ impl Gpu {
         if poison {
             bound.iter().chain(&arena.slots).for_each(|buffer| self.0.fill_with_nan(buffer));
         }
+        let ranges: Vec<_> = executable.meetings.iter().map(|meeting| ranged(&arena, meeting)).collect();
         let buffers: Vec<Option<Arc<Buffer>>> = plan
             .storages
             .iter()
@@ -233,9 +234,7 @@ impl Gpu {
                 Place::Host => host.clone(),
                 Place::Output(k) => Some(Arc::clone(&bound[k])),
                 Place::Slot(rank) => arena.slots.get(rank).cloned(),
-                Place::Range { meeting, value } => {
-                    Some(Arc::clone(&ranged(&arena, &executable.meetings[meeting]).buffers[value]))
-                }
+                Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
             })
             .collect();
         let memory = Memory { buffers, host: host.as_deref() };
@@ -259,8 +258,7 @@ impl Gpu {
             parts.extend(stamps.map(Part::Launches));
             submissions += submitted;
             if let Some(meeting) = meeting {
-                let ranged = ranged(&arena, meeting);
-                parts.push(self.meet(meeting, ranged, &memory, profiling)?);
+                parts.push(self.meet(meeting, ranges[number], &memory, profiling)?);
             }
         }
         Ok((outputs.into_iter().map(Storage::Gpu).collect(), Times::new(self, parts), submissions))

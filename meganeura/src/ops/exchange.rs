@@ -11,8 +11,8 @@ use crate::{Error, ErrorKind, Result, TensorType};
 
 /// `yₖ = Σᵣ xₖᵣ / R` over the `R` ranks of a world, or another collective, of any number of values at once.
 ///
-/// Shapes: each result has its operand's, the same on every rank. Gradient of the mean: that of the sum of all ranks' losses,
-/// `dxₖ = Σᵣ dyₖᵣ / R`.
+/// Shapes: each result has its operand's, the same on every rank. Gradient of the mean: that of the sum of all ranks'
+/// losses, `dxₖ = Σᵣ dyₖᵣ / R`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Exchange {
     pub(crate) world: World,
@@ -113,8 +113,8 @@ pub(crate) fn exchange(values: &[&Var], world: &World, collective: Collective) -
 }
 
 impl Var {
-    /// The mean over all ranks of a [world](crate::world), the same on each: `y = Σᵣ xᵣ / R`. In a world of one rank, the value
-    /// itself.
+    /// The mean over all ranks of a [world](crate::world), the same on each: `y = Σᵣ xᵣ / R`. In a world of one rank,
+    /// the value itself.
     ///
     /// The gradient is that of the sum of all ranks' losses.
     ///

@@ -11,6 +11,7 @@ use super::trained::{Trained, expect_gradients};
 use crate::error::bail;
 use crate::module::{Module, ModuleExt};
 use crate::param::Cell;
+use crate::world::Shards;
 use crate::{Grads, Result, Var};
 
 /// A step that was recorded, and has yet to run.
@@ -42,6 +43,25 @@ pub(super) fn expect_settings(rule: &(impl Rule + ?Sized)) -> Result<Settings> {
     Ok(settings)
 }
 
+/// Refuses gradients by which another rank would own a parameter than the one that keeps its state. All ranks do so.
+fn expect_owners(rule: &(impl Rule + ?Sized), trained: &[Trained], shards: Option<&Shards>) -> Result<()> {
+    let Some(known) = &rule.stepper().shards else { return Ok(()) };
+    let owner = |shards: &Shards, trained: &Trained| shards.owner(trained.cell.id());
+    let has_moved = |trained: &&Trained| {
+        let now = shards.and_then(|shards| owner(shards, trained));
+        owner(known, trained).is_some_and(|before| now != Some(before))
+    };
+    match trained.iter().find(has_moved) {
+        None => Ok(()),
+        Some(Trained { path, .. }) => bail!(
+            Argument,
+            "{}: the state of `{path}` is kept by one rank, and would be by another: to change what is trained, or how it is averaged, \
+             `load_state` what `whole_state_of` gives before",
+            rule.name()
+        ),
+    }
+}
+
 /// Records a step along gradients. The loss is checked along with them, where they are.
 pub(super) fn record(
     rule: &mut (impl Rule + ?Sized),
@@ -54,7 +74,8 @@ pub(super) fn record(
     let classes = Classes::new(&rule.stepper().groups, &leaves)?;
     let trained = expect_gradients(&leaves, grads)?;
     let shards = grads.shards();
-    for Trained { cell, leaf, path, .. } in &trained {
+    expect_owners(rule, &trained, shards)?;
+    for Trained { cell, leaf, .. } in &trained {
         let names = rule.state(&leaves[*leaf]);
         if names.contains(&GRADIENT_SUM) {
             bail!(
@@ -66,7 +87,7 @@ pub(super) fn record(
         let is_own = shards.is_none_or(|shards| shards.is_own(cell.id()));
         let kept = rule.stepper_mut().states.entry(cell.id()).or_default();
         if is_own {
-            kept.prepare(cell, names.len()).map_err(|error| error.context(path))?;
+            kept.prepare(cell, names.len())?;
         } else {
             kept.leave_to_owner();
         }

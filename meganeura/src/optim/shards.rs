@@ -17,13 +17,17 @@ impl Shards {
 
     /// Owners of the parameters, in order.
     pub(super) fn owners(&self, trained: &[Trained]) -> Vec<usize> {
-        trained.iter().map(|trained| self.owner(trained.cell.id())).collect()
+        self.expect_owners(trained.iter().map(|trained| trained.cell.id()))
+    }
+
+    fn expect_owners(&self, parameters: impl Iterator<Item = u64>) -> Vec<usize> {
+        parameters.map(|id| self.owner(id).expect("what is trained has an owner")).collect()
     }
 
     /// The owner's value of each, given the parameters to which the values belong.
     #[track_caller]
     pub(super) fn exchange_from_owners(&self, parameters: &[u64], values: &[&Var]) -> Vec<Var> {
-        let owners = parameters.iter().map(|&id| self.owner(id)).collect();
+        let owners = self.expect_owners(parameters.iter().copied());
         exchange(values, &self.world, Collective::FromOwners(owners))
     }
 
@@ -42,7 +46,7 @@ impl Shards {
                 Precision::Full | Precision::Fast => Precision::Full,
             };
             let (dtype, shape) = (precision.dtype(), parameter.shape());
-            let owner = self.owner(leaf.cell().id());
+            let Some(owner) = self.owner(leaf.cell().id()) else { continue };
             for name in names(leaf) {
                 let own = state.tensors.get(&name).filter(|_| owner == self.world.rank());
                 let mut of_all = vec![0.0; self.world.size()];

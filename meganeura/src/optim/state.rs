@@ -34,8 +34,6 @@ pub(super) struct Kept {
     pub(super) cells: Vec<Arc<Cell>>,
     /// The number of updates of the parameter; of a sum, the number of gradients in it.
     pub(super) steps: u64,
-    /// Whether another rank of the world has the tensors of a parameter that was updated.
-    is_elsewhere: bool,
     /// Whoever holds the cells besides can tell by this that they have become useless.
     pub(super) life: Arc<()>,
 }
@@ -46,18 +44,11 @@ impl Kept {
         if !self.cells.is_empty() {
             *self = Self { steps: self.steps, ..Self::default() };
         }
-        self.is_elsewhere = true;
     }
 
     /// Makes what is kept of a parameter that is new, and moves that of one that went to another device.
     pub(super) fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
         let tensor = parameter.value();
-        if self.is_elsewhere && count > 0 {
-            bail!(
-                Argument,
-                "another rank keeps what is remembered of the parameter; to change who does, load the `whole_state_of` all ranks"
-            );
-        }
         while self.cells.len() < count {
             self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?, Kind::Buffer));
         }

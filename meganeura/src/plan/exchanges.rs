@@ -1,8 +1,9 @@
 //! Merging exchanges, and sharing their memory.
 //!
-//! The cost of an exchange is mostly fixed, so independent ones are merged: the mean of a loss joins those of the gradients. On
-//! GPUs the values of an exchange lie side by side in a range. A later exchange with the same layout reuses the range of an
-//! earlier one that nobody reads any more: updated parameters replace the gradients that they are made from.
+//! The cost of an exchange is mostly fixed, so independent ones are merged: the mean of a loss joins those of the
+//! gradients. On GPUs the values of an exchange lie side by side in a range. A later exchange with the same layout
+//! reuses the range of an earlier one that nobody reads any more: updated parameters replace the gradients that they
+//! are made from.
 
 use super::{KernelWork, Plan, Step, StorageId, Work};
 use crate::kernel::launch::Argument;
@@ -41,7 +42,8 @@ fn storages(step: &Step) -> [Vec<StorageId>; 2] {
     [step.reads().collect(), step.outputs.iter().map(|&(storage, _)| storage).collect()]
 }
 
-/// `true` if step `later` can move up to step `at`: its operands are ready there, and nobody in between touches its results.
+/// `true` if step `later` can move up to step `at`: its operands are ready there, and nobody in between touches its
+/// results.
 fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[later]);
     let between = &steps[at..later];
@@ -210,7 +212,7 @@ mod tests {
         let owners = vec![0, 1];
         let means = exchange(&gradients.each_ref(), &world, Collective::MeanToOwners(owners.clone()));
         // This rank steps the first, the other one the second.
-        let stepped = [&w[0] - &means[0] * 0.1, w[1].clone()];
+        let stepped = [&w[0] - &means[0] * 0.1, means[1].clone()];
         let updated = exchange(&stepped.each_ref(), &world, Collective::FromOwners(owners));
         let assigns = [(0, updated[0].id()?), (1, updated[1].id()?)];
         let preferences = Preferences::default();

@@ -54,8 +54,8 @@ impl Collective {
         if let Self::MeanToOwners(owners) = self { owners[value] == rank } else { true }
     }
 
-    /// The layout of values of these sizes, each aligned to `align` bytes. The values of one owner are adjacent, in parts
-    /// of equal size.
+    /// The layout of values of these sizes, each aligned to `align` bytes. The values of one owner are adjacent, in
+    /// parts of equal size.
     pub(crate) fn range(&self, bytes: &[usize], ranks: usize, align: usize) -> Range {
         let mut ends = vec![0; ranks];
         let one = vec![0; bytes.len()];

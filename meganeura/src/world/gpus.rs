@@ -1,53 +1,66 @@
 //! Exchanges from GPU to GPU: starting NCCL, and agreeing on it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::nccl::{Libraries, Nccl, UniqueId, Which};
+use super::nccl::{Libraries, NAMED, Nccl, UniqueId, Which};
 use super::{Collective, Range, World};
 use crate::error::bail;
 use crate::{DType, Error, ErrorKind, Result};
 
-/// The environment variable with the path of NCCL's library, or `off`.
-const NAMED: &str = "MEGANEURA_NCCL";
-
-/// NCCL, or the reason for not using it, once either is known.
+/// NCCL, once the GPUs are connected.
 #[derive(Default)]
-pub(super) struct Connection(OnceLock<Result<Arc<Nccl>, String>>);
+pub(super) struct Connection {
+    nccl: OnceLock<Arc<Nccl>>,
+    /// The reason why the last device does not use it.
+    why_not: Mutex<Option<String>>,
+}
 
 impl Connection {
-    pub(super) fn set(&self, nccl: Result<Arc<Nccl>, String>) {
-        drop(self.0.set(nccl));
+    fn note(&self, why_not: Option<String>) {
+        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = why_not;
     }
 
     /// The name of the engine in use; `other` names the host's.
     pub(super) fn describe(&self, other: impl FnOnce() -> String) -> String {
-        match self.0.get() {
-            Some(Ok(nccl)) => format!("NCCL {}", nccl.version()),
-            Some(Err(why)) => format!("{}, not through NCCL: {why}", other()),
-            None => other(),
+        match (&*self.why_not.lock().unwrap_or_else(PoisonError::into_inner), self.nccl.get()) {
+            (Some(why), _) => format!("{}, not through NCCL: {why}", other()),
+            (None, Some(nccl)) => format!("NCCL {}", nccl.version()),
+            (None, None) => other(),
         }
     }
 
     pub(super) fn abort(&self) {
-        if let Some(Ok(nccl)) = self.0.get() {
+        if let Some(nccl) = self.nccl.get() {
             nccl.abort();
         }
     }
 }
 
+fn another_cannot() -> String {
+    "another rank cannot".to_owned()
+}
+
 impl World {
     /// The PCI bus id of this rank's GPU, once NCCL has one.
     pub(crate) fn bus(&self) -> Option<&str> {
-        self.0.gpus.0.get()?.as_ref().ok().map(|nccl| nccl.bus())
+        self.0.gpus.nccl.get().map(|nccl| nccl.bus())
     }
 
-    /// Starts NCCL on the GPU at `bus`, or with `Err`, tells the others why this rank cannot. A collective call; `None` if any
-    /// rank cannot.
+    /// Starts NCCL on the GPU at `bus`, or with `Err`, tells the others why this rank cannot. A collective call; `None`
+    /// if any rank cannot.
     pub(crate) fn connect_gpus(&self, bus: Result<&str, String>) -> Result<Option<Arc<Nccl>>> {
-        if let Some(connected) = self.0.gpus.0.get() {
+        let without = |why: String| {
+            self.0.gpus.note(Some(why));
+            Ok(None)
+        };
+        if let Some(nccl) = self.0.gpus.nccl.get() {
             // Every rank's device has a link, or none has.
             let [is_missing] = self.agree([bus.is_err()])?;
-            return Ok(connected.as_ref().ok().filter(|_| !is_missing).cloned());
+            if is_missing {
+                return without(bus.err().unwrap_or_else(another_cannot));
+            }
+            self.0.gpus.note(None);
+            return Ok(Some(Arc::clone(nccl)));
         }
         let named = std::env::var_os(NAMED);
         let libraries = match &bus {
@@ -60,22 +73,18 @@ impl World {
             },
         };
         self.expect_all(Ok(()))?;
-        let without = |why: String| {
-            self.0.gpus.set(Err(why));
-            Ok(None)
-        };
         let [is_missing] = self.agree([libraries.is_err()])?;
         let (libraries, bus) = match (libraries, bus) {
             (Ok(libraries), Ok(bus)) if !is_missing => (libraries, bus),
             (Err(why), _) => return without(why),
-            _ => return without("another rank cannot".to_owned()),
+            _ => return without(another_cannot()),
         };
         // All GPUs first: NCCL waits for every rank.
         let opened = Nccl::open(libraries, &Which::Bus(bus), (self.rank(), self.size()));
         let [is_missing] = self.agree([opened.is_err()])?;
         let nccl = match opened {
             Ok(nccl) if !is_missing => nccl,
-            Ok(_) => return without("another rank cannot".to_owned()),
+            Ok(_) => return without(another_cannot()),
             Err(error) => return without(error.message().to_owned()),
         };
         let mut id = UniqueId([0; 128]);
@@ -91,7 +100,7 @@ impl World {
         let [is_missing] = self.agree([connected.is_err()])?;
         match connected {
             Err(error) => without(error.message().to_owned()),
-            Ok(()) if is_missing => without("another rank cannot".to_owned()),
+            Ok(()) if is_missing => without(another_cannot()),
             Ok(()) => {
                 self.link_gpus(&nccl);
                 Ok(Some(nccl))
@@ -101,7 +110,8 @@ impl World {
 
     /// Notes that GPUs exchange numbers themselves. A loss aborts what waits for the rank that is lost.
     pub(super) fn link_gpus(&self, nccl: &Arc<Nccl>) {
-        self.0.gpus.set(Ok(Arc::clone(nccl)));
+        drop(self.0.gpus.nccl.set(Arc::clone(nccl)));
+        self.0.gpus.note(None);
         if let Some(watch) = &self.0.watch {
             let nccl = Arc::downgrade(nccl);
             watch.on_loss(move || {

@@ -33,10 +33,10 @@
 //!
 //! # Collective calls
 //!
-//! Ranks meet in each step, in [`share`](World::share), [`sum`](World::sum), [`device`](World::device), and where batches are
-//! [asked for](crate::data::Batches::on). All ranks make these calls, in the same order. Where they differ in purpose or size, every rank gets an
-//! error with both. A rank that leaves, is killed or hangs while others wait for it is their error
-//! ([`PeerLost`](crate::ErrorKind::PeerLost)), which names it and its host.
+//! Ranks meet in each step, in [`share`](World::share), [`sum`](World::sum), [`device`](World::device), and where
+//! batches are [asked for](crate::data::Batches::on). All ranks make these calls, in the same order. Where they differ
+//! in purpose or size, every rank gets an error with both. A rank that leaves, is killed or hangs while others wait for
+//! it is their error ([`PeerLost`](crate::ErrorKind::PeerLost)), which names it and its host.
 //!
 //! Rank 0 writes the files ([`is_first`](World::is_first)).
 
@@ -74,7 +74,8 @@ use crate::{DType, Result};
 use engine::{Engine, Purpose};
 use watch::{Header, Watch};
 
-/// The processes that train one model together; see the [module's page](self). Cheap to clone; clones are the same world.
+/// The processes that train one model together; see the [module's page](self). Cheap to clone; clones are the same
+/// world.
 ///
 /// A process leaves the world when the last clone is dropped.
 #[derive(Clone)]
@@ -167,7 +168,8 @@ impl World {
         hosts.iter().filter(|host| **host == hosts[self.rank()]).count()
     }
 
-    /// The sums of these numbers over all ranks, the same on each. For what is counted and logged: it waits for all ranks.
+    /// The sums of these numbers over all ranks, the same on each. For what is counted and logged: it waits for all
+    /// ranks.
     ///
     /// ```
     /// use meganeura::world::World;

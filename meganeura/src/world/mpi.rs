@@ -127,7 +127,8 @@ impl Engine for Mpi {
         if in_order {
             return drop(universe);
         }
-        // Ending MPI would wait for those who do not come. Whoever started the ranks ends the others once this process is gone.
+        // Ending MPI would wait for those who do not come. Whoever started the ranks ends the others once this process
+        // is gone.
         mem::forget(universe);
         std::thread::sleep(PARTING);
     }

@@ -12,8 +12,8 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Distributes parameters evenly by their elements, given these and their identities. The result depends on sizes and order
-    /// alone, so it is the same on all ranks.
+    /// Distributes parameters evenly by their elements, given these and their identities. The result depends on sizes
+    /// and order alone, so it is the same on all ranks.
     pub(crate) fn new(world: &World, mut parameters: Vec<(usize, u64)>) -> Self {
         // The largest first; those of one size stay in order.
         parameters.sort_by_key(|&(elements, _)| std::cmp::Reverse(elements));
@@ -32,14 +32,14 @@ impl Shards {
         self.owners.extend(&other.owners);
     }
 
-    /// The owner of a parameter; rank 0 for a parameter of another module.
-    pub(crate) fn owner(&self, parameter: u64) -> usize {
-        self.owners.get(&parameter).copied().unwrap_or(0)
+    /// The owner of a parameter, if it has one.
+    pub(crate) fn owner(&self, parameter: u64) -> Option<usize> {
+        self.owners.get(&parameter).copied()
     }
 
     /// `true` if this rank owns the parameter.
     pub(crate) fn is_own(&self, parameter: u64) -> bool {
-        self.owner(parameter) == self.world.rank()
+        self.owner(parameter) == Some(self.world.rank())
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn owners_have_about_as_much() {
         let shards = Shards::new(&World::of_two(), vec![(3, 10), (5, 11), (3, 12), (1, 13)]);
-        assert_eq!([10, 11, 12, 13, 99].map(|id| shards.owner(id)), [1, 0, 1, 0, 0]);
+        assert_eq!([10, 11, 12, 13, 99].map(|id| shards.owner(id)), [Some(1), Some(0), Some(1), Some(0), None]);
         assert!(shards.is_own(11) && !shards.is_own(12));
         let alone = Shards::new(&World::alone(), vec![(3, 10), (5, 11)]);
         assert!(alone.is_own(10) && alone.is_own(11));

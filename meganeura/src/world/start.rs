@@ -33,13 +33,13 @@ impl World {
     /// The world of this process: the ranks started by `mpirun`, `mpiexec`, `srun` or `torchrun`, or else this process
     /// alone.
     ///
-    /// MPI connects the ranks of the first three, with the feature `mpi`. The ranks of `torchrun` meet at `MASTER_ADDR`, and
-    /// NCCL connects them; each needs an NVIDIA GPU.
+    /// MPI connects the ranks of the first three, with the feature `mpi`. The ranks of `torchrun` meet at
+    /// `MASTER_ADDR`, and NCCL connects them; each needs an NVIDIA GPU.
     ///
     /// # Errors
     ///
-    /// One of several ranks without the feature or library that connects them; ranks that do not find each other within a
-    /// minute, or that differ in the number of ranks or the framework's version.
+    /// One of several ranks without the feature or library that connects them; ranks that do not find each other within
+    /// a minute, or that differ in the number of ranks or the framework's version.
     #[track_caller]
     pub fn join() -> Result<Self> {
         static JOINED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());

@@ -375,8 +375,24 @@ fn owners(world: &World) -> Result<()> {
             let grads = grads.clip_norm(&net, 0.5)?;
             sgd.step(&mut net, &grads)?;
         }
-        assert_eq!(sgd.whole_state_of(&net)?.tensors.len(), 2);
-        Ok([net.1.value().to_f64_vec()?, net.2.value().to_f64_vec()?].concat())
+        let state = sgd.whole_state_of(&net)?;
+        assert_eq!(state.tensors.len(), 2);
+        let trained = [net.1.value().to_f64_vec()?, net.2.value().to_f64_vec()?].concat();
+        if is_owned {
+            // Thawed, the largest parameter moves the others to other owners: an error on all ranks that loses nothing.
+            net.0.thaw();
+            let tape = Tape::new(&device);
+            let loss = (tape.param(&net.0).sum() * tape.param(&net.1).sum()) + tape.param(&net.2).sum();
+            let grads = tape.backward(&loss)?.average_to_owners(&net, world)?;
+            let error = sgd.step(&mut net, &grads).expect_err("the owners are others");
+            world.expect_same("the error", error.message())?;
+            assert!(error.message().contains("the state of `1` is kept by one rank"), "{error}");
+            assert_eq!(sgd.whole_state_of(&net)?.tensors.len(), 2);
+            sgd.load_state(&net, &state)?;
+            sgd.step(&mut net, &grads)?;
+            assert_eq!(sgd.whole_state_of(&net)?.tensors.len(), 3);
+        }
+        Ok(trained)
     };
     let (owned, all) = (train(true)?, train(false)?);
     let largest = owned.iter().zip(&all).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);

@@ -113,7 +113,8 @@ impl Vulkan {
         let description =
             vk::MemoryAllocateInfo::default().allocation_size(end).memory_type_index(kind).push_next(&mut exported);
         let files = ash::khr::external_memory_fd::Device::new(instance, raw);
-        // SAFETY: buffers are bound before anything uses them, side by side; the file is opened anew, for whoever gets it.
+        // SAFETY: buffers are bound before anything uses them, side by side; the file is opened anew, for whoever gets
+        // it.
         let (memory, file) = unsafe {
             let memory = Memory {
                 shared: Arc::clone(&self.shared),

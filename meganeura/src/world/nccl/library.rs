@@ -14,8 +14,8 @@ pub(super) type Handle = *mut c_void;
 /// A device address.
 pub(super) type Address = u64;
 
-/// The environment variable with the path of NCCL's library.
-const NAMED: &str = "MEGANEURA_NCCL";
+/// The environment variable with the path of NCCL's library, or `off`.
+pub(in crate::world) const NAMED: &str = "MEGANEURA_NCCL";
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`
 #[repr(C)]
@@ -48,7 +48,8 @@ pub(super) struct SemaphoreHandle {
     pub(super) reserved: [c_uint; 16],
 }
 
-/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`: both begin with the timeline's value.
+/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`: both begin with the timeline's
+/// value.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct SemaphoreParameters {
@@ -93,7 +94,8 @@ macro_rules! functions {
 
         impl $name {
             fn of(library: Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the signatures are those of the library's headers, and it stays open as long as the functions are there.
+                // SAFETY: the signatures are those of the library's headers, and it stays open as long as the functions
+                // are there.
                 unsafe { Ok(Self { $($function: *library.get($symbol)?,)+ _library: library }) }
             }
         }
@@ -168,7 +170,8 @@ impl Libraries {
         let refused = |what: &str, error: libloading::Error| {
             Error::new(ErrorKind::Device, format!("{what} cannot be used: {error}"))
         };
-        // SAFETY: the driver's library, and one that the user named or has installed as NCCL, run their own initialisation only.
+        // SAFETY: the driver's library, and one that the user named or has installed as NCCL, run their own
+        // initialisation only.
         let open = |name: &std::ffi::OsStr| unsafe { Library::new(name) };
         let named = std::env::var_os(NAMED);
         let spelled = named.as_ref().map_or_else(|| "NCCL".to_owned(), |path| format!("{NAMED}={}", path.display()));

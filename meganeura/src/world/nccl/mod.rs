@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{array, thread};
 
-pub(super) use library::{Libraries, UniqueId};
+pub(super) use library::{Libraries, NAMED, UniqueId};
 pub(super) use staged::Staged;
 
 use super::{Collective, Range};
@@ -88,7 +88,8 @@ impl Communicator {
         }
     }
 
-    /// Takes the handle out, also from under a call that waits for a rank that never comes: NCCL lets another thread abort it.
+    /// Takes the handle out, also from under a call that waits for a rank that never comes: NCCL lets another thread
+    /// abort it.
     fn take(&self) -> Option<Handle> {
         let _calling = self.calling.try_lock();
         match self.handle.swap(0, Ordering::SeqCst) {
@@ -167,7 +168,8 @@ impl Nccl {
         Ok(Arc::new(Self { libraries, device, context, stream, bus, rank, size, communicator }))
     }
 
-    /// Connects the ranks. Each calls it with the same identity; it waits for the others until `fault` returns an error.
+    /// Connects the ranks. Each calls it with the same identity; it waits for the others until `fault` returns an
+    /// error.
     pub(super) fn connect(self: &Arc<Self>, id: UniqueId, fault: impl Fn() -> Option<Error>) -> Result<()> {
         let connecting = Arc::clone(self);
         // The call returns once all ranks have made it. If one does not, this thread is left behind.
@@ -239,8 +241,8 @@ impl Nccl {
         Ok(Semaphore { nccl: Arc::clone(self), handle: handle as usize })
     }
 
-    /// Enqueues an exchange of a range, after `semaphore` reaches `ready`; it then sets it to `done`. Returns events around the
-    /// exchange if `is_timed`.
+    /// Enqueues an exchange of a range, after `semaphore` reaches `ready`; it then sets it to `done`. Returns events
+    /// around the exchange if `is_timed`.
     pub(crate) fn exchange(
         self: &Arc<Self>,
         collective: &Collective,
@@ -318,7 +320,8 @@ impl Nccl {
         if let Some(communicator) = self.communicator.take()
             && self.enter().is_ok()
         {
-            // SAFETY: the communicator was there, and nobody uses it from here on. There is nothing to do about a failure.
+            // SAFETY: the communicator was there, and nobody uses it from here on. There is nothing to do about a
+            // failure.
             unsafe { (self.libraries.nccl.abort)(communicator) };
         }
     }

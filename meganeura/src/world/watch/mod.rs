@@ -1,8 +1,8 @@
 //! The control connection: ranks find each other, compare what they are about to exchange, and notice losses.
 //!
-//! Each rank has a TCP connection to the *hub* in rank 0's process. A *meeting* is one exchange. Before it, every rank sends a
-//! header; the hub compares them, and answers with a go or the difference. Signs of life go both ways four times a second. A
-//! process that ends is lost at once, one that is silent after a few seconds.
+//! Each rank has a TCP connection to the *hub* in rank 0's process. A *meeting* is one exchange. Before it, every rank
+//! sends a header; the hub compares them, and answers with a go or the difference. Signs of life go both ways four
+//! times a second. A process that ends is lost at once, one that is silent after a few seconds.
 
 mod hub;
 mod message;
