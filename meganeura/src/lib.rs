@@ -78,6 +78,7 @@ mod cpu;
 mod device;
 mod dtype;
 mod error;
+mod functions;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod grad;
@@ -107,6 +108,7 @@ pub mod world;
 pub use device::{Device, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
+pub use functions::{AxisRange, Ranges};
 pub use grad::Grads;
 pub use meganeura_derive::Module;
 pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};

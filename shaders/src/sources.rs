@@ -28,8 +28,10 @@ const SOURCES: &[(&str, &str)] = embed! {
     "copy"
     "cross_entropy"
     "cross_entropy_grad"
+    "cumsum"
     "custom"
     "gather"
+    "gather_along"
     "gather_grad"
     "gemm"
     "group_norm"
@@ -40,6 +42,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "group_norm_grad_rows"
     "group_norm_grad_sums"
     "group_norm_lines"
+    "iota"
     "label_weights"
     "matmul_dot"
     "matmul_halves"
@@ -52,6 +55,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "reduce"
     "reduce_lines"
     "resample"
+    "scatter_along"
     "shared/avg_pool2d"
     "shared/blocks"
     "shared/blocks_step"
@@ -88,6 +92,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/resample"
     "shared/scales"
     "shared/segments"
+    "shared/sort"
     "shared/terms"
     "shared/totals"
     "shared/units"
@@ -99,7 +104,11 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/winograd_weights"
     "softmax"
     "softmax_parts"
+    "sort_blocks"
+    "sort_merge"
     "sum_parts"
+    "to_float"
+    "to_index"
     "winograd_grad_output"
     "winograd_grad_weight"
     "winograd_input"
@@ -123,7 +132,9 @@ const TRUSTED: &[&str] = &[
     "copy",
     "cross_entropy",
     "cross_entropy_grad",
+    "cumsum",
     "gather",
+    "gather_along",
     "gather_grad",
     "gemm",
     "group_norm",
@@ -134,6 +145,7 @@ const TRUSTED: &[&str] = &[
     "group_norm_grad_rows",
     "group_norm_grad_sums",
     "group_norm_lines",
+    "iota",
     "label_weights",
     "matmul_dot",
     "matmul_halves",
@@ -146,9 +158,14 @@ const TRUSTED: &[&str] = &[
     "reduce",
     "reduce_lines",
     "resample",
+    "scatter_along",
     "softmax",
     "softmax_parts",
+    "sort_blocks",
+    "sort_merge",
     "sum_parts",
+    "to_float",
+    "to_index",
     "winograd_grad_output",
     "winograd_grad_weight",
     "winograd_input",

@@ -10,13 +10,18 @@
 //! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
 //! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
 
+mod cast;
 mod concat;
 mod conv2d;
 mod cross_entropy;
+mod cumsum;
 mod custom;
 mod exchange;
+mod flip;
 mod gather;
+mod gather_along;
 mod group_norm;
+mod iota;
 mod label_weights;
 mod matmul;
 mod pad;
@@ -27,6 +32,7 @@ mod reduce;
 mod resample;
 mod segments;
 mod softmax;
+mod sort;
 mod terms;
 mod view;
 
@@ -255,8 +261,16 @@ ops! {
     resample::Resample,
     gather::Gather,
     gather::GatherGrad,
+    gather_along::GatherAlong,
+    gather_along::ScatterAlong,
     concat::Concat,
     pad::Pad,
+    flip::Flip,
+    cumsum::Cumsum,
+    sort::ArgSort,
+    iota::Iota,
+    cast::ToFloat,
+    cast::ToIndex,
     softmax::Softmax,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,

@@ -127,6 +127,12 @@ table! {
     ExpM1 "expm1" (x) x.exp_m1(); "m_expm1(x)"; |y, dy| [(dy * x.exp())];
     /// `ln x`
     Log "log" (x) x.ln(); "log(x)"; |y, dy| [(dy / x)];
+    /// The largest integer that is at most `x`; has no gradient.
+    Floor "floor" (x) x.floor(); "floor(x)"; |y, dy| [none];
+    /// The smallest integer that is at least `x`; has no gradient.
+    Ceil "ceil" (x) x.ceil(); "ceil(x)"; |y, dy| [none];
+    /// The integer next to `x`, of two the even one; has no gradient.
+    Round "round" (x) x.round(); "round(x)"; |y, dy| [none];
     /// `√x`
     Sqrt "sqrt" (x) x.sqrt(); "sqrt(x)"; |y, dy| [(dy.scale(0.5) / y)];
     /// `1/√x`
@@ -276,6 +282,12 @@ unary_methods! {
     expm1 ExpM1;
     /// The natural logarithm.
     log Log;
+    /// The largest integer that is at most `x`; has no gradient.
+    floor Floor;
+    /// The smallest integer that is at least `x`; has no gradient.
+    ceil Ceil;
+    /// The integer next to `x`, of two the even one, as NumPy and PyTorch round; has no gradient.
+    round Round;
     /// `√x`
     sqrt Sqrt;
     /// `1/√x`

@@ -50,6 +50,12 @@ pub trait Real:
     fn ln(self) -> Self;
     /// ln(1 + x), precise near 0.
     fn ln_1p(self) -> Self;
+    /// The largest integer that is at most `x`.
+    fn floor(self) -> Self;
+    /// The smallest integer that is at least `x`.
+    fn ceil(self) -> Self;
+    /// The integer next to `x`, of two the even one.
+    fn round(self) -> Self;
     /// √x
     fn sqrt(self) -> Self;
     /// sin x
@@ -120,6 +126,18 @@ macro_rules! real {
             #[inline(always)]
             fn ln_1p(self) -> Self {
                 self.ln_1p()
+            }
+            #[inline(always)]
+            fn floor(self) -> Self {
+                self.floor()
+            }
+            #[inline(always)]
+            fn ceil(self) -> Self {
+                self.ceil()
+            }
+            #[inline(always)]
+            fn round(self) -> Self {
+                self.round_ties_even()
             }
             #[inline(always)]
             fn sqrt(self) -> Self {

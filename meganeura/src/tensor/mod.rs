@@ -1,11 +1,15 @@
 //! Tensors: values on a device.
 
+mod compare;
+mod display;
+mod make;
+
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{bail, here, here_async};
 use crate::host::HostBuffer;
-use crate::{DType, Device, Result, Shape, TensorType};
+use crate::{DType, Device, Result, Shape, Tape, TensorType, Var};
 
 /// An array of numbers on a [`Device`]. Cheap to clone; never changes once made.
 ///
@@ -158,6 +162,27 @@ impl Tensor {
     /// The largest element of a `u32` tensor but for those that are ignored, where the host knows it.
     pub(crate) fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
         self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
+    }
+
+    /// What a function of [`Var`]s makes of this tensor: every operation and layer, without a tape in sight. In evaluation, as
+    /// [`Tape::inference`](crate::Tape::inference).
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let x = Tensor::from_slice(&Device::cpu(), [3], &[1.0, 3.0, 2.0])?;
+    /// assert_eq!(x.map(|x| x.argmax(0))?.to_u32_vec()?, [1]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the function's operations meet, and what the device does.
+    #[track_caller]
+    pub fn map(&self, f: impl FnOnce(&Var) -> Var) -> Result<Self> {
+        let tape = Tape::inference(&self.device);
+        let result = f(&tape.input(self));
+        here(|| result.to_tensor())
     }
 
     /// The same numbers under another shape of as many elements.

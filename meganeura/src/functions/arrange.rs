@@ -1,0 +1,230 @@
+//! The same elements in other places.
+
+use super::Ranges;
+use crate::{ErrorKind, MAX_RANK, Shape, Var};
+
+impl Var {
+    /// The values side by side along a new axis: `k` of shape `[.., ..]` → `[.., k, ..]`.
+    ///
+    /// # Panics
+    ///
+    /// If there are none: there is no tape to record on then.
+    #[must_use]
+    #[track_caller]
+    pub fn stack(values: &[&Self], axis: usize) -> Self {
+        let first = values.first().expect("`Var::stack` needs at least one value");
+        if let Some(odd) = values.iter().find(|value| value.shape() != first.shape() && value.error().is_none()) {
+            let message = format!("shapes {} and {}", first.shape(), odd.shape());
+            return first.refuse("stack", ErrorKind::Shape, message);
+        }
+        let values: Vec<_> = values.iter().map(|value| value.unsqueeze(axis)).collect();
+        Self::concat(&values.iter().collect::<Vec<_>>(), axis)
+    }
+
+    /// An axis in parts of these extents, which add up to its own.
+    #[must_use]
+    #[track_caller]
+    pub fn split(&self, axis: usize, extents: &[usize]) -> Vec<Self> {
+        let extent = self.shape().dims().get(axis).copied();
+        let sum = extents.iter().fold(0usize, |sum, &extent| sum.saturating_add(extent));
+        if extent != Some(sum) || extents.contains(&0) {
+            let message = format!("parts of {extents:?} elements do not make up axis {axis} of {}", self.shape());
+            return vec![self.refuse("split", ErrorKind::Shape, message); extents.len().max(1)];
+        }
+        let mut parts = Vec::with_capacity(extents.len());
+        let mut start = 0;
+        for extent in extents {
+            parts.push(self.slice(axis, start..start + extent));
+            start += extent;
+        }
+        parts
+    }
+
+    /// An axis in so many parts as equal as PyTorch's `chunk` makes them: `⌈extent/parts⌉` elements each, fewer in the last. There are fewer
+    /// parts where that uses the elements up.
+    #[must_use]
+    #[track_caller]
+    pub fn chunk(&self, axis: usize, parts: usize) -> Vec<Self> {
+        if let Some(poisoned) = self.without_axis("chunk", axis) {
+            return vec![poisoned];
+        }
+        let extent = self.shape()[axis];
+        if parts == 0 {
+            return vec![self.refuse("chunk", ErrorKind::Argument, "0 parts")];
+        }
+        let each = extent.div_ceil(parts);
+        (0..extent).step_by(each).map(|start| self.slice(axis, start..extent.min(start + each))).collect()
+    }
+
+    /// Without an axis of extent 1.
+    #[must_use]
+    #[track_caller]
+    pub fn squeeze(&self, axis: usize) -> Self {
+        let shape = self.shape();
+        if shape.dims().get(axis) != Some(&1) {
+            let message = format!("axis {axis} of {shape}, which is not one of extent 1");
+            return self.refuse("squeeze", ErrorKind::Shape, message);
+        }
+        self.reshape(&[&shape.dims()[..axis], &shape.dims()[axis + 1..]].concat()[..])
+    }
+
+    /// With a new axis of extent 1 before axis `axis`, or behind the last one.
+    #[must_use]
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: usize) -> Self {
+        let shape = self.shape();
+        if axis > shape.rank() || shape.rank() == MAX_RANK {
+            let message = format!("a new axis {axis} in {shape}; there may be {MAX_RANK} axes");
+            return self.refuse("unsqueeze", ErrorKind::Shape, message);
+        }
+        self.reshape(&[&shape.dims()[..axis], &[1], &shape.dims()[axis..]].concat()[..])
+    }
+
+    /// Two axes exchanged. See [`Var::t`] for the last two, [`Var::permute`] for any order.
+    #[must_use]
+    #[track_caller]
+    pub fn transpose(&self, a: usize, b: usize) -> Self {
+        if let Some(poisoned) = self.without_axis("transpose", a.max(b)) {
+            return poisoned;
+        }
+        let mut axes: Vec<_> = (0..self.shape().rank()).collect();
+        axes.swap(a, b);
+        self.permute(&axes)
+    }
+
+    /// Ranges of several axes, from the first on: `x.at((.., 1..3, 0))`. A number takes one element, and its axis away. Axes that are
+    /// not named stay whole.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::from_slice(&device, [2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
+    /// assert_eq!(x.at((.., 1..)).to_vec()?, [2.0, 3.0, 5.0, 6.0]);
+    /// assert_eq!(x.at((1, ..2)).to_vec()?, [4.0, 5.0]);
+    /// assert_eq!(x.at(0).shape(), Shape::from([3]));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// Errors: more ranges than axes, a range that is empty or past the end.
+    #[must_use]
+    #[track_caller]
+    pub fn at(&self, ranges: impl Ranges) -> Self {
+        let (ranges, shape) = (ranges.ranges(), self.shape());
+        if ranges.len() > shape.rank() {
+            let message = format!("{} ranges for the {} axes of {shape}", ranges.len(), shape.rank());
+            return self.refuse("at", ErrorKind::Shape, message);
+        }
+        let mut result = self.clone();
+        let mut dims = Vec::new();
+        for (axis, range) in ranges.iter().enumerate() {
+            let range_of = range.within(shape[axis]);
+            if range_of != (0..shape[axis]) {
+                result = result.slice(axis, range_of.clone());
+            }
+            if !range.takes_one() {
+                dims.push(range_of.len());
+            }
+        }
+        if result.error().is_some() || ranges.iter().all(|range| !range.takes_one()) {
+            return result;
+        }
+        dims.extend(&shape.dims()[ranges.len()..]);
+        result.reshape(&dims[..])
+    }
+
+    /// The elements of an axis moved so many places towards its end, the last ones to its begin; a negative number moves them the other way.
+    #[must_use]
+    #[track_caller]
+    pub fn roll(&self, axis: usize, places: isize) -> Self {
+        if let Some(poisoned) = self.without_axis("roll", axis) {
+            return poisoned;
+        }
+        let extent = self.shape()[axis];
+        let towards = places.unsigned_abs() % extent;
+        match if places < 0 { (extent - towards) % extent } else { towards } {
+            0 => self.clone(),
+            moved => {
+                let cut = extent - moved;
+                Self::concat(&[&self.slice(axis, cut..extent), &self.slice(axis, 0..cut)], axis)
+            }
+        }
+    }
+
+    /// The value so many times along each axis: `[d₀, d₁, …]` → `[r₀·d₀, r₁·d₁, …]`, as NumPy's `tile` and PyTorch's `repeat`. More numbers than
+    /// axes add axes before the first.
+    #[doc(alias = "repeat")]
+    #[must_use]
+    #[track_caller]
+    pub fn tile(&self, times: &[usize]) -> Self {
+        let shape = self.shape();
+        if times.len() < shape.rank() || times.len() > MAX_RANK || times.contains(&0) {
+            let message = format!("{times:?} does not say how often to repeat each axis of {shape}");
+            return self.refuse("tile", ErrorKind::Shape, message);
+        }
+        let lead = times.len() - shape.rank();
+        let mut result = self.reshape(&[&vec![1; lead][..], shape.dims()].concat()[..]);
+        for (axis, &times) in times.iter().enumerate().filter(|(_, times)| **times > 1) {
+            result = result.repeated(axis, axis, times);
+        }
+        result
+    }
+
+    /// Each element of an axis so many times in a row: `[.., d, ..]` → `[.., times·d, ..]`, as NumPy's `repeat`.
+    #[doc(alias = "repeat")]
+    #[must_use]
+    #[track_caller]
+    pub fn repeat_interleave(&self, axis: usize, times: usize) -> Self {
+        if let Some(poisoned) = self.without_axis("repeat_interleave", axis) {
+            return poisoned;
+        }
+        if times == 0 {
+            return self.refuse("repeat_interleave", ErrorKind::Argument, "0 times");
+        }
+        self.repeated(axis, axis + 1, times)
+    }
+
+    /// The value with a new axis of so many repetitions, joined with the axis `axis`.
+    #[track_caller]
+    fn repeated(&self, axis: usize, new: usize, times: usize) -> Self {
+        let shape = self.shape();
+        let (outer, inner): (usize, usize) =
+            (shape.dims()[..axis].iter().product(), shape.dims()[axis + 1..].iter().product());
+        let (view, repeated) = match new == axis {
+            true => ([outer, 1, shape[axis] * inner, 1], [outer, times, shape[axis] * inner, 1]),
+            false => ([outer * shape[axis], 1, inner, 1], [outer * shape[axis], times, inner, 1]),
+        };
+        let Some(extent) = shape[axis].checked_mul(times) else {
+            return self.refuse(
+                "tile",
+                ErrorKind::Argument,
+                format!("{times} times the {} elements of an axis", shape[axis]),
+            );
+        };
+        self.reshape(view).expand(repeated).reshape(shape.with(axis, extent))
+    }
+
+    /// The diagonal of the last two axes, which have one extent: `[.., n, n]` → `[.., n]`.
+    #[must_use]
+    #[track_caller]
+    pub fn diagonal(&self) -> Self {
+        let shape = self.shape();
+        let [outer @ .., rows, columns] = shape.dims() else {
+            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is no matrix"));
+        };
+        let (&n, outer) = (rows, outer.to_vec());
+        if n != *columns {
+            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is not square"));
+        }
+        // With n more elements, rows of n + 1 begin on the diagonal.
+        let flat = self.reshape([outer.iter().product(), n * n]).pad(&[(0, 0), (0, n)], 0.0);
+        let on_it = flat.reshape([outer.iter().product(), n, n + 1]).slice(2, 0..1);
+        on_it.reshape(&[&outer[..], &[n]].concat()[..])
+    }
+}
+
+/// The extents of a shape without one.
+pub(super) fn without(shape: Shape, axis: usize) -> Vec<usize> {
+    [&shape.dims()[..axis], &shape.dims()[axis + 1..]].concat()
+}

@@ -1,0 +1,103 @@
+//! Elements by number, and by condition.
+
+use super::arrange::without;
+use crate::{ErrorKind, Var};
+
+impl Var {
+    /// Slices of an axis by their numbers: `[.., R, ..]` and `index u32 [K]` → `[.., K, ..]`. For rows of a table see
+    /// [`gather`](Self::gather), which this is along the first axis.
+    ///
+    /// Errors: as [`gather`](Self::gather).
+    #[must_use]
+    #[track_caller]
+    pub fn index_select(&self, axis: usize, index: &Self) -> Self {
+        if let Some(poisoned) = self.without_axis("index_select", axis) {
+            return poisoned;
+        }
+        if index.shape().rank() != 1 {
+            let message = format!("takes one index for each slice, not {}", index.shape());
+            return self.refuse("index_select", ErrorKind::Shape, message);
+        }
+        let mut axes: Vec<_> = (0..self.shape().rank()).collect();
+        axes[..=axis].rotate_right(1);
+        let selected = self.permute(&axes).gather(index);
+        axes = (0..self.shape().rank()).collect();
+        axes[..=axis].rotate_left(1);
+        selected.permute(&axes)
+    }
+
+    /// Each index as a row that is 1 at its place and 0 elsewhere: `u32 [I…]` → `[I…, classes]`. Of an index past the end, the row is zeros.
+    /// Has no gradient.
+    #[must_use]
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize) -> Self {
+        let numbers = self.to_float().unsqueeze(self.shape().rank());
+        numbers.eq(&self.tape().iota([classes], 0))
+    }
+
+    /// A number where the mask is not 0. The mask broadcasts to this value's shape.
+    #[must_use]
+    #[track_caller]
+    pub fn masked_fill(&self, mask: &Self, value: f64) -> Self {
+        if self.shape().broadcast(&mask.shape()) != Some(self.shape()) {
+            let message = format!("a mask {} does not broadcast to {}", mask.shape(), self.shape());
+            return self.refuse("masked_fill", ErrorKind::Shape, message);
+        }
+        mask.select(&self.tape().scalar(value), self)
+    }
+
+    /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves it to the right, or to the left if it is negative.
+    #[must_use]
+    #[track_caller]
+    pub fn tril(&self, diagonal: isize) -> Self {
+        self.triangle("tril", diagonal, Self::le)
+    }
+
+    /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves it to the right, or to the left if it is negative.
+    #[must_use]
+    #[track_caller]
+    pub fn triu(&self, diagonal: isize) -> Self {
+        self.triangle("triu", diagonal, Self::ge)
+    }
+
+    #[track_caller]
+    #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+    fn triangle(&self, op: &'static str, diagonal: isize, keeps: fn(&Self, &Self) -> Self) -> Self {
+        let shape = self.shape();
+        let &[.., rows, columns] = shape.dims() else {
+            return self.refuse(op, ErrorKind::Shape, format!("of {shape}, which is no matrix"));
+        };
+        let tape = self.tape();
+        let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
+        keeps(&tape.iota([1, columns], 1), &diagonal).select(self, &self.constant(0.0))
+    }
+
+    /// The place of the largest element along an axis, which the result has no longer: `u32`. The first of several; NaN counts as the largest.
+    /// Has no gradient.
+    ///
+    /// Errors: in single precision, an axis of more than 2²⁴ elements.
+    #[must_use]
+    #[track_caller]
+    pub fn argmax(&self, axis: usize) -> Self {
+        self.arg_extremum(axis, Self::max_keep)
+    }
+
+    /// The place of the smallest element along an axis, as [`argmax`](Self::argmax); NaN counts as the smallest.
+    #[must_use]
+    #[track_caller]
+    pub fn argmin(&self, axis: usize) -> Self {
+        self.arg_extremum(axis, Self::min_keep)
+    }
+
+    #[track_caller]
+    fn arg_extremum(&self, axis: usize, extremum: fn(&Self, &[usize]) -> Self) -> Self {
+        let x = self.detach();
+        let attains = x.eq(&extremum(&x, &[axis])).maximum(&x.ne(&x));
+        let places = self.tape().iota(self.shape(), axis);
+        // Above every place.
+        let far = self.constant(f64::from(u32::MAX));
+        let first = attains.select(&places, &far).min_keep(&[axis]);
+        let shape = self.shape();
+        first.reshape(&if axis < shape.rank() { without(shape, axis) } else { Vec::new() }[..]).to_index()
+    }
+}

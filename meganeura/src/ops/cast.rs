@@ -1,0 +1,150 @@
+//! Between floats and the integers that index.
+
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::offset::offset;
+use crate::tape::Var;
+use crate::{DType, Precision, Result, TensorType};
+
+/// Integers as floats of a device's precision. Shapes: `x u32 […]` → `y […]`. Has no gradient.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ToFloat {
+    precision: Precision,
+}
+
+/// Floats as integers, rounded down; what no `u32` holds becomes the largest one. Shapes: `x […]` → `y u32 […]`. Has no gradient.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ToIndex;
+
+impl Primitive for ToFloat {
+    fn name(&self) -> &'static str {
+        "to_float"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        match x {
+            [x] if x.dtype == DType::U32 => Ok(vec![TensorType::new(self.precision.dtype(), x.shape)]),
+            _ => Err("takes one operand of integers".into()),
+        }
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        // With a float beside it: a case has a gradient.
+        let case = |shape: &[usize], classes, f: fn(&Var) -> Var| {
+            Case::recorded("to_float", &[&[1]], move |x| &x[0] * f(&x[1]).to_float()).labels(shape, classes)
+        };
+        vec![case(&[1], 1, Var::clone), case(&[5, 67], 1 << 20, Var::clone), case(&[4, 6], 9, |x| x.slice(1, 1..4).t())]
+    }
+}
+
+impl Kernel for ToFloat {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (layout, x) = (x[0].layout(), x[0].indices());
+        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+            y.iter_mut().zip(first..).for_each(|(y, at)| *y = T::from_f64(f64::from(x[layout.at(at)])));
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        vec![Variant::simple("element", launch("to_float", &x[0], &y[0]).stores_through_epilogue())]
+    }
+}
+
+impl Primitive for ToIndex {
+    fn name(&self) -> &'static str {
+        "to_index"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        match x {
+            [x] if x.dtype.is_float() => Ok(vec![TensorType::new(DType::U32, x.shape)]),
+            _ => Err("takes one operand of floats".into()),
+        }
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |shape: &[usize], f: fn(&Var) -> Var| {
+            // What is below 0 becomes the largest integer.
+            Case::recorded("to_index", &[shape], move |x| f(&x[0]).to_index().to_float() + &x[0] * 0.0).scale(100.0)
+        };
+        vec![case(&[1], Var::clone), case(&[5, 67], Var::clone), case(&[4, 4], |x| x.t())]
+    }
+}
+
+impl Kernel for ToIndex {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        false
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only what fits is cast")]
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (layout, x) = (x[0].layout(), x[0].floats());
+        native::parallel(y[0].indices(), native::grain(1), |first, y| {
+            for (y, at) in y.iter_mut().zip(first..) {
+                let value = x[layout.at(at)].to_f64();
+                *y = if value >= 0.0 && value <= f64::from(u32::MAX) { value as u32 } else { u32::MAX };
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        vec![Variant::simple("element", launch("to_index", &x[0], &y[0]))]
+    }
+}
+
+fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
+    let elements = y.shape.elements();
+    let defines = define![WG: 64, N: elements, IN_OFFSET: offset(&x.layout, "i")];
+    Launch::new(kernel, defines, (1, 1), elements.div_ceil(64))
+}
+
+impl Var {
+    /// These integers as floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
+    #[must_use]
+    #[track_caller]
+    pub fn to_float(&self) -> Self {
+        let is_double = self.tape().device().precision().dtype() == DType::F64;
+        self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
+    }
+
+    /// These numbers as integers, rounded down: places for [`gather`](Self::gather) and its like. NaN, and what no `u32` holds, becomes the
+    /// largest `u32`, which is past the end of every axis. Has no gradient.
+    #[must_use]
+    #[track_caller]
+    pub fn to_index(&self) -> Self {
+        self.record(ToIndex, &[self])
+    }
+}

@@ -1,0 +1,127 @@
+//! Running sums along an axis.
+
+use super::softmax::around;
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::{Result, TensorType};
+
+/// Elements of a line that are summed as one; longer ones in parts, and the sums of those.
+const PART: usize = 1 << 12;
+
+/// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` where `reverse` is set
+///
+/// Shapes: `y` as `x`. Gradient: the running sums of `dy` from the other end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Cumsum {
+    axis: usize,
+    reverse: bool,
+}
+
+impl Primitive for Cumsum {
+    fn name(&self) -> &'static str {
+        "cumsum"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
+        if !x.dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        }
+        if self.axis >= x.shape.rank() {
+            return Err(format!("axis {} of a shape of {} axes", self.axis, x.shape.rank()));
+        }
+        Ok(vec![*x])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let back = Self { reverse: !self.reverse, ..self.clone() };
+        Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[dy]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |shape: &[usize], axis, reverse| {
+            // One term after the other rounds to a sum of size √K.
+            Case::new(Self { axis, reverse }).input(shape).tolerance(2e-5)
+        };
+        vec![
+            case(&[1], 0, false),
+            case(&[7], 0, true),
+            case(&[3, 5], 1, false),
+            case(&[2, 67, 3], 1, true),
+            case(&[600, 2], 0, false),
+            case(&[2, 515], 1, true),
+            // In parts.
+            Case::recorded("cumsum", &[&[2, 5003]], |x| x[0].cumsum(1)),
+        ]
+    }
+}
+
+impl Kernel for Cumsum {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (_, len, inner) = around(x[0].layout().shape(), self.axis);
+        let x = x[0].floats();
+        native::parallel(y[0].floats(), len * inner, |first, y| {
+            y.copy_from_slice(&x[first..][..y.len()]);
+            for step in 1..len {
+                let (at, before) = if self.reverse { (len - 1 - step, len - step) } else { (step, step - 1) };
+                let (low, high) = y.split_at_mut(at.max(before) * inner);
+                let (low, high) = (&mut low[at.min(before) * inner..][..inner], &mut high[..inner]);
+                let (to, from) = if self.reverse { (low, high) } else { (high, low) };
+                to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        const GROUP: usize = 256;
+        let (outer, len, inner) = around(x[0].ty.shape, self.axis);
+        let lines = outer * inner;
+        let launch = |by: &str, group: usize, workgroups, loops| {
+            let mut defines = define![WG: group, BY: by, REVERSE: u32::from(self.reverse)];
+            defines.extend(define![LINES: lines, LEN: len, INNER: inner]);
+            Launch::new("cumsum", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
+        };
+        let serial = launch("invocation", 64, lines.div_ceil(64), len.saturating_add(1));
+        let loops = len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1);
+        let serial = Variant::simple("serial", serial);
+        let shared = Variant::simple("shared", launch("workgroup", GROUP, lines, loops));
+        if len <= 32 || lines >= 1 << 14 { vec![serial, shared] } else { vec![shared, serial] }
+    }
+}
+
+impl Var {
+    /// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. Shapes: `y` as `x`.
+    #[must_use]
+    #[track_caller]
+    pub fn cumsum(&self, axis: usize) -> Self {
+        let shape = self.shape();
+        let Some(&len) = shape.dims().get(axis).filter(|&&len| len > PART && shape.rank() < crate::MAX_RANK) else {
+            return self.record(Cumsum { axis, reverse: false }, &[self]);
+        };
+        // [.., parts, PART, ..], the last part filled up with zeros.
+        let parts = len.div_ceil(PART);
+        let mut widths = vec![(0, 0); shape.rank()];
+        widths[axis] = (0, parts * PART - len);
+        let split = [&shape.dims()[..axis], &[parts, PART], &shape.dims()[axis + 1..]].concat();
+        let within = self.pad(&widths, 0.0).reshape(&split[..]).cumsum(axis + 1);
+        let totals = within.slice(axis + 1, PART - 1..PART);
+        let before = totals.cumsum(axis) - totals;
+        (within + before).reshape(shape.with(axis, parts * PART)).slice(axis, 0..len)
+    }
+}

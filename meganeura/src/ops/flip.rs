@@ -1,0 +1,113 @@
+//! Elements in the opposite order.
+
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::{Layout, Result, TensorType};
+
+/// The elements of some axes in the opposite order. Shapes: `y` as `x`. Gradient: `dy` turned back.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Flip {
+    /// In ascending order, each once.
+    axes: Vec<usize>,
+}
+
+impl Primitive for Flip {
+    fn name(&self) -> &'static str {
+        "flip"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
+        if !x.dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        }
+        if let Some(axis) = self.axes.iter().find(|&&axis| axis >= x.shape.rank()) {
+            return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+        }
+        match self.axes.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!("axis {} is named twice", pair[0])),
+            None => Ok(vec![*x]),
+        }
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![dy[0].as_ref().map(|dy| dy.record(self.clone(), &[dy]))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |shape: &[usize], axes: &[usize]| Case::new(Self { axes: axes.to_vec() }).input(shape);
+        vec![
+            case(&[1], &[0]),
+            case(&[5, 67], &[1]),
+            case(&[2, 3, 4], &[0, 2]),
+            case(&[3, 4], &[]),
+            Case::recorded("flip", &[&[4, 6]], |x| x[0].t().slice(0, 1..5).flip(&[1, 0]).square()),
+            Case::recorded("flip", &[&[4, 6]], |x| x[0].flip(&[0, 0])).expect_error(),
+        ]
+    }
+}
+
+impl Kernel for Flip {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (from, dense, x) = (x[0].layout(), Layout::contiguous(x[0].layout().shape()), x[0].floats());
+        native::parallel(y[0].floats(), native::grain(8), |first, y| {
+            y.iter_mut().zip(first..).for_each(|(y, at)| *y = x[from.at(self.source(&dense, at))]);
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (layout, shape) = (x[0].layout, x[0].ty.shape);
+        let mut place = vec![format!("{}u", layout.offset())];
+        let mut below = shape.elements();
+        for (axis, (&extent, &stride)) in shape.dims().iter().zip(layout.strides()).enumerate() {
+            below /= extent;
+            let number = format!("i / {below}u % {extent}u");
+            let turned = if self.axes.contains(&axis) { format!("({extent}u - 1u - {number})") } else { number };
+            place.push(format!("{turned} * {stride}u"));
+        }
+        let mut defines = define![WG: 64, N: shape.elements(), INSIDE: "true", VALUE: "0.0"];
+        defines.push(("IN_OFFSET", place.join(" + ")));
+        let launch = Launch::new("pad", defines, (1, 1), shape.elements().div_ceil(64));
+        vec![Variant::simple("element", launch.stores_through_epilogue())]
+    }
+}
+
+impl Flip {
+    /// The number of the element that element `at` of the result comes from.
+    fn source(&self, dense: &Layout, at: usize) -> usize {
+        let turned = |&axis: &usize| {
+            let (extent, stride): (usize, usize) = (dense.shape()[axis], dense.strides()[axis]);
+            let number = at / stride % extent;
+            // What the element's place changes by, wrapping around below 0.
+            ((extent - 1 - number) * stride).wrapping_sub(number * stride)
+        };
+        self.axes.iter().map(turned).fold(at, usize::wrapping_add)
+    }
+}
+
+impl Var {
+    /// The elements of some axes in the opposite order. Errors: an axis that is none, or named twice.
+    #[must_use]
+    #[track_caller]
+    pub fn flip(&self, axes: &[usize]) -> Self {
+        let mut axes = axes.to_vec();
+        axes.sort_unstable();
+        self.record(Flip { axes }, &[self])
+    }
+}

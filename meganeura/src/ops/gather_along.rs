@@ -1,0 +1,280 @@
+//! Elements along an axis by their numbers, and the sums of what comes back to each.
+
+use super::softmax::around;
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::{DType, Error, ErrorKind, Result, TensorType};
+
+/// Elements along an axis by number: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`
+///
+/// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. An index past the end gives NaN.
+/// Gradient: [`ScatterAlong`]; of a permutation, the gathering by the inverse one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GatherAlong {
+    pub(super) axis: usize,
+    /// Whether the indices of each line name each element once, and are those of a sort.
+    pub(super) permutation: bool,
+}
+
+/// What the elements with each number come to: `y[o…, r, i…]` is the sum, or the maximum, of the `x[o…, k, i…]` with
+/// `index[o…, k, i…] = r`, in a fixed order; 0 where there are none. An index past the end is left out.
+///
+/// Shapes: `index u32 [O…, K, I…]`, `x [O…, K, I…]` → `y [O…, R, I…]`. Gradient of a sum: `dy` gathered by the indices.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ScatterAlong {
+    pub(super) axis: usize,
+    pub(super) rows: usize,
+    pub(super) fold: Fold,
+}
+
+/// How the elements with one number are joined.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Fold {
+    Sum,
+    /// Of numbers that are at least 0. Has no gradient.
+    Max,
+}
+
+impl Primitive for GatherAlong {
+    fn name(&self) -> &'static str {
+        "gather_along"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let ([x, index], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
+        if index.dtype != DType::U32 || !x.dtype.is_float() {
+            return Err(format!("needs floats and u32 indices, from `Tensor::indices`, not {x} and {index}"));
+        }
+        if axis >= x.shape.rank() {
+            return Err(format!("axis {axis} of a shape of {} axes", x.shape.rank()));
+        }
+        if index.shape.rank() != x.shape.rank() || index.shape.with(axis, 1) != x.shape.with(axis, 1) {
+            return Err(format!("{} and the indices' {} differ outside axis {axis}", x.shape, index.shape));
+        }
+        Ok(vec![x.with_shape(index.shape)])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
+        let (index, axis) = (&x[1], self.axis);
+        let dx = if self.permutation {
+            // The place of `r` in a permutation is where sorting brings it from.
+            let inverse = index.to_float().argsort(axis, false);
+            dy.record(self.clone(), &[dy, &inverse])
+        } else {
+            let back = ScatterAlong { axis, rows: x[0].shape()[axis], fold: Fold::Sum };
+            dy.record(back, &[index, dy])
+        };
+        Ok(vec![Some(dx), None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |x: &[usize], axis, count| {
+            let index = crate::Shape::new(x).with(axis, count);
+            Case::new(Self { axis, permutation: false }).input(x).labels(index.dims(), x[axis]).tolerance(1e-5)
+        };
+        vec![case(&[1], 0, 1), case(&[5], 0, 70), case(&[3, 4], 1, 6), case(&[2, 7, 3], 1, 5), case(&[6, 67], 0, 300)]
+    }
+}
+
+impl Kernel for GatherAlong {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (_, rows, inner) = around(x[0].layout().shape(), self.axis);
+        let (_, count, _) = around(x[1].layout().shape(), self.axis);
+        let (x, index) = (x[0].floats(), x[1].indices());
+        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+            for (y, at) in y.iter_mut().zip(first..) {
+                let row = index[at] as usize;
+                let place = (at / (count * inner) * rows + row) * inner + at % inner;
+                *y = if row < rows { x[place] } else { T::NAN };
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (_, rows, inner) = around(x[0].ty.shape, self.axis);
+        let (elements, count) = (y[0].shape.elements(), y[0].shape[self.axis]);
+        let defines = define![WG: 64, N: elements, ROWS: rows, COUNT: count, INNER: inner];
+        let launch = Launch::new("gather_along", defines, (2, 1), elements.div_ceil(64));
+        vec![Variant::simple("element", launch.stores_through_epilogue())]
+    }
+}
+
+impl Primitive for ScatterAlong {
+    fn name(&self) -> &'static str {
+        "scatter_along"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let ([index, x], axis) = (x, self.axis) else { return Err(format!("takes two operands, not {}", x.len())) };
+        if index.dtype != DType::U32 || !x.dtype.is_float() {
+            return Err(format!("needs u32 indices, from `Tensor::indices`, and floats, not {index} and {x}"));
+        }
+        if index.shape != x.shape || axis >= x.shape.rank() || self.rows == 0 {
+            return Err(format!("needs an index for each of {}, along one of its axes, not {}", x.shape, index.shape));
+        }
+        Ok(vec![x.with_shape(x.shape.with(axis, self.rows))])
+    }
+
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let (Some(dy), Fold::Sum) = (&dy[0], self.fold) else { return Ok(vec![None, None]) };
+        // What is past the end has no part in the result; gathered, it would be NaN.
+        let past = x[0].to_float().ge(&dy.constant(self.rows as f64));
+        let gathered = dy.record(GatherAlong { axis: self.axis, permutation: false }, &[dy, &x[0]]);
+        Ok(vec![None, Some(past.select(&dy.constant(0.0), &gathered))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let of = |x: &[usize], axis, rows, classes| {
+            Case::new(Self { axis, rows, fold: Fold::Sum }).labels(x, classes).input(x).tolerance(1e-5)
+        };
+        vec![
+            of(&[1], 0, 1, 1),
+            of(&[300], 0, 5, 5),
+            of(&[3, 4], 1, 6, 6),
+            // Some past the end, some named by nobody.
+            of(&[2, 7, 3], 1, 5, 9),
+            of(&[1030, 3], 0, 2, 2),
+            Case::recorded("scatter_along", &[&[3, 300]], |x| {
+                let index = (&x[0] * 3.0 + 20.0).to_index().clone();
+                let places = x[0].tape().iota([3, 300], 1);
+                let last = Self { axis: 1, rows: 40, fold: Fold::Max };
+                x[0].record(last, &[&index, &places]) + x[0].sum() * 0.0
+            }),
+        ]
+    }
+}
+
+impl Kernel for ScatterAlong {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (_, count, inner) = around(x[0].layout().shape(), self.axis);
+        let (rows, fold) = (self.rows, self.fold);
+        let (index, x) = (x[0].indices(), x[1].floats());
+        native::parallel(y[0].floats(), rows * inner, |first, y| {
+            y.fill(T::ZERO);
+            let begin = first / (rows * inner) * count * inner;
+            let terms = index[begin..][..count * inner].iter().zip(&x[begin..][..count * inner]).enumerate();
+            for (at, (&row, &x)) in terms.filter(|(_, (row, _))| (**row as usize) < rows) {
+                let y = &mut y[row as usize * inner + at % inner];
+                match fold {
+                    Fold::Sum => *y += x,
+                    Fold::Max if x > *y || x.is_nan() => *y = x,
+                    Fold::Max => {}
+                }
+            }
+        });
+    }
+
+    fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (_, count, inner) = around(x[0].ty.shape, self.axis);
+        let elements = y[0].shape.elements();
+        let fold = if self.fold == Fold::Sum { "sum" } else { "max" };
+        let of = |name, group: usize, lanes: usize| {
+            let mut defines = define![WG: group, LANES: lanes, ACROSS: 0, FOLD: fold, N: elements];
+            defines.extend(define![ROWS: self.rows, COUNT: count, INNER: inner]);
+            let launch = Launch::new("scatter_along", defines, (2, 1), elements.div_ceil(group / lanes));
+            let loops = count.div_ceil(lanes).saturating_add(1 + tree(lanes));
+            Variant::simple(name, launch.loops(loops).stores_through_epilogue())
+        };
+        let (serial, shared) = (of("serial", 64, 1), of("shared", 256, 256));
+        if count > 256 && elements < 1 << 16 { vec![shared, serial] } else { vec![serial, shared] }
+    }
+}
+
+impl Var {
+    /// Elements along an axis by their numbers: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, as PyTorch's `gather`
+    ///
+    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see [`gather`](Self::gather); for the
+    /// same rows of every line, [`index_select`](Self::index_select).
+    ///
+    /// Errors: shapes that differ outside of the axis; an index past the end, where the host knows the indices. Else that element of
+    /// the result is NaN.
+    #[must_use]
+    #[track_caller]
+    pub fn gather_along(&self, axis: usize, index: &Self) -> Self {
+        self.along(axis, index, "gather_along", || {
+            self.record(GatherAlong { axis, permutation: false }, &[self, index])
+        })
+    }
+
+    /// This value with others added to its elements: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed order
+    ///
+    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
+    ///
+    /// Errors: as [`gather_along`](Self::gather_along); an index past the end that the host does not know is left out.
+    #[must_use]
+    #[track_caller]
+    pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        self.along(axis, index, "scatter_add", || self + self.scattered(axis, index, source, Fold::Sum))
+    }
+
+    /// This value with some elements replaced: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. Where several name one place, the last
+    /// does it.
+    ///
+    /// Shapes and errors: as [`scatter_add`](Self::scatter_add). Along an axis, at most 2²⁴ − 1 elements in single precision.
+    #[must_use]
+    #[track_caller]
+    pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        self.along(axis, index, "scatter", || {
+            if source.shape() != index.shape() {
+                return self.record(ScatterAlong { axis, rows: 1, fold: Fold::Sum }, &[index, source]);
+            }
+            // One more than the number of the last source of each place, 0 where there is none.
+            let numbers = self.tape().iota(source.shape(), axis) + self.constant(1.0);
+            let last = self.scattered(axis, index, &numbers, Fold::Max);
+            let is_kept = last.eq(&self.constant(0.0));
+            let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+            let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
+            is_kept.select(self, &replaced)
+        })
+    }
+
+    #[track_caller]
+    fn scattered(&self, axis: usize, index: &Self, source: &Self, fold: Fold) -> Self {
+        let rows = self.shape().dims().get(axis).copied().unwrap_or(0);
+        self.record(ScatterAlong { axis, rows, fold }, &[index, source])
+    }
+
+    /// What `f` records, unless the host knows an index that is past the end of the axis.
+    #[track_caller]
+    fn along(&self, axis: usize, index: &Self, op: &'static str, f: impl FnOnce() -> Self) -> Self {
+        let rows = self.shape().dims().get(axis).copied().unwrap_or(0);
+        if let Some(largest) = index.largest_index(None).filter(|&largest| rows > 0 && largest as usize >= rows) {
+            let message = format!("index {largest} is past the end, axis {axis} has {rows} elements");
+            let error = Error::new(ErrorKind::Argument, message).in_op(op).operand(self.ty(), self.path());
+            return self.fail(error.operand(index.ty(), None).at(std::panic::Location::caller()));
+        }
+        index.note_range(rows, None);
+        f()
+    }
+}

@@ -1,0 +1,100 @@
+//! The numbers of elements along an axis.
+
+use std::panic::Location;
+
+use super::softmax::around;
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::tape::{Tape, Var};
+use crate::{DType, Precision, Result, Shape, TensorType};
+
+/// The number of each element along an axis: `y[…, i, …] = i`
+///
+/// Shapes: no operand → the given shape. Has no gradient.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Iota {
+    axis: usize,
+    shape: Shape,
+    precision: Precision,
+}
+
+impl Primitive for Iota {
+    fn name(&self) -> &'static str {
+        "iota"
+    }
+
+    fn outputs(&self, _: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        match self.shape.dims().get(self.axis) {
+            None => Err(format!("axis {} of a shape of {} axes", self.axis, self.shape.rank())),
+            Some(_) if self.shape.elements() == 0 => Err(format!("{} has no elements", self.shape)),
+            Some(extent) if *extent > 1 << 24 && self.precision != Precision::Double => {
+                Err(format!("an f32 cannot count the {extent} elements of axis {}", self.axis))
+            }
+            Some(_) => Ok(vec![TensorType::new(self.precision.dtype(), self.shape)]),
+        }
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(Vec::new())
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |dims: &'static [usize], axis| {
+            Case::recorded("iota", &[dims], move |x| &x[0] * x[0].tape().iota(dims, axis)).tolerance(1e-6)
+        };
+        vec![case(&[1], 0), case(&[7, 3], 0), case(&[5, 67, 2], 1), case(&[3, 5], 1)]
+    }
+}
+
+impl Kernel for Iota {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, _: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let (_, extent, inner) = around(self.shape, self.axis);
+        native::parallel(y[0].floats(), native::grain(1), |first, y| {
+            y.iter_mut().zip(first..).for_each(|(y, at)| *y = native::real(at / inner % extent));
+        });
+    }
+
+    fn variants(&self, _: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let ((_, extent, inner), elements) = (around(self.shape, self.axis), y[0].shape.elements());
+        let defines = define![WG: 64, N: elements, EXTENT: extent, INNER: inner];
+        let launch = Launch::new("iota", defines, (0, 1), elements.div_ceil(64));
+        vec![Variant::simple("element", launch.stores_through_epilogue())]
+    }
+}
+
+impl Tape {
+    /// The number of each element along an axis of a shape: `y[…, i, …] = i`, as floats. Computed where it is needed, without an upload.
+    ///
+    /// Errors: an axis that the shape has not; in single precision, more than 2²⁴ elements along it.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let tape = Tape::new(&Device::cpu());
+    /// assert_eq!(tape.iota([2, 3], 1).to_vec()?, [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn iota(&self, shape: impl Into<Shape>, axis: usize) -> Var {
+        let is_double = self.device().precision().dtype() == DType::F64;
+        let precision = if is_double { Precision::Double } else { Precision::Full };
+        let iota = Iota { axis, shape: shape.into(), precision };
+        self.record(iota.into(), &[], Location::caller()).swap_remove(0)
+    }
+}

@@ -1,0 +1,163 @@
+//! The order of elements along an axis.
+
+use super::gather_along::GatherAlong;
+use super::softmax::around;
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
+use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::{DType, Error, ErrorKind, Result, TensorType};
+
+/// Elements that a workgroup sorts at once.
+const BLOCK: usize = 256;
+
+/// The places of the elements of each line along an axis, in the order of their numbers: `x[order[0]] ≤ x[order[1]] ≤ …`, or ≥. Equal
+/// numbers stay in order; NaN counts as the largest.
+///
+/// Shapes: `x […]` → `order u32 […]`. Has no gradient.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ArgSort {
+    axis: usize,
+    descending: bool,
+}
+
+impl Primitive for ArgSort {
+    fn name(&self) -> &'static str {
+        "argsort"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let [x] = x else { return Err(format!("takes one operand, not {}", x.len())) };
+        if !x.dtype.is_float() {
+            return Err(format!("needs floats, the operand holds {}", x.dtype));
+        }
+        if self.axis >= x.shape.rank() {
+            return Err(format!("axis {} of a shape of {} axes", self.axis, x.shape.rank()));
+        }
+        Ok(vec![TensorType::new(DType::U32, x.shape)])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let case = |shape: &[usize], axis, descending| {
+            Case::recorded("argsort", &[shape], move |x| x[0].sort(axis, descending).0).tolerance(1e-6)
+        };
+        let mut cases = vec![
+            case(&[1], 0, false),
+            case(&[3, 5], 1, true),
+            case(&[67, 4], 0, false),
+            // Several blocks, the last of them short; runs without another to merge with.
+            case(&[2, 300, 3], 1, false),
+            case(&[2, 515], 1, true),
+            case(&[1, 1030], 1, false),
+        ];
+        // Equal numbers stay in order: their places are compared.
+        for descending in [false, true] {
+            cases.push(Case::recorded("argsort", &[&[2, 700]], move |x| {
+                let order = (&x[0] * 2.0).floor().argsort(1, descending);
+                order.to_float() + &x[0] * 0.0
+            }));
+        }
+        cases
+    }
+}
+
+impl Kernel for ArgSort {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        let (_, len, inner) = around(x[0].layout().shape(), self.axis);
+        let x = x[0].floats();
+        native::parallel(y[0].indices(), len * inner, |first, y| {
+            let mut order: Vec<u32> = Vec::new();
+            if let Err(error) = order.try_reserve_exact(len) {
+                let error = Error::new(ErrorKind::OutOfMemory, "no room for the order of a line").caused_by(error);
+                return scratch.refuse(error);
+            }
+            for column in 0..inner {
+                let number = |place: u32| x[first + place as usize * inner + column];
+                order.clear();
+                order.extend((0u32..).take(len));
+                order.sort_by(|&a, &b| {
+                    let (a, b) = (number(a), number(b));
+                    let by_number = a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
+                    if self.descending { by_number.reverse() } else { by_number }
+                });
+                y[column..].iter_mut().step_by(inner).zip(&order).for_each(|(y, &place)| *y = place);
+            }
+        });
+    }
+
+    /// Blocks in workgroup memory, then runs of twice the length, and so on. Each pass has a buffer of its own to write.
+    fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
+        let (outer, len, inner) = around(x[0].ty.shape, self.axis);
+        let (lines, elements) = (outer * inner, x[0].ty.shape.elements());
+        let passes = len.div_ceil(BLOCK).next_power_of_two().ilog2() as usize;
+        let written = |pass| if pass == passes { Binding::Output(0) } else { Binding::Scratch(pass) };
+        let descending = u32::from(self.descending);
+        let defines = define![WG: BLOCK, LINES: lines, LEN: len, INNER: inner, DESCENDING: descending];
+        let blocks = lines.saturating_mul(len.div_ceil(BLOCK));
+        let blocks = Launch::new("sort_blocks", defines, (1, 1), blocks).loops(BLOCK + 1);
+        let mut launches = vec![Launch { bindings: vec![Binding::Input(0), written(0)], ..blocks }];
+        for pass in 0..passes {
+            let run = BLOCK << pass;
+            let defines = define![WG: 64, N: elements, RUN: run, LEN: len, INNER: inner, DESCENDING: descending];
+            let merge = Launch::new("sort_merge", defines, (1, 1), elements.div_ceil(64)).loops(tree(run) + 1);
+            let bindings = vec![Binding::Input(0), written(pass), written(pass + 1)];
+            launches.push(Launch { bindings, ..merge });
+        }
+        vec![Variant { name: "merge", launches, scratch: vec![elements; passes] }]
+    }
+}
+
+impl Var {
+    /// The places along an axis in the order of their numbers, ascending or descending: `u32`, of the same shape. Equal numbers stay in
+    /// order; NaN counts as the largest. Has no gradient.
+    #[must_use]
+    #[track_caller]
+    pub fn argsort(&self, axis: usize, descending: bool) -> Self {
+        self.record(ArgSort { axis, descending }, &[self])
+    }
+
+    /// The numbers along an axis in order, and their places before: see [`argsort`](Self::argsort). The gradient goes back to these
+    /// places.
+    #[must_use]
+    #[track_caller]
+    pub fn sort(&self, axis: usize, descending: bool) -> (Self, Self) {
+        let order = self.argsort(axis, descending);
+        (self.record(GatherAlong { axis, permutation: true }, &[self, &order]), order)
+    }
+
+    /// The `k` largest numbers along an axis in descending order, and their places: `x [.., R, ..]` → `[.., k, ..]` of both. Equal numbers
+    /// stay in order; NaN counts as the largest. For the smallest, negate.
+    ///
+    /// Errors: `k` is 0 or more than the axis has.
+    #[must_use]
+    #[track_caller]
+    pub fn topk(&self, axis: usize, k: usize) -> (Self, Self) {
+        if let Some(&extent) = self.shape().dims().get(axis)
+            && !(1..=extent).contains(&k)
+        {
+            let message = format!("the {k} largest of axis {axis}, which has {extent} elements");
+            let refused = self.refuse("topk", ErrorKind::Argument, message);
+            return (refused.clone(), refused);
+        }
+        let order = self.argsort(axis, true).slice(axis, 0..k);
+        (self.record(GatherAlong { axis, permutation: false }, &[self, &order]), order)
+    }
+}

@@ -1,0 +1,115 @@
+//! Tensors of known numbers.
+
+use super::Tensor;
+use crate::error::{bail, here};
+use crate::host::try_collect;
+use crate::init::Initializer;
+use crate::module::Seed;
+use crate::{Device, Result, Shape};
+
+impl Tensor {
+    /// A tensor of ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::full`].
+    #[track_caller]
+    pub fn ones(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
+        Self::full(device, shape, 1.0)
+    }
+
+    /// `start, start + step, …` as far as it is before `end`: `[⌈(end − start)/step⌉]`. Each is computed by itself, so that errors do not add up.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// assert_eq!(Tensor::arange(&Device::cpu(), 1.0, 2.0, 0.25)?.to_vec()?, [1.0, 1.25, 1.5, 1.75]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a number is not finite, if there is nothing between `start` and `end` in the direction of `step`, or if the device has no room.
+    #[track_caller]
+    pub fn arange(device: &Device, start: f64, end: f64, step: f64) -> Result<Self> {
+        here(|| {
+            let count = ((end - start) / step).ceil();
+            if ![start, end, step].iter().all(|x| x.is_finite()) || count.is_nan() || count < 1.0 {
+                bail!(Argument, "there is nothing from {start} to {end} in steps of {step}");
+            }
+            Self::numbered(device, count, |i| i.mul_add(step, start))
+        })
+    }
+
+    /// `count` numbers from `start` to `end`, both included, equally far apart: `[count]`. One number is `start`.
+    ///
+    /// # Errors
+    ///
+    /// If a number is not finite, `count` is 0, or the device has no room.
+    #[track_caller]
+    pub fn linspace(device: &Device, start: f64, end: f64, count: usize) -> Result<Self> {
+        here(|| {
+            if !start.is_finite() || !end.is_finite() || count == 0 {
+                bail!(Argument, "{count} numbers from {start} to {end}");
+            }
+            let last = (count as f64 - 1.0).max(1.0);
+            // From the nearer end, so that both are met exactly.
+            let at = |i: f64| {
+                if i * 2.0 <= last {
+                    start + (end - start) * (i / last)
+                } else {
+                    end - (end - start) * ((last - i) / last)
+                }
+            };
+            Self::numbered(device, count as f64, at)
+        })
+    }
+
+    /// So many numbers, by their place.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count that fits is a small whole number"
+    )]
+    fn numbered(device: &Device, count: f64, at: impl Fn(f64) -> f64) -> Result<Self> {
+        if count > f64::from(u32::MAX) {
+            bail!(OutOfMemory, "{count} numbers are more than a tensor holds");
+        }
+        let count = count as usize;
+        let data = try_collect((0..count).map(|i| at(i as f64)))?;
+        Self::from_f64(device, [count], &data)
+    }
+
+    /// The identity matrix: `[n, n]`.
+    ///
+    /// # Errors
+    ///
+    /// If `n` is 0 or the device has no room.
+    #[track_caller]
+    pub fn eye(device: &Device, n: usize) -> Result<Self> {
+        here(|| {
+            let zeros = Self::zeros(device, [n, n])?;
+            zeros.map(|zeros| zeros.tape().iota([n, 1], 0).eq(&zeros.tape().iota([1, n], 1)))
+        })
+    }
+
+    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
+    ///
+    /// # Errors
+    ///
+    /// If the shape has no elements or the device no room for it.
+    #[track_caller]
+    pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
+        Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
+    }
+
+    /// Gaussian random numbers with mean 0 and variance 1. A seed gives the same numbers on every device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::rand`].
+    #[track_caller]
+    pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
+        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())
+    }
+}

@@ -1,0 +1,81 @@
+// y[o,k,i] = the sum of x[o,l,i] over l ≤ k, or with REVERSE over l ≥ k.
+//
+// Bindings: x[O,LEN,INNER] → y. BY invocation: one adds up a line; ⌈LINES/WG⌉ workgroups. BY workgroup: one adds up a line, WG elements
+// at a time, in a tree; LINES workgroups.
+//
+// Defines: WG, BY
+//          REVERSE 0 or 1
+//          LINES, LEN, INNER
+
+#include "shared/epilogue"
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+const LINES: u32 = ${LINES};
+const LEN: u32 = ${LEN};
+const INNER: u32 = ${INNER};
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+
+/// Where the element is that is added to the sum after `k` others.
+fn place(line: u32, k: u32) -> u32 {
+#if REVERSE == 1
+    let at = LEN - 1u - k;
+#else
+    let at = k;
+#endif
+    return (line / INNER * LEN + at) * INNER + line % INNER;
+}
+
+#if BY == invocation
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let line = workgroup_index(workgroup, workgroups) * WG + lane;
+    if line >= LINES {
+        return;
+    }
+    var sum = 0.0;
+    for (var k = 0u; k < LEN; k++) {
+        sum += x[place(line, k)];
+        store(place(line, k), sum);
+    }
+}
+#else
+var<workgroup> partials: array<f32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let line = workgroup_index(workgroup, workgroups);
+    var before = 0.0;
+    for (var first = 0u; first < LEN; first += WG) {
+        let k = first + lane;
+        var sum = 0.0;
+        if line < LINES && k < LEN {
+            sum = x[place(line, k)];
+        }
+        for (var step = 1u; step < WG; step *= 2u) {
+            partials[lane] = sum;
+            workgroupBarrier();
+            if lane >= step {
+                sum += partials[lane - step];
+            }
+            workgroupBarrier();
+        }
+        partials[lane] = sum;
+        workgroupBarrier();
+        if line < LINES && k < LEN {
+            store(place(line, k), before + sum);
+        }
+        before += partials[WG - 1u];
+        workgroupBarrier();
+    }
+}
+#endif

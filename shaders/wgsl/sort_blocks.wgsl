@@ -1,0 +1,46 @@
+// The order of the elements of each block of a line: order[first + r] is the place in the line of the element that has r elements of
+// its block before it. Equal elements stay in order.
+//
+// Bindings: x → order. A workgroup sorts a block of WG elements, each of which counts those that come before it.
+//
+// Defines: WG
+//          LINES number of lines
+//          LEN, INNER, DESCENDING see shared/sort
+
+#include "shared/grid"
+#include "shared/sort"
+
+const WG: u32 = ${WG};
+const LINES: u32 = ${LINES};
+const BLOCKS: u32 = (LEN + WG - 1u) / WG;
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> order: array<u32>;
+
+var<workgroup> keys: array<u32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = workgroup_index(workgroup, workgroups);
+    let line = block / BLOCKS;
+    let first = block % BLOCKS * WG;
+    let is_element = line < LINES && first + lane < LEN;
+    var key = 0u;
+    if is_element {
+        key = key_of(x[place(line, first + lane)]);
+    }
+    keys[lane] = key;
+    workgroupBarrier();
+    if !is_element {
+        return;
+    }
+    var before = 0u;
+    for (var other = 0u; other < min(WG, LEN - first); other++) {
+        before += u32(keys[other] < key || (keys[other] == key && other < lane));
+    }
+    order[place(line, first + before)] = first + lane;
+}

@@ -1,0 +1,53 @@
+// Merges runs of a line that are sorted, two at a time: each element finds by bisection how many of the other run come before it.
+// Equal elements stay in order.
+//
+// Bindings: x, order of runs → order of runs twice as long. One invocation moves an element; ⌈N/WG⌉ workgroups.
+//
+// Defines: WG
+//          N   number of elements
+//          RUN elements of a run, but for the last of a line
+//          LEN, INNER, DESCENDING see shared/sort
+
+#include "shared/grid"
+#include "shared/sort"
+
+const WG: u32 = ${WG};
+const N: u32 = ${N};
+const RUN: u32 = ${RUN};
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> runs: array<u32>;
+@group(0) @binding(2) var<storage, read_write> merged: array<u32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = workgroup_index(workgroup, workgroups) * WG + lane;
+    if i >= N {
+        return;
+    }
+    let line = i / (LEN * INNER) * INNER + i % INNER;
+    let at = i / INNER % LEN;
+    let element = runs[i];
+    let key = key_of(x[place(line, element)]);
+    let is_left = at / RUN % 2u == 0u;
+    let pair = at / (2u * RUN) * 2u * RUN;
+    let other = pair + select(0u, RUN, is_left);
+    // The first of the other run that does not come before this element.
+    var low = min(other, LEN);
+    var high = min(other + RUN, LEN);
+    while low < high {
+        let middle = (low + high) / 2u;
+        let found = key_of(x[place(line, runs[place(line, middle)])]);
+        if found < key || (found == key && !is_left) {
+            low = middle + 1u;
+        } else {
+            high = middle;
+        }
+    }
+    let before = low - min(other, LEN);
+    merged[place(line, pair + at % RUN + before)] = element;
+}

@@ -1,0 +1,31 @@
+// y[i] = ⌊x[IN_OFFSET(i)]⌋: floats as integers. The largest integer where x is NaN, below 0 or 2³² and above.
+//
+// Bindings: x → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
+//
+// Defines: WG
+//          N         number of elements
+//          IN_OFFSET where element i comes from, an expression of `i: u32`
+
+#include "shared/float"
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+const N: u32 = ${N};
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = workgroup_index(workgroup, workgroups) * WG + lane;
+    if i >= N {
+        return;
+    }
+    let value = x[${IN_OFFSET}];
+    let fits = !is_nan(value) && (is_zero(value) || value > 0.0) && value < 4294967040.0;
+    y[i] = select(0xffffffffu, u32(select(0.0, value, fits)), fits);
+}
