@@ -22,6 +22,7 @@ single precision, 6e-8 of each; all else that comes out is stored in double.
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from unittest import mock
@@ -39,7 +40,7 @@ import cases
 import modules
 import torch_twin
 
-NAMES = {**vars(lr_scheduler), **vars(modules), "nn": nn, "F": F, "optim": optim}
+NAMES = {**vars(lr_scheduler), **vars(modules), "nn": nn, "F": F, "torch": torch, "optim": optim}
 
 
 def exact(shape, generator, unit=2**-10):
@@ -92,7 +93,7 @@ def differentiate(module, inputs, call, generator):
 
 def of_case(case, generator):
     inputs = {name: draw(spec, generator, case.unit) for name, spec in case.inputs.items()}
-    if case.torch.startswith("F."):
+    if not re.match(r"nn\.|[A-Z]\w+\(", case.torch):
         return differentiate(None, inputs, case.torch, generator)
     module = eval(case.torch, NAMES).double()
     fill(module, generator)
@@ -184,6 +185,7 @@ def make():
         save(model.__name__, state)
         answers.append((model.__name__ + mode, answer))
     save_cases("models", answers)
+    save_cases("functions", [(case.torch, of_case(case, generator)) for case in cases.FUNCTIONS])
 
 
 def check_ours(directory):

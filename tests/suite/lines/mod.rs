@@ -38,19 +38,28 @@ cases! {
     "grad.rs::backward_with" |w| w.tape.backward_with(&w.var, &w.var.sum());
     "init.rs::sample" |w| Initializer::Normal { mean: 0.0, std: -1.0 }.sample(&w.device, [2], Seed::new(0));
     "param.rs::set" |mut w| w.net.1.set(w.tensor);
-    "tensor.rs::from_slice" |w| Tensor::from_slice(&w.device, [3], &[1.0]);
-    "tensor.rs::from_f64" |w| Tensor::from_f64(&w.device, [3], &[1.0]);
-    "tensor.rs::indices" |w| Tensor::indices(&w.device, [3], &[1]);
-    "tensor.rs::full" |w| Tensor::full(&w.device, [0], 1.0);
-    "tensor.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
-    "tensor.rs::reshape" |w| w.tensor.reshape([3]);
-    "tensor.rs::to_vec" |w| w.labels.to_vec();
-    "tensor.rs::to_vec_async" |w| ready(w.labels.to_vec_async());
-    "tensor.rs::to_f64_vec" |w| w.labels.to_f64_vec();
-    "tensor.rs::to_u32_vec" |w| w.tensor.to_u32_vec();
-    "tensor.rs::to_u32_vec_async" |w| ready(w.tensor.to_u32_vec_async());
-    "tensor.rs::item" |w| w.tensor.item();
-    "tensor.rs::item_async" |w| ready(w.tensor.item_async());
+    "tensor/mod.rs::from_slice" |w| Tensor::from_slice(&w.device, [3], &[1.0]);
+    "tensor/mod.rs::from_f64" |w| Tensor::from_f64(&w.device, [3], &[1.0]);
+    "tensor/mod.rs::indices" |w| Tensor::indices(&w.device, [3], &[1]);
+    "tensor/mod.rs::full" |w| Tensor::full(&w.device, [0], 1.0);
+    "tensor/mod.rs::zeros" |w| Tensor::zeros(&w.device, [0]);
+    "tensor/mod.rs::reshape" |w| w.tensor.reshape([3]);
+    "tensor/mod.rs::map" |w| w.tensor.map(|x| x.reshape([3]));
+    "tensor/make.rs::ones" |w| Tensor::ones(&w.device, [0]);
+    "tensor/make.rs::arange" |w| Tensor::arange(&w.device, 0.0, 1.0, -1.0);
+    "tensor/make.rs::linspace" |w| Tensor::linspace(&w.device, 0.0, 1.0, 0);
+    "tensor/make.rs::eye" |w| Tensor::eye(&w.device, 0);
+    "tensor/make.rs::rand" |w| Tensor::rand(&w.device, [0], 1);
+    "tensor/make.rs::randn" |w| Tensor::randn(&w.device, [0], 1);
+    "tensor/compare.rs::is_close" |w| w.tensor.is_close(&w.labels, 0.0, 0.0);
+    "tensor/compare.rs::expect_close" |w| w.tensor.expect_close(&w.labels, 0.0, 0.0);
+    "tensor/mod.rs::to_vec" |w| w.labels.to_vec();
+    "tensor/mod.rs::to_vec_async" |w| ready(w.labels.to_vec_async());
+    "tensor/mod.rs::to_f64_vec" |w| w.labels.to_f64_vec();
+    "tensor/mod.rs::to_u32_vec" |w| w.tensor.to_u32_vec();
+    "tensor/mod.rs::to_u32_vec_async" |w| ready(w.tensor.to_u32_vec_async());
+    "tensor/mod.rs::item" |w| w.tensor.item();
+    "tensor/mod.rs::item_async" |w| ready(w.tensor.item_async());
     "tape/var.rs::to_tensor" |w| w.stale().to_tensor();
     "tape/var.rs::to_vec" |w| w.stale().to_vec();
     "tape/var.rs::to_vec_async" |w| ready(w.stale().to_vec_async());
@@ -169,7 +178,7 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("optim/mod.rs::whole_state_of", "fails in a world of several ranks"),
     ("param.rs::to_device", "fails where a device does"),
     ("run/interrupt.rs::on_ctrl_c", "would catch the Ctrl-C of the test runner"),
-    ("tensor.rs::to_device", "fails where a device does"),
+    ("tensor/mod.rs::to_device", "fails where a device does"),
     ("world/mod.rs::expect_same", "fails in a world of several ranks"),
     ("world/mod.rs::sum", "fails in a world of several ranks"),
     ("world/mod.rs::text_of_first", "fails in a world of several ranks"),
