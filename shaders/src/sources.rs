@@ -14,6 +14,8 @@ const SHARED: &str = "shared/";
 
 /// Name and text of every file, sorted by name.
 const SOURCES: &[(&str, &str)] = embed! {
+    "attention"
+    "attention_grad"
     "avg_pool2d"
     "avg_pool2d_grad"
     "conv2d"
@@ -56,6 +58,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "reduce_lines"
     "resample"
     "scatter_along"
+    "shared/attention"
     "shared/avg_pool2d"
     "shared/blocks"
     "shared/blocks_step"
@@ -118,6 +121,8 @@ const SOURCES: &[(&str, &str)] = embed! {
 
 /// Kernels that need no checks at run time; sorted. What they compute is tested with checks on, before they stand here.
 const TRUSTED: &[&str] = &[
+    "attention",
+    "attention_grad",
     "avg_pool2d",
     "avg_pool2d_grad",
     "conv2d",

@@ -10,6 +10,7 @@
 //! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
 //! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
 
+mod attention;
 mod cast;
 mod concat;
 mod conv2d;
@@ -272,6 +273,8 @@ ops! {
     cast::ToFloat,
     cast::ToIndex,
     softmax::Softmax,
+    attention::Attention,
+    attention::AttentionGrad,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
     label_weights::LabelWeights,

@@ -1,0 +1,186 @@
+//! Scaled dot-product attention in one pass: scores are never in memory, neither forward nor backward.
+
+mod grad;
+mod launch;
+mod native;
+
+pub use grad::AttentionGrad;
+
+use super::{Kernel, Primitive};
+use crate::graph::Exact;
+use crate::kernel::launch::{Argument, Caps, Variant};
+use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::{Result, TensorType};
+
+/// `y = softmax(scale·q·kᵀ + bias)·v`, and the logarithm of the sum of `eˢᶜᵒʳᵉ` of each query, `spread`
+///
+/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and where there is one `bias [B…, L, S]` → `y [B…, L, E]`, `spread [B…, L]`.
+/// With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
+///
+/// Gradient: with `w = e^(score − spread)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dspread)`, `dq = scale·ds·k`,
+/// `dk = scale·dsᵀ·q`, `dbias = ds`: [`AttentionGrad`] computes `w` anew.
+///
+/// Sources: [Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682), [Dao et al., 2022](https://arxiv.org/abs/2205.14135).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Attention {
+    pub(super) scale: Exact,
+    pub(super) causal: bool,
+}
+
+/// The extents of an attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Geometry {
+    pub(super) batch: usize,
+    pub(super) l: usize,
+    pub(super) s: usize,
+    pub(super) d: usize,
+    pub(super) e: usize,
+}
+
+impl Geometry {
+    /// Of operands that the type rule let pass.
+    pub(super) fn of(q: &[usize], v: &[usize]) -> Self {
+        let ([batch @ .., l, d], [.., s, e]) = (q, v) else { unreachable!("the type rule checked the axes") };
+        Self { batch: batch.iter().product(), l: *l, s: *s, d: *d, e: *e }
+    }
+}
+
+impl Attention {
+    fn check(&self, x: &[TensorType]) -> Result<[TensorType; 2], String> {
+        let ([q, k, v] | [q, k, v, _]) = x else {
+            return Err(format!("takes three or four operands, not {}", x.len()));
+        };
+        if x.iter().any(|ty| !ty.dtype.is_float() || ty.dtype != q.dtype) {
+            return Err("needs floats of one type".into());
+        }
+        let misfit = || {
+            format!("needs q [.., L, D], k [.., S, D] and v [.., S, E], not {}, {} and {}", q.shape, k.shape, v.shape)
+        };
+        let ([b, l, d], [bk, s, dk], [bv, sv, e]) = (split(q)?, split(k)?, split(v)?);
+        if b != bk || b != bv || d != dk || s != sv {
+            return Err(misfit());
+        }
+        let rank = q.shape.rank();
+        if let [_, _, _, bias] = x
+            && (bias.shape.rank() != rank || bias.shape != q.shape.with(rank - 1, s[0]))
+        {
+            return Err(format!(
+                "needs a bias for each query and key, {}, not {}",
+                q.shape.with(rank - 1, s[0]),
+                bias.shape
+            ));
+        }
+        let lead = crate::Shape::new(&[b, l].concat());
+        Ok([q.with_shape(q.shape.with(rank - 1, e[0])), q.with_shape(lead)])
+    }
+}
+
+/// Leading axes and the last two of a shape.
+fn split(ty: &TensorType) -> Result<[&[usize]; 3], String> {
+    let dims = ty.shape.dims();
+    match dims.len() {
+        0 | 1 => Err(format!("{} has fewer than two axes", ty.shape)),
+        n => Ok([&dims[..n - 2], &dims[n - 2..n - 1], &dims[n - 1..]]),
+    }
+}
+
+impl Primitive for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        self.check(x).map(Vec::from)
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ([q, _, v], [result, spread]) = (&x[..3], y) else { unreachable!("the tape checked the operands") };
+        let last = q.shape().rank() - 1;
+        let drift = match (&dy[0], &dy[1]) {
+            (Some(dy), None) => (dy * result).sum_over(&[last]),
+            (Some(dy), Some(dspread)) => (dy * result).sum_over(&[last]) - dspread,
+            (None, Some(dspread)) => -dspread,
+            (None, None) => return Ok(vec![None; x.len()]),
+        };
+        let dy = match &dy[0] {
+            Some(dy) => dy.clone(),
+            None => result.constant(0.0).expand(result.shape()),
+        };
+        let operands = [q, &x[1], v, spread, &drift, &dy].into_iter().chain(x.get(3));
+        let operands: Vec<_> = operands.collect();
+        let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
+        let mut gradients = vec![Some(dq), Some(dk), Some(dv)];
+        if let Some(bias) = x.get(3) {
+            gradients.push(Some(self.bias_gradient(x, bias, [spread, &drift, &dy])));
+        }
+        Ok(gradients)
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        use super::case::Case;
+        let of = |b: &[usize], [l, s, d, e]: [usize; 4], causal, bias: bool| {
+            let shape = |rows, columns| [b, &[rows, columns]].concat();
+            let case = Case::new(Self { scale: Exact(0.4), causal }).input(&shape(l, d)).input(&shape(s, d));
+            let case = case.input(&shape(s, e)).tolerance(2e-5);
+            if bias { case.input(&shape(l, s)) } else { case }
+        };
+        vec![
+            of(&[], [1, 1, 1, 1], false, false),
+            of(&[2], [5, 7, 3, 4], false, false),
+            of(&[2, 3], [4, 4, 8, 8], true, true),
+            // Fewer queries than keys, as for generation; and more than a tile of each.
+            of(&[1], [3, 70, 5, 2], true, false),
+            of(&[1], [67, 130, 17, 33], false, true),
+            of(&[2], [130, 130, 16, 70], true, false),
+            // Heads where they lie, and a bias for all of a batch.
+            Case::recorded("attention", &[&[2, 9, 3, 8], &[9, 9]], |x| {
+                let heads = x[0].permute(&[0, 2, 1, 3]);
+                let (key, bias) = (&heads * 0.7, x[1].expand([2, 3, 9, 9]));
+                heads.record_many::<2>(Self { scale: Exact(0.5), causal: true }, &[&heads, &key, &heads.tanh(), &bias])
+                    [0]
+                .clone()
+            }),
+        ]
+    }
+}
+
+impl Attention {
+    /// `ds`, which is as large as the bias: where its gradient is asked for, the scores are in memory.
+    fn bias_gradient(&self, x: &[Var], bias: &Var, [spread, drift, dy]: [&Var; 3]) -> Var {
+        let rank = bias.shape().rank();
+        let column = |x: &Var| x.reshape(&[x.shape().dims(), &[1]].concat()[..]);
+        let weights = (x[0].scale(self.scale.0).matmul(&x[1].t()) + bias - column(spread)).exp();
+        let slopes = weights * (dy.matmul(&x[2].t()) - column(drift));
+        if !self.causal {
+            return slopes;
+        }
+        let (l, s) = (bias.shape()[rank - 2], bias.shape()[rank - 1]);
+        let tape = bias.tape();
+        let last = tape.iota([l, 1], 0) + bias.constant(s as f64 - l as f64);
+        tape.iota([1, s], 1).le(&last).select(&slopes, &bias.constant(0.0))
+    }
+}
+
+impl Kernel for Attention {
+    fn reads_strided(&self, _: usize) -> bool {
+        true
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        native::forward(self, x, y, scratch);
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        launch::forward(self, x, caps)
+    }
+}

@@ -1,0 +1,168 @@
+//! Attention on the CPU: the scores of a block of queries at a time, through the matrix product.
+
+use rayon::prelude::*;
+
+use super::{Attention, Geometry};
+use crate::Layout;
+use crate::kernel::gemm::strides;
+use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Threads, View};
+
+/// Queries of a block.
+const ROWS: usize = 64;
+
+/// An operand, as matrices of a batch.
+struct Matrices<'a, T> {
+    data: &'a [T],
+    batch: Layout,
+    strides: (usize, usize),
+}
+
+impl<'a, T: Real> Matrices<'a, T> {
+    fn new(x: &View<'a, T>) -> Self {
+        let (batch, [row, column]) = strides(x.layout());
+        Self { data: x.floats(), batch, strides: (row, column) }
+    }
+
+    /// The numbers of a matrix from a row on.
+    fn from(&self, b: usize, row: usize) -> &'a [T] {
+        &self.data[self.batch.at(b) + row * self.strides.0..]
+    }
+
+    /// Some rows of a matrix.
+    fn rows(&self, b: usize, first: usize, (rows, columns): (usize, usize)) -> Matrix<'a, T> {
+        Matrix::new(self.from(b, first), (rows, columns), self.strides)
+    }
+
+    /// The same rows, transposed.
+    fn transposed(&self, b: usize, first: usize, (rows, columns): (usize, usize)) -> Matrix<'a, T> {
+        Matrix::new(self.from(b, first), (columns, rows), (self.strides.1, self.strides.0))
+    }
+}
+
+/// What both passes read.
+struct Operands<'a, T> {
+    op: &'a Attention,
+    g: Geometry,
+    q: Matrices<'a, T>,
+    k: Matrices<'a, T>,
+    v: Matrices<'a, T>,
+    bias: Option<Matrices<'a, T>>,
+}
+
+impl<'a, T: Real> Operands<'a, T> {
+    fn new(op: &'a Attention, x: &[View<'a, T>], bias: Option<&View<'a, T>>) -> Self {
+        let g = Geometry::of(x[0].dims(), x[2].dims());
+        let [q, k, v] = [&x[0], &x[1], &x[2]].map(Matrices::new);
+        Self { op, g, q, k, v, bias: bias.map(Matrices::new) }
+    }
+
+    /// The keys that a query sees.
+    fn visible(&self, i: usize) -> usize {
+        let Geometry { l, s, .. } = self.g;
+        if self.op.causal { (i + 1 + s).saturating_sub(l) } else { s }
+    }
+
+    /// The scores of some queries with all keys that the last of them sees, in rows of so many; −∞ where a key is not seen.
+    fn scores(&self, b: usize, first: usize, rows: usize, scores: &mut [T]) -> usize {
+        let keys = self.visible(first + rows - 1);
+        if keys == 0 {
+            return 0;
+        }
+        let scores = &mut scores[..rows * keys];
+        let (q, k) = (self.q.rows(b, first, (rows, self.g.d)), self.k.transposed(b, 0, (keys, self.g.d)));
+        native::gemm(q, k, scores, Accumulate::No, Threads::One);
+        let scale = T::from_f64(self.op.scale.0);
+        for (i, scores) in (first..).zip(scores.chunks_exact_mut(keys)) {
+            let visible = self.visible(i);
+            scores[..visible].iter_mut().for_each(|score| *score = *score * scale);
+            if let Some(bias) = &self.bias {
+                let (bias, stride) = (bias.from(b, i), bias.strides.1);
+                scores[..visible].iter_mut().enumerate().for_each(|(j, score)| *score += bias[j * stride]);
+            }
+            scores[visible..].fill(T::NEG_INFINITY);
+        }
+        keys
+    }
+}
+
+/// The blocks of so many rows: the first and how many.
+fn blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).step_by(ROWS).map(move |first| (first, ROWS.min(rows - first)))
+}
+
+pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+    let all = Operands::new(op, x, x.get(3));
+    let Geometry { l, s, e, .. } = all.g;
+    let [y, spread] = y else { unreachable!("two results") };
+    y.floats().par_chunks_mut(l * e).zip(spread.floats().par_chunks_mut(l)).enumerate().for_each(|(b, (y, spread))| {
+        let Some(mut scores) = scratch.borrow::<T>(ROWS.min(l) * s) else { return };
+        for (first, rows) in blocks(l) {
+            let (y, spread) = (&mut y[first * e..][..rows * e], &mut spread[first..][..rows]);
+            let keys = all.scores(b, first, rows, &mut scores);
+            if keys == 0 {
+                y.fill(T::NAN);
+                spread.fill(T::NEG_INFINITY);
+                continue;
+            }
+            let scores = &mut scores[..rows * keys];
+            for (scores, spread) in scores.chunks_exact_mut(keys).zip(spread) {
+                let peak =
+                    scores.iter().fold(T::NEG_INFINITY, |peak, &x| if x > peak || x.is_nan() { x } else { peak });
+                let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
+                scores.iter_mut().for_each(|score| *score = (*score - base).exp());
+                let mass = native::sum(scores);
+                *spread = peak + mass.ln();
+                scores.iter_mut().for_each(|score| *score = *score / mass);
+            }
+            let weights = Matrix::new(scores, (rows, keys), (keys, 1));
+            native::gemm(weights, all.v.rows(b, 0, (keys, e)), y, Accumulate::No, Threads::One);
+        }
+    });
+}
+
+pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+    let all = Operands::new(op, x, x.get(6));
+    let Geometry { l, s, d, e, .. } = all.g;
+    let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
+    let [dq, dk, dv] = y else { unreachable!("three results") };
+    let results = dq.floats().par_chunks_mut(l * d).zip(dk.floats().par_chunks_mut(s * d));
+    results.zip(dv.floats().par_chunks_mut(s * e)).enumerate().for_each(|(b, ((dq, dk), dv))| {
+        let tile = ROWS.min(l) * s;
+        let Some(mut buffer) = scratch.borrow::<T>(2 * tile) else { return };
+        let (weights, slopes) = buffer.split_at_mut(tile);
+        dk.fill(T::ZERO);
+        dv.fill(T::ZERO);
+        for (first, rows) in blocks(l) {
+            let dq = &mut dq[first * d..][..rows * d];
+            let keys = all.scores(b, first, rows, weights);
+            if keys == 0 {
+                dq.fill(T::ZERO);
+                continue;
+            }
+            let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
+            let dy = &dy[(b * l + first) * e..][..rows * e];
+            let slopes_of = Matrix::new(dy, (rows, e), (e, 1));
+            native::gemm(slopes_of, all.v.transposed(b, 0, (keys, e)), slopes, Accumulate::No, Threads::One);
+            let scale = T::from_f64(op.scale.0);
+            for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate()
+            {
+                let at = b * l + first + i;
+                weights.iter_mut().for_each(|weight| *weight = (*weight - spread[at]).exp());
+                slopes.iter_mut().zip(weights).for_each(|(ds, &mut w)| *ds = w * (*ds - drift[at]) * scale);
+            }
+            let transposed = (1, keys);
+            let of_weights = Matrix::new(weights, (keys, rows), transposed);
+            native::gemm(of_weights, slopes_of, &mut dv[..keys * e], Accumulate::Yes, Threads::One);
+            let of_slopes = Matrix::new(slopes, (rows, keys), (keys, 1));
+            native::gemm(of_slopes, all.k.rows(b, 0, (keys, d)), dq, Accumulate::No, Threads::One);
+            let of_slopes = Matrix::new(slopes, (keys, rows), transposed);
+            native::gemm(
+                of_slopes,
+                all.q.rows(b, first, (rows, d)),
+                &mut dk[..keys * d],
+                Accumulate::Yes,
+                Threads::One,
+            );
+        }
+    });
+}
