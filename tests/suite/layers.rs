@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
-use meganeura::loss::{BceOptions, CrossEntropyOptions, Reduction};
+use meganeura::loss::{BceOptions, CrossEntropyOptions, KlDivOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
 use meganeura::{Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor, Var};
@@ -153,6 +153,19 @@ fn subjects() -> Vec<Subject> {
         targeted("smooth_l1", |x, target| x.smooth_l1_with(target, 1.3, Reduction::Sum)),
         targeted("bce_with_logits", |x, target| x.bce_with_logits(target)),
         targeted("bce_with_logits weighted", weighted_bce),
+        targeted("nll", |x, target| (x * target).log_softmax(1).nll(&labels(x))),
+        targeted("soft_cross_entropy", |x, target| x.soft_cross_entropy(target)),
+        targeted("kl_div", |x, target| x.kl_div(&target.softmax(1))),
+        targeted("kl_div of log-probabilities", |x, target| {
+            x.kl_div_with(target, &KlDivOptions { log_target: true, reduction: Reduction::None })
+        }),
+        targeted("hinge_embedding", |x, target| (x * target).hinge_embedding(&signs(x, &[3, 5]))),
+        targeted("multi_margin", |x, target| (x * target).multi_margin(&labels(x))),
+        targeted("cosine_embedding", |x, target| x.cosine_embedding(target, &signs(x, &[3]))),
+        targeted("triplet_margin", |x, target| x.triplet_margin(target, &(target * 0.5))),
+        targeted("dice", |x, target| x.sigmoid().reshape([3, 1, 5]).dice(&target.sigmoid().reshape([3, 1, 5]))),
+        targeted("focal_bce", |x, target| x.focal_bce(&target.sigmoid())),
+        targeted("focal_cross_entropy", |x, target| (x * target).focal_cross_entropy(&labels(x))),
         built("tiny", &[2, 1, 6, 6], |device| Ok(Box::new(Tiny::init(device, 1)?))),
         built("nested", &[2, 2, 5, 5], |device| Ok(Box::new(Nested::from_seed(device, Seed::new(1))?))),
         built("nested, the other variant", &[2, 2, 2, 2], |device| {
@@ -190,6 +203,18 @@ impl Layer for Targeted {
     fn forward(&self, x: &Var) -> Var {
         (self.loss)(x, &x.param(&self.target))
     }
+}
+
+/// A label for each of three rows of five classes.
+fn labels(x: &Var) -> Tensor {
+    Tensor::indices(&x.tape().device(), [3], &[4, 0, 2]).expect("three")
+}
+
+/// 1 and −1 in turns.
+fn signs(x: &Var, shape: &[usize]) -> Var {
+    let shape = meganeura::Shape::new(shape);
+    let signs: Vec<_> = (0..shape.elements()).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    x.tape().input(&Tensor::from_f64(&x.tape().device(), shape, &signs).expect("as many as elements"))
 }
 
 fn weighted_bce(x: &Var, target: &Var) -> Var {
