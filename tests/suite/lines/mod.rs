@@ -8,7 +8,7 @@ use meganeura::check::{Gradcheck, gradcheck};
 use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder, Target};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
-use meganeura::optim::{Accumulate, Ema, OptimizerState, Schedule, TrainStep};
+use meganeura::optim::{Accumulate, Ema, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
 use meganeura::{Error, Result};
@@ -98,6 +98,7 @@ cases! {
     "optim/mod.rs::accumulate_last" |w| Sgd::new(0.1).accumulate_last(&w.other, w.grads(), Accumulate::sum(2));
     "optim/mod.rs::load_state" |w| Sgd::new(0.1).load_state(&w.net, &OptimizerState::default());
     "optim/train_step/mod.rs::call" |w| TrainStep::new(&w.net, |_, x: &Var| x.sum()).call(&mut Sgd::new(-1.0), &w.tensor);
+    "optim/schedule/plateau.rs::load_state" |_| Plateau::new(0.1).load_state("cosine");
     "optim/schedule/text.rs::from_str" |_| <Schedule as std::str::FromStr>::from_str("cosine");
     "data/cifar.rs::from_cifar10" |_| Dataset::from_cifar10::<&str>([]);
     "data/cifar.rs::from_cifar100" |_| Dataset::from_cifar100(["no/such/file"], Cifar100Label::Fine);
