@@ -55,8 +55,8 @@
 //!   cosine and triplet losses; as mean, as sum, or one by one.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
 //!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
-//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy and
-//!   maximum pooling).
+//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy, CTC
+//!   and maximum pooling).
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait

@@ -220,6 +220,7 @@ misuses! {
     "nll" ["label 9", "5 classes", "f32[4, 5]", "u32[4]"] |x| x.b.nll(&x.labels);
     "nll" ["u32[2]", "u32[4]"] |x| x.a.nll(&x.labels);
     "nll" ["floats", "u32"] |x| x.u.reshape([4, 1]).nll(&x.labels);
+    "ctc" ["[T, N, classes]", "f32[4, 5]"] |x| x.b.ctc(&x.labels, &x.labels, &x.labels);
     "soft_cross_entropy" ["f32[2, 3]", "f32[3]"] |x| x.a.soft_cross_entropy(&x.v);
     "soft_cross_entropy" ["[N, classes, …]", "f32[3]"] |x| x.v.soft_cross_entropy(&x.v);
     "kl_div" ["f32[2, 3]", "f32[3]"] |x| x.a.kl_div(&x.v);

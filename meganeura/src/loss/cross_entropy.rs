@@ -102,13 +102,13 @@ impl Var {
     /// `−Σ_c w[c]·ln softmax(x)[n, c]`; 0 where the label is ignored.
     #[track_caller]
     fn weighted_surprise(&self, weights: &Self, labels: &Self, ignored: Option<u32>) -> Self {
-        let weights = weights.reshape(self.along(|axis| axis == 1));
+        let weights = weights.reshape(self.kept_along(|axis| axis == 1));
         if ignored.is_none() {
             return -(weights * self.log_softmax(1)).sum_over(&[1]);
         }
         let present = self.present(labels, ignored);
         // Chosen before anything is computed with it: what is ignored may be anything, and 0·NaN is no 0.
-        let scores = present.reshape(self.along(|axis| axis != 1)).select(self, &self.constant(0.0));
+        let scores = present.reshape(self.kept_along(|axis| axis != 1)).select(self, &self.constant(0.0));
         -(weights * scores.log_softmax(1)).sum_over(&[1]) * present
     }
 }

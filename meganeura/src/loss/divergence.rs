@@ -74,7 +74,7 @@ impl Var {
         let even = smoothing / self.classes() as f64;
         let smoothed = if *smoothing > 0.0 { target * (1.0 - smoothing) + even } else { target.clone() };
         let weighted = match class_weights {
-            Some(weights) => smoothed * self.tape().input(weights).reshape(self.along(|axis| axis == 1)),
+            Some(weights) => smoothed * self.tape().input(weights).reshape(self.kept_along(|axis| axis == 1)),
             None => smoothed,
         };
         reduction.of(&-(weighted * self.log_softmax(1)).sum_over(&[1]))

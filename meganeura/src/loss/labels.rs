@@ -90,20 +90,14 @@ impl Var {
     /// 1 where the class is the label, else 0: `[N, C, …]`. Rows of an ignored label are 0.
     #[track_caller]
     pub(super) fn is_label(&self, labels: &Self, ignored: Option<u32>) -> Self {
-        let classes = self.classes();
-        // Counted from 1, because an ignored label has a weight of 0. An `f32` holds them exactly up to 2²⁴.
-        #[expect(clippy::cast_precision_loss, reason = "there are fewer than 2^53 classes")]
-        let numbers: Vec<_> = (1..=classes).map(|class| class as f64).collect();
-        let numbers = match Tensor::from_f64(&self.tape().device(), [classes], &numbers) {
-            Ok(numbers) => self.tape().input(&numbers),
-            Err(error) => return self.fail(error),
-        };
+        // Counted from 1, because an ignored label has a weight of 0.
+        let numbers = self.tape().iota([self.classes()], 0) + self.constant(1.0);
         let own = self.tape().label_weights(&numbers, labels, ignored);
-        own.reshape(self.along(|axis| axis != 1)).eq(&numbers.reshape(self.along(|axis| axis == 1)))
+        own.reshape(self.kept_along(|axis| axis != 1)).eq(&numbers.reshape(self.kept_along(|axis| axis == 1)))
     }
 
     /// The shape with the extents of some axes, and 1 elsewhere.
-    pub(super) fn along(&self, keeps: fn(usize) -> bool) -> Shape {
+    pub(super) fn kept_along(&self, keeps: fn(usize) -> bool) -> Shape {
         let extent = |(axis, &extent): (usize, &usize)| if keeps(axis) { extent } else { 1 };
         Shape::new(&self.shape().dims().iter().enumerate().map(extent).collect::<Vec<_>>())
     }

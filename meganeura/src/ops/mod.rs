@@ -14,6 +14,7 @@ mod cast;
 mod concat;
 mod conv2d;
 mod cross_entropy;
+mod ctc;
 mod cumsum;
 mod custom;
 mod exchange;
@@ -274,6 +275,8 @@ ops! {
     softmax::Softmax,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
+    ctc::Ctc,
+    ctc::CtcGrad,
     label_weights::LabelWeights,
     random::RandomUniform,
     custom::Custom,

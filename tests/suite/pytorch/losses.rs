@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use meganeura::loss::{
-    BceOptions, CosineEmbeddingOptions, CrossEntropyOptions, DiceOptions, FocalBceOptions,
+    BceOptions, CosineEmbeddingOptions, CrossEntropyOptions, CtcOptions, DiceOptions, FocalBceOptions,
     FocalCrossEntropyOptions, HingeEmbeddingOptions, KlDivOptions, MultiMarginOptions, NllOptions, Reduction,
     SoftCrossEntropyOptions, TripletMarginOptions,
 };
-use meganeura::Var;
+use meganeura::{Tensor, Var};
 
 use super::{Case, Inputs, function};
 
@@ -61,6 +61,7 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
         ),
         classes(),
         distributions(),
+        sequences(),
         pairs(),
         regions(),
     ]
@@ -116,6 +117,22 @@ fn distributions() -> Vec<Arc<Case>> {
         each("F.kl_div(x.log_softmax(1), t.log_softmax(1), log_target=True", |i, reduction| {
             let options = KlDivOptions { log_target: true, reduction };
             i.var("x").log_softmax(1).kl_div_with(&i.var("t").log_softmax(1), &options)
+        }),
+    ]
+    .concat()
+}
+
+fn sequences() -> Vec<Arc<Case>> {
+    fn ctc(i: &Inputs, more: u32, zero_infinity: bool, reduction: Reduction) -> Var {
+        let steps: Vec<_> = i.tensor("a").to_u32_vec().expect("indices").into_iter().map(|a| more + a).collect();
+        let steps = Tensor::indices(&i.tape.device(), [steps.len()], &steps).expect("as before");
+        let options = CtcOptions { blank: 4, zero_infinity, reduction };
+        i.var("x").log_softmax(2).ctc_with(i.tensor("labels"), &steps, i.tensor("b"), &options)
+    }
+    [
+        each("F.ctc_loss(x.log_softmax(2), labels, 5 + a, b, blank=4", |i, reduction| ctc(i, 5, false, reduction)),
+        each("F.ctc_loss(x.log_softmax(2), labels, a, b, blank=4, zero_infinity=True", |i, reduction| {
+            ctc(i, 0, true, reduction)
         }),
     ]
     .concat()
