@@ -8,6 +8,7 @@ use meganeura::check::Gradcheck;
 use meganeura::loss::{BceOptions, CrossEntropyOptions, KlDivOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
+use meganeura::ops::Padding;
 use meganeura::{Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
@@ -65,6 +66,9 @@ fn subjects() -> Vec<Subject> {
         of("conv2d 1×1 strided", &[2, 3, 5, 4], Conv2d::new(3, 2, 1).stride(2)),
         of("conv2d whole image", &[2, 3, 4, 5], Conv2d::new(3, 4, (4, 5))),
         of("conv2d width 41", &[2, 1, 3, 41], Conv2d::new(1, 2, 3).padding(1)),
+        of("conv2d reflecting", &[2, 2, 4, 5], Conv2d::new(2, 3, 3).padding(2).padding_mode(Padding::Reflect)),
+        of("conv2d replicating", &[1, 2, 3, 4], Conv2d::new(2, 2, 3).padding((1, 4)).padding_mode(Padding::Replicate)),
+        of("conv2d on a torus", &[2, 1, 3, 4], Conv2d::new(1, 2, 3).padding(1).padding_mode(Padding::Circular)),
         of("conv_transpose2d", &[2, 3, 4, 5], ConvTranspose2d::new(3, 2, 3)),
         of(
             "conv_transpose2d doubling",
@@ -112,6 +116,8 @@ fn subjects() -> Vec<Subject> {
         of("upsample bilinear", &[2, 3, 3, 4], Upsample::bilinear(2)),
         of("upsample bilinear unequal", &[2, 1, 1, 5], Upsample::bilinear((2, 3))),
         of("upsample bilinear aligned", &[2, 2, 3, 4], Upsample::bilinear((3, 2)).align_corners(true)),
+        of("upsample bicubic", &[2, 3, 3, 4], Upsample::bicubic((2, 3))),
+        of("upsample bicubic aligned", &[1, 2, 4, 3], Upsample::bicubic(2).align_corners(true)),
         of("pixel_shuffle", &[2, 8, 2, 3], PixelShuffle::new(2)),
         of("pixel_unshuffle", &[1, 2, 6, 3], PixelUnshuffle::new(3)),
         of("sinusoidal_embedding", &[5], SinusoidalEmbedding::new(6)),
