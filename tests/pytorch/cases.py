@@ -98,6 +98,19 @@ LATER_LAYERS = [
     case("nn.BatchNorm1d(3, eps=0.1, momentum=0.3)", x=(2, 3, 5)),
     case("nn.BatchNorm1d(5, affine=False)", x=(1, 5, 4)),
     case("nn.BatchNorm1d(3).eval()", x=(1, 3)),
+    case("nn.Conv2d(2, 3, 3, padding=(2, 1), padding_mode='reflect')", x=(2, 2, 5, 4)),
+    case("nn.Conv2d(2, 4, (3, 2), stride=2, padding=(1, 2), groups=2, bias=False, padding_mode='replicate')", x=(1, 2, 4, 7)),
+    case("nn.Conv2d(1, 2, 3, padding=3, padding_mode='circular')", x=(2, 1, 3, 5)),
+    case("F.pad(x, (3, 1, 0, 2), mode='reflect')", x=(2, 3, 4, 5)),
+    case("F.pad(x, (7, 0, 1, 2), mode='replicate')", x=(1, 2, 3, 2)),
+    case("F.pad(x, (2, 5, 3, 0), mode='circular')", x=(2, 1, 3, 5)),
+    case("nn.Upsample(scale_factor=(2, 3), mode='bicubic')", x=(1, 2, 3, 5)),
+    case("F.interpolate(x, size=(5, 2), mode='bicubic')", x=(2, 2, 3, 7)),
+    case("F.interpolate(x, size=(2, 9), mode='bicubic', align_corners=True)", x=(1, 3, 5, 4)),
+    case("F.grid_sample(x, grid, align_corners=False)", x=(2, 3, 4, 5), grid=(2, 3, 5, 2)),
+    case("F.grid_sample(x, grid, padding_mode='border', align_corners=True)", x=(1, 2, 5, 3), grid=(1, 7, 2, 2)),
+    case("F.grid_sample(x, w, mode='nearest', align_corners=True)", x=(2, 2, 5, 4), w=(2, 4, 3, 2)),
+    case("F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)", x=(1, 3, 3, 7), w=(1, 5, 5, 2)),
 ]
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -220,6 +233,8 @@ LATER_OPTIMIZERS = {
     "optim.RAdam(p, lr=0.125)": 8,
     "optim.RAdam(p, lr=0.125, betas=(0.5, 0.9375), eps=0.01, weight_decay=0.1)": 8,
     "optim.RAdam(p, lr=0.125, weight_decay=0.3, decoupled_weight_decay=True)": 8,
+    "optim.LBFGS(p, lr=0.5, max_iter=3, history_size=2)": 3,
+    "optim.LBFGS(p, max_iter=3, line_search_fn='strong_wolfe')": 3,
 }
 
 METRICS = [3.0, 2.5, 2.49, 2.6, 2.4, 2.4, 2.4, 2.3999, 2.5, 2.45, 2.41, 1.0, 1.5, 1.2, 0.9999, 1.1, -2.0, -2.0001, -1.0]

@@ -111,11 +111,20 @@ def of_optimizer(expression, generator, steps=3):
     result |= {"input.x": x.float(), "input.t": t.float()}
     with mock.patch.object(torch, "bfloat16", torch.float64):
         optimizer = eval(expression, {**NAMES, "p": list(net.parameters())})
-        for step in range(1, steps + 1):
+
+        def closure():
             optimizer.zero_grad()
-            F.mse_loss(net(x), t).backward()
+            loss = F.mse_loss(net(x), t)
+            loss.backward()
+            return loss
+
+        for step in range(1, steps + 1):
             torch.set_default_dtype(torch.float64)
-            optimizer.step()
+            if "LBFGS" in expression:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
             torch.set_default_dtype(torch.float32)
             result |= {f"after.{step}.{name}": x.detach().clone() for name, x in net.named_parameters()}
     return result

@@ -12,6 +12,7 @@
 //! | images, much data, time to find a rate | [`Sgd`] with momentum |
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
 //! | what papers had before | [`Adam`], [`NAdam`], [`RAdam`], [`RmsProp`], [`Adagrad`] |
+//! | losses without noise, few parameters | [`Lbfgs`], which takes a closure |
 //! | a rate that changes | [`Schedule`]; by a metric, [`Plateau`] |
 //! | batches too large for the device | [`Optimizer::accumulate`] |
 //! | a steadier model to evaluate | [`Ema`] |
@@ -24,6 +25,7 @@ mod clip;
 mod ema;
 mod finite;
 mod group;
+mod lbfgs;
 mod lion;
 mod muon;
 mod nadam;
@@ -44,6 +46,7 @@ pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use ema::Ema;
 pub use group::{Group, Settings};
+pub use lbfgs::Lbfgs;
 pub use lion::Lion;
 pub use muon::Muon;
 pub use nadam::NAdam;

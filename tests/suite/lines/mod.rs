@@ -8,7 +8,7 @@ use meganeura::check::{Gradcheck, gradcheck};
 use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder, Target};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
-use meganeura::optim::{Accumulate, Ema, OptimizerState, Plateau, Schedule, TrainStep};
+use meganeura::optim::{Accumulate, Ema, Lbfgs, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
 use meganeura::{Error, Result};
@@ -92,6 +92,7 @@ cases! {
     "optim/ema.rs::update" |w| Ema::new(&w.net, 0.5).expect("fits").update(&w.other);
     "optim/ema.rs::swap" |mut w| Ema::new(&w.net, 0.5).expect("fits").swap(&mut w.other);
     "optim/ema.rs::apply" |mut w| Ema::new(&w.net, 0.5).expect("fits").apply(&mut w.other);
+    "optim/lbfgs/mod.rs::step" |mut w| Lbfgs::new(-1.0).step(&mut w.net, |_| Ok(w.var.sum()));
     "optim/mod.rs::step" |mut w| { let grads = w.grads(); Sgd::new(-1.0).step(&mut w.net, &grads) };
     "optim/mod.rs::step_with_loss" |mut w| { let grads = w.grads(); Sgd::new(-1.0).step_with_loss(&mut w.net, &grads, &w.var) };
     "optim/mod.rs::accumulate" |w| Sgd::new(0.1).accumulate(&w.net, w.grads(), Accumulate::sum(0));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use libtest_mimic::{Failed, Trial};
 use meganeura::io::Checkpoint;
 use meganeura::nn::Linear;
-use meganeura::optim::{Adagrad, Adam, AdamW, Lion, Muon, NAdam, Optimizer, Plateau, RAdam, RmsProp, Schedule, Sgd};
+use meganeura::optim::{
+    Adagrad, Adam, AdamW, Lbfgs, Lion, Muon, NAdam, Optimizer, Plateau, RAdam, RmsProp, Schedule, Sgd,
+};
 use meganeura::{Device, Init, Layer, ModuleExt, Result, Seed, Tape};
 
 use super::compare::relative_error;
@@ -36,8 +38,34 @@ fn optimizer<O: Optimizer + 'static>(torch: &str, make: fn() -> O) -> Arc<Case> 
     Arc::new(Case { file: "optimizers", torch: torch.to_owned(), run: Box::new(run) })
 }
 
+/// As [`optimizer`], of what evaluates the loss itself.
+fn lbfgs(torch: &str, make: fn() -> Lbfgs) -> Arc<Case> {
+    let run = move |device: &Device, golden: &Golden| {
+        let mut net = Linear::new(4, 3).init(device, Seed::new(1))?;
+        net.load_safetensors(&golden.state()?)?.strict()?;
+        let (x, t) = (golden.tensor(device, "input.x")?, golden.tensor(device, "input.t")?);
+        let loss = |net: &Linear| {
+            let tape = Tape::new(device);
+            Ok(net.forward(&tape.input(&x)).mse(&tape.input(&t)))
+        };
+        let (mut lbfgs, mut numbers) = (make(), Numbers::new());
+        for step in (1..).take_while(|step| golden.has(&format!("after.{step}.weight"))) {
+            lbfgs.step(&mut net, loss)?;
+            for (path, param) in net.named_parameters() {
+                numbers.insert(format!("after.{step}.{path}"), Array::read(&param.value())?);
+            }
+        }
+        Ok(numbers)
+    };
+    Arc::new(Case { file: "optimizers", torch: torch.to_owned(), run: Box::new(run) })
+}
+
 pub(super) fn cases() -> Vec<Arc<Case>> {
     vec![
+        lbfgs("optim.LBFGS(p, lr=0.5, max_iter=3, history_size=2)", || Lbfgs::new(0.5).iterations(3).history(2)),
+        lbfgs("optim.LBFGS(p, max_iter=3, line_search_fn='strong_wolfe')", || {
+            Lbfgs::new(1.0).iterations(3).line_search(true)
+        }),
         optimizer("optim.SGD(p, lr=0.125)", || Sgd::new(RATE)),
         optimizer("optim.SGD(p, lr=0.125, momentum=0.9, weight_decay=0.01)", || {
             Sgd::new(RATE).momentum(0.9).weight_decay(0.01)
