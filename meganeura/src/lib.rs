@@ -51,11 +51,12 @@
 //!   or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no gradient; parts in evaluation while others train
 //!   (`net.evaluate("encoder")`); counted, printed, averaged and copied.
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
-//!   weights, smoothed labels and labels to ignore; as mean, as sum, or one by one.
-//! * **Training** ([`optim`]): SGD, Adam, AdamW, RMSProp, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
+//!   weights, smoothed labels and labels to ignore, or with probabilities as targets, negative log-likelihood, KL divergence, focal, Dice, hinge,
+//!   cosine and triplet losses; as mean, as sum, or one by one.
+//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
 //!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
-//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy and
-//!   maximum pooling).
+//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy, CTC
+//!   and maximum pooling).
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
@@ -125,7 +126,7 @@ pub mod prelude {
     pub use crate::io::Checkpoint;
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
-    pub use crate::optim::{Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Sgd};
+    pub use crate::optim::{Adagrad, Adam, AdamW, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd};
     pub use crate::world::World;
     pub use crate::{Buffer, Compiled, Device, Grads, Param, Precision, Shape, Tape, Tensor, TensorType, Var};
     pub use meganeura_derive::Module;

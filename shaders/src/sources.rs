@@ -30,6 +30,8 @@ const SOURCES: &[(&str, &str)] = embed! {
     "copy"
     "cross_entropy"
     "cross_entropy_grad"
+    "ctc"
+    "ctc_grad"
     "cumsum"
     "custom"
     "gather"
@@ -67,6 +69,7 @@ const SOURCES: &[(&str, &str)] = embed! {
     "shared/conv2d_gemm"
     "shared/conv2d_packed"
     "shared/conv2d_tile"
+    "shared/ctc"
     "shared/epilogue"
     "shared/epilogue_lines"
     "shared/fit"
@@ -137,6 +140,8 @@ const TRUSTED: &[&str] = &[
     "copy",
     "cross_entropy",
     "cross_entropy_grad",
+    "ctc",
+    "ctc_grad",
     "cumsum",
     "gather",
     "gather_along",

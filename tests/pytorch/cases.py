@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Case:
-    """An expression of a module (`nn.…`) or of a value (`F.…`), and its inputs: a shape, or `ints` of one."""
+    """An expression of a module (`nn.…`) or of a value (`F.…`, or a function of `modules.py`), and its inputs: a shape, or `ints` of one."""
 
     torch: str
     inputs: dict
@@ -92,6 +92,27 @@ LAYERS = [
     case("nn.Softplus()", x=(5, 7)),
 ]
 
+# Each of these draws its numbers from its name, so that a new one changes no other's. Add cases here.
+LATER_LAYERS = [
+    case("nn.BatchNorm1d(3)", x=(7, 3)),
+    case("nn.BatchNorm1d(3, eps=0.1, momentum=0.3)", x=(2, 3, 5)),
+    case("nn.BatchNorm1d(5, affine=False)", x=(1, 5, 4)),
+    case("nn.BatchNorm1d(3).eval()", x=(1, 3)),
+    case("nn.Conv2d(2, 3, 3, padding=(2, 1), padding_mode='reflect')", x=(2, 2, 5, 4)),
+    case("nn.Conv2d(2, 4, (3, 2), stride=2, padding=(1, 2), groups=2, bias=False, padding_mode='replicate')", x=(1, 2, 4, 7)),
+    case("nn.Conv2d(1, 2, 3, padding=3, padding_mode='circular')", x=(2, 1, 3, 5)),
+    case("F.pad(x, (3, 1, 0, 2), mode='reflect')", x=(2, 3, 4, 5)),
+    case("F.pad(x, (7, 0, 1, 2), mode='replicate')", x=(1, 2, 3, 2)),
+    case("F.pad(x, (2, 5, 3, 0), mode='circular')", x=(2, 1, 3, 5)),
+    case("nn.Upsample(scale_factor=(2, 3), mode='bicubic')", x=(1, 2, 3, 5)),
+    case("F.interpolate(x, size=(5, 2), mode='bicubic')", x=(2, 2, 3, 7)),
+    case("F.interpolate(x, size=(2, 9), mode='bicubic', align_corners=True)", x=(1, 3, 5, 4)),
+    case("F.grid_sample(x, grid, align_corners=False)", x=(2, 3, 4, 5), grid=(2, 3, 5, 2)),
+    case("F.grid_sample(x, grid, padding_mode='border', align_corners=True)", x=(1, 2, 5, 3), grid=(1, 7, 2, 2)),
+    case("F.grid_sample(x, w, mode='nearest', align_corners=True)", x=(2, 2, 5, 4), w=(2, 4, 3, 2)),
+    case("F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)", x=(1, 3, 3, 7), w=(1, 5, 5, 2)),
+]
+
 REDUCTIONS = ("mean", "sum", "none")
 
 LOSSES = [
@@ -118,6 +139,71 @@ LOSSES = [
     ),
 ]
 
+# As LATER_LAYERS.
+LATER_LOSSES = [
+    *(
+        case(f"F.nll_loss(x, labels{options}, reduction='{reduction}')", x=shape, labels=ints(4, labels), w=(4,))
+        for options, shape, labels in (
+            ("", (1, 4), (1,)),
+            (", weight=w.exp(), ignore_index=2", (2, 4, 3, 5), (2, 3, 5)),
+        )
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.cross_entropy(x, t.softmax(1){options}, reduction='{reduction}')", x=shape, t=shape, w=(4,))
+        for options, shape in (("", (7, 4)), (", weight=w.exp(), label_smoothing=0.3", (2, 4, 3, 5)))
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.kl_div(x.log_softmax(1), t.{target}, reduction='{reduction}')", x=(3, 5), t=(3, 5))
+        for target in ("softmax(1)", "log_softmax(1), log_target=True")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.hinge_embedding_loss(x, w.sign(){options}, reduction='{reduction}')", x=(3, 5), w=(3, 5))
+        for options in ("", ", margin=0.3")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.multi_margin_loss(x, labels{options}, reduction='{reduction}')", x=(7, 4), labels=ints(4, (7,)), w=(4,))
+        for options in ("", ", p=2, margin=0.3, weight=w.exp()")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.cosine_embedding_loss(x, y, w.sign(){options}, reduction='{reduction}')", x=(7, 5), y=(7, 5), w=(7,))
+        for options in ("", ", margin=-0.3")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"F.triplet_margin_loss(x, y, z{options}, reduction='{reduction}')", x=(5, 3), y=(5, 3), z=(5, 3))
+        for options in ("", ", margin=2.5, p=3.0, swap=True", ", p=1.0, eps=0.01")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"dice_loss(x.sigmoid(), t.sigmoid(){options}, reduction='{reduction}')", x=(2, 3, 4, 5), t=(2, 3, 4, 5))
+        for options in ("", ", smooth=0.1, squared=True")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"sigmoid_focal_loss(x, t.sigmoid(){options}, reduction='{reduction}')", x=(3, 5), t=(3, 5))
+        for options in ("", ", alpha=-1, gamma=0.5")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(f"focal_loss(x, labels{options}, reduction='{reduction}')", x=(2, 4, 5), labels=ints(4, (2, 5)), w=(4,))
+        for options in ("", ", gamma=0.5, weight=w.exp()")
+        for reduction in REDUCTIONS
+    ),
+    *(
+        case(
+            f"F.ctc_loss(x.log_softmax(2), labels, {steps}, b, blank=4{options}, reduction='{reduction}')",
+            x=(9, 4, 5), labels=ints(4, (4, 3)), a=ints(5, (4,)), b=ints(4, (4,)),
+        )
+        for steps, options in (("5 + a", ""), ("a", ", zero_infinity=True"))
+        for reduction in REDUCTIONS
+    ),
+]
+
 # Of `p`, the parameters of a linear layer.
 OPTIMIZERS = [
     "optim.SGD(p, lr=0.125)",
@@ -135,7 +221,25 @@ OPTIMIZERS = [
     "Lion(p, lr=0.125, betas=(0.5, 0.75), weight_decay=0.1)",
 ]
 
-# Of an optimizer `o` with a learning rate of 0.1, and for how many steps.
+# As LATER_LAYERS, and for how many steps.
+LATER_OPTIMIZERS = {
+    "optim.Adam(p, lr=0.125, betas=(0.5, 0.25), weight_decay=0.1, amsgrad=True)": 5,
+    "optim.AdamW(p, lr=0.125, betas=(0.5, 0.25), eps=0.01, weight_decay=0.3, amsgrad=True)": 5,
+    "optim.Adagrad(p, lr=0.125)": 3,
+    "optim.Adagrad(p, lr=0.125, lr_decay=0.5, weight_decay=0.1, initial_accumulator_value=0.25, eps=0.01)": 3,
+    "optim.NAdam(p, lr=0.125)": 3,
+    "optim.NAdam(p, lr=0.125, betas=(0.5, 0.75), eps=0.01, weight_decay=0.1, momentum_decay=0.25)": 3,
+    "optim.NAdam(p, lr=0.125, weight_decay=0.3, decoupled_weight_decay=True)": 3,
+    "optim.RAdam(p, lr=0.125)": 8,
+    "optim.RAdam(p, lr=0.125, betas=(0.5, 0.9375), eps=0.01, weight_decay=0.1)": 8,
+    "optim.RAdam(p, lr=0.125, weight_decay=0.3, decoupled_weight_decay=True)": 8,
+    "optim.LBFGS(p, lr=0.5, max_iter=3, history_size=2)": 3,
+    "optim.LBFGS(p, max_iter=3, line_search_fn='strong_wolfe')": 3,
+}
+
+METRICS = [3.0, 2.5, 2.49, 2.6, 2.4, 2.4, 2.4, 2.3999, 2.5, 2.45, 2.41, 1.0, 1.5, 1.2, 0.9999, 1.1, -2.0, -2.0001, -1.0]
+
+# Of an optimizer `o` with a learning rate of 0.1, and for how many steps, or with which metrics.
 SCHEDULES = {
     "ConstantLR(o, factor=1.0)": 5,
     "LinearLR(o, start_factor=1.0, end_factor=0.2, total_iters=4)": 8,
@@ -148,6 +252,12 @@ SCHEDULES = {
     "OneCycleLR(o, max_lr=1.0, total_steps=12, pct_start=0.4, div_factor=10.0, final_div_factor=100.0)": 12,
     "SequentialLR(o, [LinearLR(o, start_factor=0.25, total_iters=3), CosineAnnealingLR(o, T_max=6)], [3])": 10,
     "SequentialLR(o, [ConstantLR(o, factor=1.0), ExponentialLR(o, gamma=0.5)], [4])": 8,
+    "CosineAnnealingWarmRestarts(o, T_0=3, eta_min=0.01)": 10,
+    "CosineAnnealingWarmRestarts(o, T_0=2, T_mult=3)": 30,
+    "ReduceLROnPlateau(o, patience=1)": METRICS,
+    "ReduceLROnPlateau(o, factor=0.5, patience=0, threshold=0.05, cooldown=2, min_lr=0.01)": METRICS,
+    "ReduceLROnPlateau(o, mode='max', factor=0.7, patience=2, threshold=0.1, threshold_mode='abs')": METRICS,
+    "ReduceLROnPlateau(o, mode='max', factor=0.7, patience=1)": METRICS,
 }
 
 FUNCTIONS = [

@@ -24,6 +24,7 @@ single precision, 6e-8 of each; all else that comes out is stored in double.
 import argparse
 import re
 import sys
+import zlib
 from pathlib import Path
 from unittest import mock
 
@@ -101,8 +102,9 @@ def of_case(case, generator):
     return state | differentiate(module, inputs, case.call, generator)
 
 
-def of_optimizer(expression, generator):
-    """Three steps of a linear layer's squared error. Muon takes matrices alone, and computes in `bfloat16` unless told otherwise."""
+def of_optimizer(expression, generator, steps=3):
+    """Steps of a linear layer's squared error. Muon takes matrices alone, and computes in `bfloat16` unless told otherwise; `NAdam` keeps a
+    number in the default type."""
     net = nn.Linear(4, 3, bias="Muon" not in expression).double()
     fill(net, generator)
     result = as_float({f"state.{name}": x.detach().clone() for name, x in net.state_dict().items()})
@@ -110,18 +112,35 @@ def of_optimizer(expression, generator):
     result |= {"input.x": x.float(), "input.t": t.float()}
     with mock.patch.object(torch, "bfloat16", torch.float64):
         optimizer = eval(expression, {**NAMES, "p": list(net.parameters())})
-        for step in range(1, 4):
+
+        def closure():
             optimizer.zero_grad()
-            F.mse_loss(net(x), t).backward()
-            optimizer.step()
+            loss = F.mse_loss(net(x), t)
+            loss.backward()
+            return loss
+
+        for step in range(1, steps + 1):
+            torch.set_default_dtype(torch.float64)
+            if "LBFGS" in expression:
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+            torch.set_default_dtype(torch.float32)
             result |= {f"after.{step}.{name}": x.detach().clone() for name, x in net.named_parameters()}
     return result
 
 
 def of_schedule(expression, steps):
+    """The rate before each step, or after each metric."""
     optimizer = optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
     scheduler = eval(expression, {**NAMES, "o": optimizer})
     rates = []
+    if isinstance(steps, list):
+        for metric in steps:
+            scheduler.step(metric)
+            rates.append(optimizer.param_groups[0]["lr"])
+        return {"input.metrics": torch.tensor(steps, dtype=torch.float64), "output": torch.tensor(rates, dtype=torch.float64)}
     for _ in range(steps):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
@@ -173,11 +192,22 @@ def save_cases(name, named):
     save(name, tensors, {"cases": "\n".join(name for name, _ in named)})
 
 
+def own_generator(name):
+    """Numbers that depend on the name of a case alone."""
+    return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+
+
+def later(named):
+    return [(case.torch, of_case(case, own_generator(case.torch))) for case in named]
+
+
 def make():
     generator = torch.Generator().manual_seed(1)
-    save_cases("layers", [(case.torch, of_case(case, generator)) for case in cases.LAYERS])
-    save_cases("losses", [(case.torch, of_case(case, generator)) for case in cases.LOSSES])
-    save_cases("optimizers", [(name, of_optimizer(name, generator)) for name in cases.OPTIMIZERS])
+    save_cases("layers", [(case.torch, of_case(case, generator)) for case in cases.LAYERS] + later(cases.LATER_LAYERS))
+    save_cases("losses", [(case.torch, of_case(case, generator)) for case in cases.LOSSES] + later(cases.LATER_LOSSES))
+    optimizers = [(name, of_optimizer(name, generator)) for name in cases.OPTIMIZERS]
+    more = [(name, of_optimizer(name, own_generator(name), steps)) for name, steps in cases.LATER_OPTIMIZERS.items()]
+    save_cases("optimizers", optimizers + more)
     save_cases("schedules", [(name, of_schedule(name, steps)) for name, steps in cases.SCHEDULES.items()])
     answers = []
     for model in MODELS:

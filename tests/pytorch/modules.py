@@ -107,3 +107,32 @@ class Lion(optim.Optimizer):
                 p.mul_(1 - lr * group["weight_decay"])
                 p.sub_(lr * (beta1 * m + (1 - beta1) * p.grad).sign())
                 m.mul_(beta2).add_((1 - beta2) * p.grad)
+
+
+def reduced(losses, reduction):
+    return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduction]()
+
+
+def dice_loss(x, t, smooth=1.0, squared=False, reduction="mean"):
+    """Of Milletari et al., 2016, for each class of each example."""
+    x, t = x.flatten(2), t.flatten(2)
+    both = x**2 + t**2 if squared else x + t
+    return reduced(1 - (2 * (x * t).sum(2) + smooth) / (both.sum(2) + smooth), reduction)
+
+
+def sigmoid_focal_loss(x, t, alpha=0.25, gamma=2.0, reduction="mean"):
+    """As torchvision has it."""
+    p = x.sigmoid()
+    p_t = p * t + (1 - p) * (1 - t)
+    loss = F.binary_cross_entropy_with_logits(x, t, reduction="none") * (1 - p_t) ** gamma
+    if alpha >= 0:
+        loss = (alpha * t + (1 - alpha) * (1 - t)) * loss
+    return reduced(loss, reduction)
+
+
+def focal_loss(x, labels, gamma=2.0, weight=None, reduction="mean"):
+    """Of Lin et al., 2017, for several classes; the mean is weighted, as that of cross-entropy."""
+    surprise = F.cross_entropy(x, labels, reduction="none")
+    weights = torch.ones_like(surprise) if weight is None else weight[labels]
+    losses = weights * (1 - (-surprise).exp()) ** gamma * surprise
+    return losses.sum() / weights.sum() if reduction == "mean" else reduced(losses, reduction)

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
-use meganeura::loss::{BceOptions, CrossEntropyOptions, Reduction};
+use meganeura::loss::{BceOptions, CrossEntropyOptions, KlDivOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
+use meganeura::ops::Padding;
 use meganeura::{Device, FromSeed, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor, Var};
 
 use crate::adapter::gpu_trial;
@@ -65,6 +66,9 @@ fn subjects() -> Vec<Subject> {
         of("conv2d 1×1 strided", &[2, 3, 5, 4], Conv2d::new(3, 2, 1).stride(2)),
         of("conv2d whole image", &[2, 3, 4, 5], Conv2d::new(3, 4, (4, 5))),
         of("conv2d width 41", &[2, 1, 3, 41], Conv2d::new(1, 2, 3).padding(1)),
+        of("conv2d reflecting", &[2, 2, 4, 5], Conv2d::new(2, 3, 3).padding(2).padding_mode(Padding::Reflect)),
+        of("conv2d replicating", &[1, 2, 3, 4], Conv2d::new(2, 2, 3).padding((1, 4)).padding_mode(Padding::Replicate)),
+        of("conv2d on a torus", &[2, 1, 3, 4], Conv2d::new(1, 2, 3).padding(1).padding_mode(Padding::Circular)),
         of("conv_transpose2d", &[2, 3, 4, 5], ConvTranspose2d::new(3, 2, 3)),
         of(
             "conv_transpose2d doubling",
@@ -80,6 +84,8 @@ fn subjects() -> Vec<Subject> {
         of("batch_norm2d", &[3, 2, 3, 2], BatchNorm2d::new(2)),
         of("batch_norm2d without pixels", &[5, 3, 1, 1], BatchNorm2d::new(3).eps(0.1)),
         of("batch_norm2d without affine", &[1, 3, 4, 3], BatchNorm2d::new(3).affine(false)),
+        of("batch_norm1d", &[5, 3], BatchNorm1d::new(3)),
+        of("batch_norm1d of sequences", &[2, 3, 4], BatchNorm1d::new(3).eps(0.1)),
         of("group_norm 1 group", &[2, 4, 3, 5], GroupNorm::new(1, 4)),
         of("group_norm as many groups as channels", &[2, 3, 4, 3], GroupNorm::new(3, 3)),
         of("group_norm 2 groups", &[3, 6, 2, 3], GroupNorm::new(2, 6)),
@@ -110,6 +116,8 @@ fn subjects() -> Vec<Subject> {
         of("upsample bilinear", &[2, 3, 3, 4], Upsample::bilinear(2)),
         of("upsample bilinear unequal", &[2, 1, 1, 5], Upsample::bilinear((2, 3))),
         of("upsample bilinear aligned", &[2, 2, 3, 4], Upsample::bilinear((3, 2)).align_corners(true)),
+        of("upsample bicubic", &[2, 3, 3, 4], Upsample::bicubic((2, 3))),
+        of("upsample bicubic aligned", &[1, 2, 4, 3], Upsample::bicubic(2).align_corners(true)),
         of("pixel_shuffle", &[2, 8, 2, 3], PixelShuffle::new(2)),
         of("pixel_unshuffle", &[1, 2, 6, 3], PixelUnshuffle::new(3)),
         of("sinusoidal_embedding", &[5], SinusoidalEmbedding::new(6)),
@@ -153,6 +161,19 @@ fn subjects() -> Vec<Subject> {
         targeted("smooth_l1", |x, target| x.smooth_l1_with(target, 1.3, Reduction::Sum)),
         targeted("bce_with_logits", |x, target| x.bce_with_logits(target)),
         targeted("bce_with_logits weighted", weighted_bce),
+        targeted("nll", |x, target| (x * target).log_softmax(1).nll(&labels(x))),
+        targeted("soft_cross_entropy", |x, target| x.soft_cross_entropy(target)),
+        targeted("kl_div", |x, target| x.kl_div(&target.softmax(1))),
+        targeted("kl_div of log-probabilities", |x, target| {
+            x.kl_div_with(target, &KlDivOptions { log_target: true, reduction: Reduction::None })
+        }),
+        targeted("hinge_embedding", |x, target| (x * target).hinge_embedding(&signs(x, &[3, 5]))),
+        targeted("multi_margin", |x, target| (x * target).multi_margin(&labels(x))),
+        targeted("cosine_embedding", |x, target| x.cosine_embedding(target, &signs(x, &[3]))),
+        targeted("triplet_margin", |x, target| x.triplet_margin(target, &(target * 0.5))),
+        targeted("dice", |x, target| x.sigmoid().reshape([3, 1, 5]).dice(&target.sigmoid().reshape([3, 1, 5]))),
+        targeted("focal_bce", |x, target| x.focal_bce(&target.sigmoid())),
+        targeted("focal_cross_entropy", |x, target| (x * target).focal_cross_entropy(&labels(x))),
         built("tiny", &[2, 1, 6, 6], |device| Ok(Box::new(Tiny::init(device, 1)?))),
         built("nested", &[2, 2, 5, 5], |device| Ok(Box::new(Nested::from_seed(device, Seed::new(1))?))),
         built("nested, the other variant", &[2, 2, 2, 2], |device| {
@@ -190,6 +211,18 @@ impl Layer for Targeted {
     fn forward(&self, x: &Var) -> Var {
         (self.loss)(x, &x.param(&self.target))
     }
+}
+
+/// A label for each of three rows of five classes.
+fn labels(x: &Var) -> Tensor {
+    Tensor::indices(&x.tape().device(), [3], &[4, 0, 2]).expect("three")
+}
+
+/// 1 and −1 in turns.
+fn signs(x: &Var, shape: &[usize]) -> Var {
+    let shape = meganeura::Shape::new(shape);
+    let signs: Vec<_> = (0..shape.elements()).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    x.tape().input(&Tensor::from_f64(&x.tape().device(), shape, &signs).expect("as many as elements"))
 }
 
 fn weighted_bce(x: &Var, target: &Var) -> Var {

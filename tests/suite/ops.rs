@@ -59,7 +59,7 @@ fn has_lines(case: &Case) -> bool {
 
 /// Whether results after the first are statistics for the gradient, not differentiable themselves.
 fn has_statistics(case: &Case) -> bool {
-    case.name.starts_with("cross_entropy")
+    case.name.starts_with("cross_entropy") || case.name.starts_with("ctc")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands in `map_err`")]

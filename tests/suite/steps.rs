@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};
 use meganeura::optim::{
-    Accumulate, Adam, AdamW, Ema, Group, Lion, Muon, Optimizer, OptimizerState, RmsProp, Schedule, Sgd,
+    Accumulate, Adagrad, Adam, AdamW, Ema, Group, Lion, Muon, NAdam, Optimizer, OptimizerState, RAdam, RmsProp,
+    Schedule, Sgd,
 };
 use meganeura::{Device, Layer, ModuleExt, Precision, Result, Tape, Tensor};
 
@@ -17,7 +18,7 @@ use crate::numbers::{Computed, Reference, compare};
 
 type New = fn() -> Box<dyn Optimizer>;
 
-const OPTIMIZERS: [(&str, New); 8] = [
+const OPTIMIZERS: [(&str, New); 12] = [
     ("sgd", || Box::new(Sgd::new(0.0).momentum(0.9).nesterov(true).weight_decay(1e-3))),
     ("adam", || Box::new(Adam::new(0.0).weight_decay(1e-3))),
     ("adamw", || Box::new(AdamW::new(0.0))),
@@ -28,6 +29,10 @@ const OPTIMIZERS: [(&str, New); 8] = [
     ("lion", || Box::new(Lion::new(0.0).weight_decay(1e-2))),
     ("rms_prop", || Box::new(RmsProp::new(0.0))),
     ("rms_prop centered", || Box::new(RmsProp::new(0.0).centered(true).momentum(0.5))),
+    ("adamw with amsgrad", || Box::new(AdamW::new(0.0).amsgrad(true))),
+    ("adagrad", || Box::new(Adagrad::new(0.0).initial(0.1))),
+    ("nadam", || Box::new(NAdam::new(0.0).weight_decay(1e-2).decoupled(true))),
+    ("radam", || Box::new(RAdam::new(0.0).weight_decay(1e-2))),
     ("muon", || Box::new(Muon::new(0.0).adam_for(|path, _| path.starts_with("head.")))),
 ];
 

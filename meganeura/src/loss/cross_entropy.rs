@@ -1,7 +1,7 @@
 //! Cross-entropy of classifications.
 
-use super::Reduction;
-use crate::{Shape, Tape, Tensor, Var};
+use super::{Labels, Reduction};
+use crate::{Tensor, Var};
 
 const NAME: &str = "cross_entropy";
 
@@ -17,26 +17,6 @@ pub struct CrossEntropyOptions {
     pub ignored: Option<u32>,
     /// What becomes of the losses of single labels.
     pub reduction: Reduction,
-}
-
-/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a [`TrainStep`](crate::optim::TrainStep).
-pub trait Labels {
-    /// The labels on this tape.
-    #[doc(hidden)]
-    fn on(&self, tape: &Tape) -> Var;
-}
-
-impl Labels for Tensor {
-    #[track_caller]
-    fn on(&self, tape: &Tape) -> Var {
-        tape.input(self)
-    }
-}
-
-impl Labels for Var {
-    fn on(&self, _: &Tape) -> Var {
-        self.clone()
-    }
 }
 
 impl Var {
@@ -94,16 +74,13 @@ impl Var {
             let losses = self.cross_entropy_rows(labels, *smoothing, *ignored);
             return match (reduction, ignored) {
                 (Reduction::Mean, Some(_)) if losses.error().is_none() => {
-                    losses.sum() / self.present(labels, *ignored).sum()
+                    reduction.of_weighted(&losses, &self.present(labels, *ignored))
                 }
                 _ => reduction.of(&losses),
             };
         };
-        let classes = self.shape().dims().get(1).copied().unwrap_or(0);
-        if weights.shape() != Shape::from([classes]) {
-            let message =
-                format!("the class weights must be [{classes}] for scores {}, they are {}", self.ty(), weights.ty());
-            return self.senseless(NAME, message);
+        if let Some(poisoned) = self.misweighted(NAME, Some(weights)) {
+            return poisoned;
         }
         // The share of the label itself; what is spread evenly is weighted by each class, not by the label's.
         let rows = self.cross_entropy_rows(labels, 0.0, *ignored);
@@ -115,40 +92,24 @@ impl Var {
         let mut losses = rows * &row_weights;
         if *smoothing > 0.0 {
             #[expect(clippy::cast_precision_loss, reason = "there are fewer than 2^53 classes")]
-            let share = smoothing / classes as f64;
+            let share = smoothing / self.classes() as f64;
             let even = self.weighted_surprise(&weights, labels, *ignored);
             losses = losses.scale(1.0 - smoothing) + even.scale(share);
         }
-        match reduction {
-            Reduction::Mean => losses.sum() / row_weights.sum(),
-            _ => reduction.of(&losses),
-        }
+        reduction.of_weighted(&losses, &row_weights)
     }
 
     /// `−Σ_c w[c]·ln softmax(x)[n, c]`; 0 where the label is ignored.
     #[track_caller]
     fn weighted_surprise(&self, weights: &Self, labels: &Self, ignored: Option<u32>) -> Self {
-        // One extent of the scores, and 1 elsewhere.
-        let along = |keeps: fn(usize) -> bool| -> Shape {
-            let extent = |(axis, &extent): (usize, &usize)| if keeps(axis) { extent } else { 1 };
-            Shape::new(&self.shape().dims().iter().enumerate().map(extent).collect::<Vec<_>>())
-        };
-        let weights = weights.reshape(along(|axis| axis == 1));
+        let weights = weights.reshape(self.kept_along(|axis| axis == 1));
         if ignored.is_none() {
             return -(weights * self.log_softmax(1)).sum_over(&[1]);
         }
         let present = self.present(labels, ignored);
         // Chosen before anything is computed with it: what is ignored may be anything, and 0·NaN is no 0.
-        let scores = present.reshape(along(|axis| axis != 1)).select(self, &self.constant(0.0));
+        let scores = present.reshape(self.kept_along(|axis| axis != 1)).select(self, &self.constant(0.0));
         -(weights * scores.log_softmax(1)).sum_over(&[1]) * present
-    }
-
-    /// 1 for each label that is not ignored, else 0.
-    #[track_caller]
-    fn present(&self, labels: &Self, ignored: Option<u32>) -> Self {
-        let classes = self.shape().dims()[1];
-        let ones = self.constant(1.0).expand([classes]);
-        self.tape().label_weights(&ones, labels, ignored)
     }
 }
 
@@ -157,7 +118,7 @@ mod tests {
     use super::*;
     use crate::check::gradcheck;
     use crate::loss::tests::{assert_finite, assert_values, device, input, tape, tensor};
-    use crate::{Device, ErrorKind};
+    use crate::{Device, ErrorKind, Tape};
 
     fn labels(labels: &[u32]) -> Tensor {
         Tensor::indices(&device(), [labels.len()], labels).unwrap()

@@ -3,18 +3,38 @@
 //! | for | there is |
 //! |---|---|
 //! | numbers | [`mse`](Var::mse), [`l1`](Var::l1), [`huber`](Var::huber), [`smooth_l1`](Var::smooth_l1) |
-//! | yes or no, once or many times | [`bce_with_logits`](Var::bce_with_logits) |
-//! | one class of many | [`cross_entropy`](Var::cross_entropy) |
+//! | yes or no, once or many times | [`bce_with_logits`](Var::bce_with_logits), [`focal_bce`](Var::focal_bce) |
+//! | one class of many | [`cross_entropy`](Var::cross_entropy), [`focal_cross_entropy`](Var::focal_cross_entropy), [`multi_margin`](Var::multi_margin); of log-probabilities [`nll`](Var::nll) |
+//! | label sequences without alignment | [`ctc`](Var::ctc) |
+//! | distributions | [`soft_cross_entropy`](Var::soft_cross_entropy), [`kl_div`](Var::kl_div) |
+//! | regions of images | [`dice`](Var::dice) |
+//! | vectors that are to be near or far | [`cosine_embedding`](Var::cosine_embedding), [`triplet_margin`](Var::triplet_margin); of distances [`hinge_embedding`](Var::hinge_embedding) |
 //!
 //! All are methods of [`Var`] and give the mean; beside each is one that ends in `_with`, which takes another [`Reduction`] and
 //! what else there is to choose. They are written with `Var`'s operations, and a loss of your own is written the same way.
 
 mod binary;
 mod cross_entropy;
+mod ctc;
+mod dice;
+mod divergence;
+mod focal;
+mod hinge;
+mod labels;
+mod metric;
+mod nll;
 mod regression;
 
 pub use binary::BceOptions;
-pub use cross_entropy::{CrossEntropyOptions, Labels};
+pub use cross_entropy::CrossEntropyOptions;
+pub use ctc::CtcOptions;
+pub use dice::DiceOptions;
+pub use divergence::{KlDivOptions, SoftCrossEntropyOptions};
+pub use focal::{FocalBceOptions, FocalCrossEntropyOptions};
+pub use hinge::{HingeEmbeddingOptions, MultiMarginOptions};
+pub use labels::Labels;
+pub use metric::{CosineEmbeddingOptions, TripletMarginOptions};
+pub use nll::NllOptions;
 
 use crate::{Error, ErrorKind, Var};
 

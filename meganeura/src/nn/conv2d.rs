@@ -6,7 +6,7 @@ use super::IntoPair;
 use crate::error::bail;
 use crate::init::Initializer;
 use crate::module::{Init, Layer, Seed, init_field};
-use crate::ops::Conv2dOptions;
+use crate::ops::{Conv2dOptions, Padding};
 use crate::{Device, Param, Result, Shape, Var};
 
 /// 2-D convolution: `y[n,o,p,q] = b[o] + Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
@@ -34,6 +34,9 @@ pub struct Conv2d {
     /// Stride, padding, dilation and groups.
     #[module(skip)]
     pub options: Conv2dOptions,
+    /// What the padding is made of.
+    #[module(skip)]
+    pub padding_mode: Padding,
 }
 
 impl Conv2d {
@@ -45,6 +48,7 @@ impl Conv2d {
             outputs,
             kernel: kernel.into_pair(),
             options: Conv2dOptions::default(),
+            padding_mode: Padding::Zeros,
             bias: true,
             weight_init: Initializer::default(),
         }
@@ -53,7 +57,15 @@ impl Conv2d {
 
 impl Layer for Conv2d {
     fn forward(&self, x: &Var) -> Var {
-        let y = x.conv2d(&x.param(&self.weight), self.options);
+        let y = match (self.padding_mode, self.options.padding, x.shape().rank()) {
+            (Padding::Zeros, ..) | (_, [0, 0], _) => x.conv2d(&x.param(&self.weight), self.options),
+            // Not of images, which the operation says.
+            (_, _, rank) if rank != 4 => x.conv2d(&x.param(&self.weight), self.options),
+            (mode, [p, q], _) => {
+                let padded = x.pad_with(&[(0, 0), (0, 0), (p, p), (q, q)], mode);
+                padded.conv2d(&x.param(&self.weight), Conv2dOptions { padding: [0, 0], ..self.options })
+            }
+        };
         match &self.bias {
             Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1, 1]),
             None => y,
@@ -69,6 +81,7 @@ pub struct Conv2dConfig {
     outputs: usize,
     kernel: [usize; 2],
     options: Conv2dOptions,
+    padding_mode: Padding,
     bias: bool,
     weight_init: Initializer,
 }
@@ -80,10 +93,16 @@ impl Conv2dConfig {
         self
     }
 
-    /// Rows and columns of zeros on each side of the input; none by default.
+    /// Rows and columns on each side of the input; none by default. They are zeros unless there is a
+    /// [mode](Self::padding_mode).
     pub fn padding(mut self, padding: impl IntoPair) -> Self {
         self.options.padding = padding.into_pair();
         self
+    }
+
+    /// What the padding is made of: zeros by default. Other padding is made before the convolution, in memory of its own.
+    pub fn padding_mode(self, padding_mode: Padding) -> Self {
+        Self { padding_mode, ..self }
     }
 
     /// How far apart in the input the kernel's neighbours are; 1 by default.
@@ -130,13 +149,13 @@ impl Init for Conv2dConfig {
 
     fn build(self, device: &Device, seed: Seed) -> Result<Conv2d> {
         self.check()?;
-        let Self { inputs, outputs, kernel: [height, width], options, bias, weight_init } = self;
+        let Self { inputs, outputs, kernel: [height, width], options, padding_mode, bias, weight_init } = self;
         let shape = Shape::from([outputs, inputs / options.groups, height, width]);
         let weight = weight_init.sample(device, shape, seed.field("weight"));
         let weight = Param::new(init_field("weight", weight)?);
         let draw_bias = || Initializer::bias_beside(shape)?.sample(device, [outputs], seed.field("bias"));
         let bias = bias.then(draw_bias).transpose()?.map(Param::new);
-        Ok(Conv2d { weight, bias, options })
+        Ok(Conv2d { weight, bias, options, padding_mode })
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`BatchNorm1d`] | `[N, C]` or `[N, C, L]`, kept |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
@@ -30,6 +31,8 @@
 mod activation;
 mod adaptive_avg_pool2d;
 mod avg_pool2d;
+mod batch_norm;
+mod batch_norm1d;
 mod batch_norm2d;
 mod conv2d;
 mod conv_transpose2d;
@@ -51,6 +54,7 @@ mod upsample;
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
 pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
 pub use avg_pool2d::AvgPool2d;
+pub use batch_norm1d::{BatchNorm1d, BatchNorm1dConfig};
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
 pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};

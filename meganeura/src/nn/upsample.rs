@@ -7,11 +7,11 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
 
-/// Images made larger by whole factors: pixels repeated, or interpolated between the four nearest
+/// Images made larger by whole factors: pixels repeated, or interpolated between the four or sixteen nearest
 ///
-/// [`nearest`](Self::nearest): `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. [`bilinear`](Self::bilinear): pixel `p` lies at
-/// `(p + ½)/s − ½` of the original, or with [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. To any other
-/// size goes [`Var::resize_bilinear`].
+/// [`nearest`](Self::nearest): `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. [`bilinear`](Self::bilinear) and [`bicubic`](Self::bicubic): pixel `p`
+/// lies at `(p + ½)/s − ½` of the original, or with [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. To any other
+/// size go [`Var::resize_bilinear`] and [`Var::resize_bicubic`].
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, s·H, s·W]`.
 ///
@@ -30,24 +30,37 @@ pub struct Upsample {
     #[module(skip)]
     scale: [usize; 2],
     #[module(skip)]
-    bilinear: bool,
+    mode: Mode,
     #[module(skip)]
     align_corners: bool,
+}
+
+/// What pixels are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Nearest,
+    Bilinear,
+    Bicubic,
 }
 
 impl Upsample {
     /// Repeats each pixel so many times in both directions, or down and across.
     pub fn nearest(scale: impl IntoPair) -> Self {
-        Self { scale: scale.into_pair(), bilinear: false, align_corners: false }
+        Self { scale: scale.into_pair(), mode: Mode::Nearest, align_corners: false }
     }
 
     /// Interpolates between pixels, so many times as many in both directions, or down and across.
     pub fn bilinear(scale: impl IntoPair) -> Self {
-        Self { scale: scale.into_pair(), bilinear: true, align_corners: false }
+        Self { scale: scale.into_pair(), mode: Mode::Bilinear, align_corners: false }
+    }
+
+    /// Interpolates by cubic polynomials, which are sharper, so many times as many pixels in both directions, or down and across.
+    pub fn bicubic(scale: impl IntoPair) -> Self {
+        Self { scale: scale.into_pair(), mode: Mode::Bicubic, align_corners: false }
     }
 
     /// Whether the centres of the corner pixels stay the corners, rather than the corners of the image; they do not by default.
-    /// Only for [`bilinear`](Self::bilinear).
+    /// Not for [`nearest`](Self::nearest).
     pub fn align_corners(self, align_corners: bool) -> Self {
         Self { align_corners, ..self }
     }
@@ -56,7 +69,7 @@ impl Upsample {
         if self.scale.contains(&0) {
             bail!(Argument, "upsample: scale {:?}; both must be at least 1", self.scale);
         }
-        if self.align_corners && !self.bilinear {
+        if self.align_corners && self.mode == Mode::Nearest {
             bail!(Argument, "upsample: to the nearest pixel there are no corners to align; use `Upsample::bilinear`");
         }
         Ok(())
@@ -77,12 +90,12 @@ impl Layer for Upsample {
         if let Err(error) = self.check() {
             return x.fail(error.at(std::panic::Location::caller()));
         }
-        match *x.shape().dims() {
-            [_, _, h, w] if self.bilinear => {
-                let size = [h.saturating_mul(self.scale[0]), w.saturating_mul(self.scale[1])];
-                x.resize_bilinear(size, self.align_corners)
-            }
-            _ => x.upsample_nearest(self.scale),
+        let &[_, _, h, w] = x.shape().dims() else { return x.upsample_nearest(self.scale) };
+        let size = [h.saturating_mul(self.scale[0]), w.saturating_mul(self.scale[1])];
+        match self.mode {
+            Mode::Nearest => x.upsample_nearest(self.scale),
+            Mode::Bilinear => x.resize_bilinear(size, self.align_corners),
+            Mode::Bicubic => x.resize_bicubic(size, self.align_corners),
         }
     }
 }
@@ -116,11 +129,11 @@ mod tests {
             assert_eq!(layer.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
             assert_eq!(layer.forward(&x).error().unwrap().kind(), ErrorKind::Argument, "{layer:?}");
         }
-        for layer in [Upsample::nearest(usize::MAX), Upsample::bilinear(usize::MAX)] {
+        for layer in [Upsample::nearest(usize::MAX), Upsample::bilinear(usize::MAX), Upsample::bicubic(usize::MAX)] {
             assert!(layer.forward(&x).error().is_some(), "{layer:?}");
         }
         let flat = tape.input(&Tensor::zeros(&device, [2, 2]).unwrap());
-        for layer in [Upsample::nearest(2), Upsample::bilinear(2)] {
+        for layer in [Upsample::nearest(2), Upsample::bilinear(2), Upsample::bicubic(2)] {
             let (y, line) = (layer.forward(&flat), line!());
             let error = y.error().unwrap();
             assert_eq!((error.kind(), error.location().unwrap().line()), (ErrorKind::Shape, line));

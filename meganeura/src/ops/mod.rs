@@ -15,17 +15,20 @@ mod cast;
 mod concat;
 mod conv2d;
 mod cross_entropy;
+mod ctc;
 mod cumsum;
 mod custom;
 mod exchange;
 mod flip;
 mod gather;
 mod gather_along;
+mod grid_sample;
 mod group_norm;
 mod iota;
 mod label_weights;
 mod matmul;
 mod pad;
+mod padding;
 mod pointwise;
 mod pool;
 mod random;
@@ -47,6 +50,8 @@ use smallvec::smallvec;
 pub use custom::{Custom, CustomOp};
 pub use exchange::Exchange;
 pub(crate) use exchange::exchange;
+pub use grid_sample::GridSampleOptions;
+pub use padding::Padding;
 pub use pointwise::Pointwise;
 pub use random::philox;
 pub use view::View;
@@ -277,6 +282,8 @@ ops! {
     attention::AttentionGrad,
     cross_entropy::CrossEntropy,
     cross_entropy::CrossEntropyGrad,
+    ctc::Ctc,
+    ctc::CtcGrad,
     label_weights::LabelWeights,
     random::RandomUniform,
     custom::Custom,

@@ -64,11 +64,13 @@ impl Primitive for Pad {
         let case = |x: &[usize], widths: &[(usize, usize)], value| {
             super::case::Case::new(Self { widths: widths.to_vec(), value: Exact(value) }).input(x)
         };
-        vec![
+        let mut cases = vec![
             case(&[3], &[(2, 1)], 0.5),
             case(&[2, 3], &[(0, 0), (1, 2)], 0.0),
             case(&[2, 1, 3], &[(1, 0), (3, 1), (0, 2)], -1.5),
-        ]
+        ];
+        cases.extend(super::padding::cases());
+        cases
     }
 }
 

@@ -15,7 +15,8 @@ use crate::{Result, Var};
 /// ```
 ///
 /// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0. Where weights are to decay, [`AdamW`] is mostly the
-/// better choice. [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980).
+/// better choice. [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980); with [`amsgrad`](Self::amsgrad),
+/// [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -88,6 +89,11 @@ impl Adam {
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
+
+    /// Whether the largest `v` so far takes the place of `v` in the step, as for [`AdamW::amsgrad`].
+    pub fn amsgrad(self, amsgrad: bool) -> Self {
+        Self { moments: Moments { amsgrad, ..self.moments }, ..self }
+    }
 }
 
 impl AdamW {
@@ -111,6 +117,12 @@ impl AdamW {
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
+
+    /// Whether the largest `v` so far takes the place of `v` in the step, so that steps do not grow again after rare large gradients;
+    /// it does not by default. It is kept beside the moments, as `v_max`. [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
+    pub fn amsgrad(self, amsgrad: bool) -> Self {
+        Self { moments: Moments { amsgrad, ..self.moments }, ..self }
+    }
 }
 
 /// The moments of a gradient and its square, and the step that follows from them.
@@ -118,16 +130,22 @@ impl AdamW {
 pub(super) struct Moments {
     pub(super) betas: (f64, f64),
     pub(super) eps: f64,
+    /// Whether the largest second moment so far decides.
+    pub(super) amsgrad: bool,
 }
 
 impl Default for Moments {
     fn default() -> Self {
-        Self { betas: (0.9, 0.999), eps: 1e-8 }
+        Self { betas: (0.9, 0.999), eps: 1e-8, amsgrad: false }
     }
 }
 
 impl Moments {
     pub(super) const STATE: &[&str] = &["m", "v"];
+
+    fn state(&self) -> &'static [&'static str] {
+        if self.amsgrad { &["m", "v", "v_max"] } else { Self::STATE }
+    }
 
     pub(super) fn check(&self, optimizer: &str) -> Result<()> {
         expect_share(optimizer, "first beta", self.betas.0)?;
@@ -136,7 +154,7 @@ impl Moments {
     }
 
     pub(super) fn numbers(&self, lr: f64, t: u64) -> [f64; 6] {
-        let Self { betas: (beta1, beta2), eps } = *self;
+        let Self { betas: (beta1, beta2), eps, .. } = *self;
         #[expect(clippy::cast_precision_loss, reason = "nobody makes 2^53 steps")]
         let t = t as f64;
         let (corrected_lr, root_scale) = (lr / (1.0 - beta1.powf(t)), (1.0 - beta2.powf(t)).sqrt());
@@ -144,12 +162,21 @@ impl Moments {
     }
 
     /// What is to be taken away from the parameter, and the new moments.
-    pub(super) fn step(g: &Var, [m, v]: [&Var; 2], numbers: &[Var]) -> (Var, Vec<Var>) {
+    pub(super) fn step(g: &Var, state: &[Var], numbers: &[Var]) -> (Var, Vec<Var>) {
         let [fresh1, old2, fresh2, eps, corrected_lr, root_scale] = exactly(numbers, "numbers");
+        let [m, v, largest @ ..] = state else { unreachable!("`state` names both") };
         let m = m + fresh1 * (g - m);
         let v = old2 * v + fresh2 * g.square();
-        let denominator = v.sqrt() / root_scale + eps;
-        (corrected_lr * &m / denominator, vec![m, v])
+        let mut state = vec![m.clone(), v.clone()];
+        let v = match largest {
+            [] => v,
+            [largest, ..] => largest.maximum(&v),
+        };
+        let step = corrected_lr * m / (v.sqrt() / root_scale + eps);
+        if !largest.is_empty() {
+            state.push(v);
+        }
+        (step, state)
     }
 }
 
@@ -171,16 +198,20 @@ impl Rule for Adam {
     }
 
     fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
-        Moments::STATE
+        self.moments.state()
     }
 
     fn numbers(&self, Settings { lr, weight_decay }: Settings, t: u64) -> Vec<f64> {
         [&[weight_decay][..], &self.moments.numbers(lr, t)].concat()
     }
 
+    fn variant(&self) -> u64 {
+        u64::from(self.moments.amsgrad)
+    }
+
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
         let g = given.decayed_gradient(&given.numbers[0]);
-        let (step, moments) = Moments::step(&g, given.state(), &given.numbers[1..]);
+        let (step, moments) = Moments::step(&g, &given.state, &given.numbers[1..]);
         (&given.w - step, moments)
     }
 }
@@ -203,15 +234,19 @@ impl Rule for AdamW {
     }
 
     fn state(&self, _: &Leaf<'_>) -> &'static [&'static str] {
-        Moments::STATE
+        self.moments.state()
     }
 
     fn numbers(&self, settings: Settings, t: u64) -> Vec<f64> {
         [&[settings.kept()][..], &self.moments.numbers(settings.lr, t)].concat()
     }
 
+    fn variant(&self) -> u64 {
+        u64::from(self.moments.amsgrad)
+    }
+
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
-        let (step, moments) = Moments::step(&given.dw, given.state(), &given.numbers[1..]);
+        let (step, moments) = Moments::step(&given.dw, &given.state, &given.numbers[1..]);
         (&given.w * &given.numbers[0] - step, moments)
     }
 }
@@ -234,6 +269,27 @@ mod tests {
         let other = AdamW::new(0.0).betas(0.8, 0.95).eps(0.1).weight_decay(0.5);
         let expected = [0.664_877_889_870_664_3, -1.543_573_664_246_958, 2.875_798_071_075_187];
         assert_close(&after_three_steps(other), &expected);
+    }
+
+    #[test]
+    fn amsgrad_goes_by_the_largest_gradients_so_far() {
+        // Gradients of 4, then 0 until nothing of them is left in `v`, then 1.
+        let last = |amsgrad: bool| {
+            let device = Device::cpu_with(Precision::Double);
+            let mut w = Param::new(Tensor::from_f64(&device, [1], &[0.0]).unwrap());
+            let mut optimizer = Adam::new(1.0).betas(0.0, 0.5).amsgrad(amsgrad);
+            let mut before = 0.0;
+            for factor in [[4.0; 1].as_slice(), &[0.0; 60], &[1.0; 1]].concat() {
+                before = w.value().to_f64_vec().unwrap()[0];
+                let tape = Tape::new(&device);
+                let grads = tape.backward(&(tape.param(&w).sum() * factor)).unwrap();
+                optimizer.step(&mut w, &grads).unwrap();
+            }
+            before - w.value().to_f64_vec().unwrap()[0]
+        };
+        // v = 1/2 and v = 16/2: of a bias correction nothing is left.
+        assert!((last(false) - 2.0_f64.sqrt()).abs() < 1e-6, "{}", last(false));
+        assert!((last(true) - 1.0 / 8.0_f64.sqrt()).abs() < 1e-6, "{}", last(true));
     }
 
     #[test]

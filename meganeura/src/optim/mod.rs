@@ -11,20 +11,25 @@
 //! |---|---|
 //! | images, much data, time to find a rate | [`Sgd`] with momentum |
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
-//! | what papers had before | [`Adam`], [`RmsProp`] |
-//! | a rate that changes | [`Schedule`] |
+//! | what papers had before | [`Adam`], [`NAdam`], [`RAdam`], [`RmsProp`], [`Adagrad`] |
+//! | losses without noise, few parameters | [`Lbfgs`], which takes a closure |
+//! | a rate that changes | [`Schedule`]; by a metric, [`Plateau`] |
 //! | batches too large for the device | [`Optimizer::accumulate`] |
 //! | a steadier model to evaluate | [`Ema`] |
 
 mod accumulate;
+mod adagrad;
 mod adam;
 mod average;
 mod clip;
 mod ema;
 mod finite;
 mod group;
+mod lbfgs;
 mod lion;
 mod muon;
+mod nadam;
+mod radam;
 mod record;
 mod rms_prop;
 mod rule;
@@ -37,14 +42,18 @@ mod train_step;
 mod trained;
 
 pub use accumulate::Accumulate;
+pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use ema::Ema;
 pub use group::{Group, Settings};
+pub use lbfgs::Lbfgs;
 pub use lion::Lion;
 pub use muon::Muon;
+pub use nadam::NAdam;
+pub use radam::RAdam;
 pub use rms_prop::RmsProp;
 pub use rule::{Given, Rule};
-pub use schedule::Schedule;
+pub use schedule::{Plateau, Schedule};
 pub use sgd::Sgd;
 pub use state::OptimizerState;
 pub(crate) use state::{fits, is_of_another};

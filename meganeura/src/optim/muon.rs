@@ -128,7 +128,7 @@ impl Rule for Muon {
     fn update(&self, given: &Given<'_>) -> (Var, Vec<Var>) {
         let ([kept, lr, old, fresh, ..], adam) = given.numbers.split_at(OWN) else { unreachable!("OWN numbers") };
         if self.is_for_adam(given.leaf) {
-            let (step, moments) = Moments::step(&given.dw, given.state(), adam);
+            let (step, moments) = Moments::step(&given.dw, &given.state, adam);
             return (&given.w * kept - step, moments);
         }
         let ([m], dw) = (given.state(), &given.dw);

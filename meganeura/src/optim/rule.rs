@@ -122,6 +122,15 @@ impl Given<'_> {
         if self.settings.weight_decay == 0.0 { self.dw.clone() } else { &self.dw + decay * &self.w }
     }
 
+    /// The parameter and its gradient with weight decay as a part of one of them: `w·kept` and `dw` if it is decoupled, else `w` and
+    /// [`decayed_gradient`](Self::decayed_gradient).
+    pub(super) fn decayed(&self, decoupled: bool, decay: &Var) -> (Var, Var) {
+        match decoupled {
+            true => (&self.w * decay, self.dw.clone()),
+            false => (self.w.clone(), self.decayed_gradient(decay)),
+        }
+    }
+
     /// The numbers, as [`Rule::numbers`] gives them.
     ///
     /// # Panics

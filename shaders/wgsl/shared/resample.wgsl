@@ -4,7 +4,7 @@
 //          SIDE          values of a pixel
 //          H, W, P, Q    extents of the operand's planes, and of the result's
 //          ROWS, COLUMNS the axes, an expression of type Axis
-//          RULE          mean: of windows that cover the axis; linear: interpolated between two
+//          RULE          mean: of windows that cover the axis; linear: interpolated between two; cubic: between four
 //          TRANSPOSED    1 for the transpose; the axes are those of the operation that it is the transpose of
 
 const N: u32 = ${N};
@@ -14,7 +14,8 @@ const W: u32 = ${W};
 const P: u32 = ${P};
 const Q: u32 = ${Q};
 
-/// `made` positions out of `taken`. In the linear rule, position p lies at max(p·slope + shift, 0)/unit.
+/// `made` positions out of `taken`. In the linear rule, position p lies at max(p·slope + shift, 0)/unit, in the cubic one at
+/// (p·slope + shift)/unit.
 struct Axis {
     taken: i32,
     made: i32,
@@ -27,12 +28,30 @@ fn quotient_up(x: i32, divisor: i32) -> i32 {
     return (max(x, 0) + divisor - 1) / divisor;
 }
 
+#if RULE == cubic
+/// Where position p lies, rounded down; that is −1 at least.
+fn low_of(axis: Axis, p: i32) -> i32 {
+    return (p * axis.slope + axis.shift + axis.unit) / axis.unit - 1;
+}
+
+/// The weight of a position at this distance, between 0 and 2.
+fn cubic(d: f32) -> f32 {
+    let near = (1.25 * d - 2.25) * d * d + 1.0;
+    let far = ((3.75 - 0.75 * d) * d - 6.0) * d + 3.0;
+    return select(far, near, d <= 1.0);
+}
+#endif
+
 /// The first position that position p is made of.
 fn window_first(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
     return p * axis.taken / axis.made;
 #else
+#if RULE == cubic
+    return clamp(low_of(axis, p) - 1, 0, axis.taken - 1);
+#else
     return max(p * axis.slope + axis.shift, 0) / axis.unit;
+#endif
 #endif
 }
 
@@ -41,7 +60,11 @@ fn window_end(axis: Axis, p: i32) -> i32 {
 #if RULE == mean
     return quotient_up((p + 1) * axis.taken, axis.made);
 #else
+#if RULE == cubic
+    return clamp(low_of(axis, p) + 2, 0, axis.taken - 1) + 1;
+#else
     return min(window_first(axis, p) + 2, axis.taken);
+#endif
 #endif
 }
 
@@ -51,12 +74,24 @@ fn share(axis: Axis, p: i32, h: i32) -> f32 {
 #if RULE == mean
     return 1.0 / f32(window_end(axis, p) - first);
 #else
+#if RULE == cubic
+    let low = low_of(axis, p);
+    let part = f32(p * axis.slope + axis.shift - low * axis.unit) / f32(axis.unit);
+    // Beyond the ends, the outermost position has the others' weights as well.
+    let end = axis.taken - 1;
+    var sum = select(0.0, cubic(1.0 + part), clamp(low - 1, 0, end) == h);
+    sum += select(0.0, cubic(part), clamp(low, 0, end) == h);
+    sum += select(0.0, cubic(1.0 - part), clamp(low + 1, 0, end) == h);
+    sum += select(0.0, cubic(2.0 - part), clamp(low + 2, 0, end) == h);
+    return sum;
+#else
     let part = f32(max(p * axis.slope + axis.shift, 0) - first * axis.unit) / f32(axis.unit);
     if h == first {
         // The last position has no neighbour.
         return select(1.0 - part, 1.0, first + 1 == axis.taken);
     }
     return select(0.0, part, h == first + 1);
+#endif
 #endif
 }
 
@@ -66,7 +101,11 @@ fn operand_first(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return h * axis.made / axis.taken;
 #else
+#if RULE == cubic
+    return quotient_up((h - 2) * axis.unit - axis.shift, axis.slope);
+#else
     return quotient_up((h - 1) * axis.unit - axis.shift, axis.slope);
+#endif
 #endif
 }
 
@@ -75,7 +114,11 @@ fn operand_end(axis: Axis, h: i32) -> i32 {
 #if RULE == mean
     return quotient_up((h + 1) * axis.made, axis.taken);
 #else
+#if RULE == cubic
+    return min(quotient_up((h + 2) * axis.unit - axis.shift, axis.slope), axis.made);
+#else
     return min(quotient_up((h + 1) * axis.unit - axis.shift, axis.slope), axis.made);
+#endif
 #endif
 }
 

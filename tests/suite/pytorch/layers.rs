@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use meganeura::io::Names;
 use meganeura::nn::*;
+use meganeura::ops::{GridSampleOptions, Padding};
 use meganeura::{Init, Layer, Seed};
 
 use super::{Case, function, module};
@@ -28,7 +29,7 @@ fn attention(torch: &str, config: MultiheadAttentionConfig) -> Arc<Case> {
 }
 
 pub(super) fn cases() -> Vec<Arc<Case>> {
-    [linear_maps(), norms(), others(), images(), activations()].concat()
+    [linear_maps(), paddings(), norms(), others(), images(), activations()].concat()
 }
 
 /// Layers that are not quite those of their names, with what that changes.
@@ -76,6 +77,30 @@ fn linear_maps() -> Vec<Arc<Case>> {
     ]
 }
 
+/// Padding other than with zeros. PyTorch counts axes from the last one on.
+fn paddings() -> Vec<Arc<Case>> {
+    let pad = |torch: &str, rows: (usize, usize), columns: (usize, usize), padding| {
+        function("layers", torch, move |inputs| inputs.var("x").pad_with(&[(0, 0), (0, 0), rows, columns], padding))
+    };
+    vec![
+        layer(
+            "nn.Conv2d(2, 3, 3, padding=(2, 1), padding_mode='reflect')",
+            Conv2d::new(2, 3, 3).padding((2, 1)).padding_mode(Padding::Reflect),
+        ),
+        layer(
+            "nn.Conv2d(2, 4, (3, 2), stride=2, padding=(1, 2), groups=2, bias=False, padding_mode='replicate')",
+            Conv2d::new(2, 4, (3, 2)).stride(2).padding((1, 2)).groups(2).bias(false).padding_mode(Padding::Replicate),
+        ),
+        layer(
+            "nn.Conv2d(1, 2, 3, padding=3, padding_mode='circular')",
+            Conv2d::new(1, 2, 3).padding(3).padding_mode(Padding::Circular),
+        ),
+        pad("F.pad(x, (3, 1, 0, 2), mode='reflect')", (0, 2), (3, 1), Padding::Reflect),
+        pad("F.pad(x, (7, 0, 1, 2), mode='replicate')", (1, 2), (7, 0), Padding::Replicate),
+        pad("F.pad(x, (2, 5, 3, 0), mode='circular')", (3, 0), (2, 5), Padding::Circular),
+    ]
+}
+
 fn norms() -> Vec<Arc<Case>> {
     vec![
         layer("nn.BatchNorm2d(3)", BatchNorm2d::new(3)),
@@ -83,6 +108,10 @@ fn norms() -> Vec<Arc<Case>> {
         layer("nn.BatchNorm2d(5, affine=False)", BatchNorm2d::new(5).affine(false)),
         layer("nn.BatchNorm2d(3).eval()", BatchNorm2d::new(3)),
         layer("nn.BatchNorm2d(2, eps=0.1, affine=False).eval()", BatchNorm2d::new(2).eps(0.1).affine(false)),
+        layer("nn.BatchNorm1d(3)", BatchNorm1d::new(3)),
+        layer("nn.BatchNorm1d(3, eps=0.1, momentum=0.3)", BatchNorm1d::new(3).eps(0.1).momentum(0.3)),
+        layer("nn.BatchNorm1d(5, affine=False)", BatchNorm1d::new(5).affine(false)),
+        layer("nn.BatchNorm1d(3).eval()", BatchNorm1d::new(3)),
         layer("nn.GroupNorm(2, 6, eps=0.1)", GroupNorm::new(2, 6).eps(0.1)),
         layer("nn.GroupNorm(3, 3)", GroupNorm::new(3, 3)),
         layer("nn.LayerNorm(7)", LayerNorm::new([7])),
@@ -138,6 +167,32 @@ fn images() -> Vec<Arc<Case>> {
         function("layers", "F.interpolate(x, size=(2, 9), mode='bilinear', align_corners=True)", |inputs| {
             inputs.var("x").resize_bilinear([2, 9], true)
         }),
+        layer("nn.Upsample(scale_factor=(2, 3), mode='bicubic')", Upsample::bicubic((2, 3))),
+        function("layers", "F.interpolate(x, size=(5, 2), mode='bicubic')", |inputs| {
+            inputs.var("x").resize_bicubic([5, 2], false)
+        }),
+        function("layers", "F.interpolate(x, size=(2, 9), mode='bicubic', align_corners=True)", |inputs| {
+            inputs.var("x").resize_bicubic([2, 9], true)
+        }),
+        function("layers", "F.grid_sample(x, grid, align_corners=False)", |inputs| {
+            inputs.var("x").grid_sample(inputs.var("grid"), GridSampleOptions::default())
+        }),
+        function("layers", "F.grid_sample(x, grid, padding_mode='border', align_corners=True)", |inputs| {
+            let options = GridSampleOptions { border: true, align_corners: true, ..Default::default() };
+            inputs.var("x").grid_sample(inputs.var("grid"), options)
+        }),
+        function("layers", "F.grid_sample(x, w, mode='nearest', align_corners=True)", |inputs| {
+            let options = GridSampleOptions { nearest: true, align_corners: true, ..Default::default() };
+            inputs.var("x").grid_sample(inputs.var("w"), options)
+        }),
+        function(
+            "layers",
+            "F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)",
+            |inputs| {
+                let options = GridSampleOptions { nearest: true, border: true, ..Default::default() };
+                inputs.var("x").grid_sample(inputs.var("w"), options)
+            },
+        ),
         layer("nn.PixelShuffle(2)", PixelShuffle::new(2)),
         layer("nn.PixelUnshuffle(3)", PixelUnshuffle::new(3)),
     ]

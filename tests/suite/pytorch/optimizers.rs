@@ -1,11 +1,13 @@
-//! Three steps of every optimizer, and every schedule.
+//! Some steps of every optimizer, and every schedule.
 
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::io::Checkpoint;
 use meganeura::nn::Linear;
-use meganeura::optim::{Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Schedule, Sgd};
+use meganeura::optim::{
+    Adagrad, Adam, AdamW, Lbfgs, Lion, Muon, NAdam, Optimizer, Plateau, RAdam, RmsProp, Schedule, Sgd,
+};
 use meganeura::{Device, Init, Layer, ModuleExt, Result, Seed, Tape};
 
 use super::compare::relative_error;
@@ -22,7 +24,7 @@ fn optimizer<O: Optimizer + 'static>(torch: &str, make: fn() -> O) -> Arc<Case> 
         net.load_safetensors(&golden.state()?)?.strict()?;
         let (x, t) = (golden.tensor(device, "input.x")?, golden.tensor(device, "input.t")?);
         let (mut optimizer, mut numbers) = (make(), Numbers::new());
-        for step in 1..=3 {
+        for step in (1..).take_while(|step| golden.has(&format!("after.{step}.weight"))) {
             let tape = Tape::new(device);
             let loss = net.forward(&tape.input(&x)).mse(&tape.input(&t));
             let grads = tape.backward(&loss)?;
@@ -36,8 +38,34 @@ fn optimizer<O: Optimizer + 'static>(torch: &str, make: fn() -> O) -> Arc<Case> 
     Arc::new(Case { file: "optimizers", torch: torch.to_owned(), run: Box::new(run) })
 }
 
+/// As [`optimizer`], of what evaluates the loss itself.
+fn lbfgs(torch: &str, make: fn() -> Lbfgs) -> Arc<Case> {
+    let run = move |device: &Device, golden: &Golden| {
+        let mut net = Linear::new(4, 3).init(device, Seed::new(1))?;
+        net.load_safetensors(&golden.state()?)?.strict()?;
+        let (x, t) = (golden.tensor(device, "input.x")?, golden.tensor(device, "input.t")?);
+        let loss = |net: &Linear| {
+            let tape = Tape::new(device);
+            Ok(net.forward(&tape.input(&x)).mse(&tape.input(&t)))
+        };
+        let (mut lbfgs, mut numbers) = (make(), Numbers::new());
+        for step in (1..).take_while(|step| golden.has(&format!("after.{step}.weight"))) {
+            lbfgs.step(&mut net, loss)?;
+            for (path, param) in net.named_parameters() {
+                numbers.insert(format!("after.{step}.{path}"), Array::read(&param.value())?);
+            }
+        }
+        Ok(numbers)
+    };
+    Arc::new(Case { file: "optimizers", torch: torch.to_owned(), run: Box::new(run) })
+}
+
 pub(super) fn cases() -> Vec<Arc<Case>> {
     vec![
+        lbfgs("optim.LBFGS(p, lr=0.5, max_iter=3, history_size=2)", || Lbfgs::new(0.5).iterations(3).history(2)),
+        lbfgs("optim.LBFGS(p, max_iter=3, line_search_fn='strong_wolfe')", || {
+            Lbfgs::new(1.0).iterations(3).line_search(true)
+        }),
         optimizer("optim.SGD(p, lr=0.125)", || Sgd::new(RATE)),
         optimizer("optim.SGD(p, lr=0.125, momentum=0.9, weight_decay=0.01)", || {
             Sgd::new(RATE).momentum(0.9).weight_decay(0.01)
@@ -67,6 +95,32 @@ pub(super) fn cases() -> Vec<Arc<Case>> {
         ),
         optimizer("Lion(p, lr=0.125, betas=(0.5, 0.75), weight_decay=0.1)", || {
             Lion::new(RATE).betas(0.5, 0.75).weight_decay(0.1)
+        }),
+        optimizer("optim.Adam(p, lr=0.125, betas=(0.5, 0.25), weight_decay=0.1, amsgrad=True)", || {
+            Adam::new(RATE).betas(0.5, 0.25).weight_decay(0.1).amsgrad(true)
+        }),
+        optimizer("optim.AdamW(p, lr=0.125, betas=(0.5, 0.25), eps=0.01, weight_decay=0.3, amsgrad=True)", || {
+            AdamW::new(RATE).betas(0.5, 0.25).eps(0.01).weight_decay(0.3).amsgrad(true)
+        }),
+        optimizer("optim.Adagrad(p, lr=0.125)", || Adagrad::new(RATE)),
+        optimizer(
+            "optim.Adagrad(p, lr=0.125, lr_decay=0.5, weight_decay=0.1, initial_accumulator_value=0.25, eps=0.01)",
+            || Adagrad::new(RATE).lr_decay(0.5).weight_decay(0.1).initial(0.25).eps(0.01),
+        ),
+        optimizer("optim.NAdam(p, lr=0.125)", || NAdam::new(RATE)),
+        optimizer(
+            "optim.NAdam(p, lr=0.125, betas=(0.5, 0.75), eps=0.01, weight_decay=0.1, momentum_decay=0.25)",
+            || NAdam::new(RATE).betas(0.5, 0.75).eps(0.01).weight_decay(0.1).momentum_decay(0.25),
+        ),
+        optimizer("optim.NAdam(p, lr=0.125, weight_decay=0.3, decoupled_weight_decay=True)", || {
+            NAdam::new(RATE).weight_decay(0.3).decoupled(true)
+        }),
+        optimizer("optim.RAdam(p, lr=0.125)", || RAdam::new(RATE)),
+        optimizer("optim.RAdam(p, lr=0.125, betas=(0.5, 0.9375), eps=0.01, weight_decay=0.1)", || {
+            RAdam::new(RATE).betas(0.5, 0.9375).eps(0.01).weight_decay(0.1)
+        }),
+        optimizer("optim.RAdam(p, lr=0.125, weight_decay=0.3, decoupled_weight_decay=True)", || {
+            RAdam::new(RATE).weight_decay(0.3).decoupled(true)
         }),
     ]
 }
@@ -103,11 +157,31 @@ fn schedules() -> Vec<(&'static str, Schedule)> {
             "SequentialLR(o, [ConstantLR(o, factor=1.0), ExponentialLR(o, gamma=0.5)], [4])",
             Schedule::constant(0.1).then(4, Schedule::exponential(0.1, 0.5)),
         ),
+        ("CosineAnnealingWarmRestarts(o, T_0=3, eta_min=0.01)", Schedule::cosine_restarts(0.1, 3, 1, 0.01)),
+        ("CosineAnnealingWarmRestarts(o, T_0=2, T_mult=3)", Schedule::cosine_restarts(0.1, 2, 3, 0.0)),
+    ]
+}
+
+/// What goes by a metric, from a rate of 0.1.
+fn plateaus() -> Vec<(&'static str, Plateau)> {
+    let new = || Plateau::new(0.1);
+    vec![
+        ("ReduceLROnPlateau(o, patience=1)", new().patience(1)),
+        (
+            "ReduceLROnPlateau(o, factor=0.5, patience=0, threshold=0.05, cooldown=2, min_lr=0.01)",
+            new().factor(0.5).patience(0).threshold(0.05).cooldown(2).floor(0.01),
+        ),
+        (
+            "ReduceLROnPlateau(o, mode='max', factor=0.7, patience=2, threshold=0.1, threshold_mode='abs')",
+            new().maximize(true).factor(0.7).patience(2).threshold(0.1).absolute(true),
+        ),
+        ("ReduceLROnPlateau(o, mode='max', factor=0.7, patience=1)", new().maximize(true).factor(0.7).patience(1)),
     ]
 }
 
 pub(super) fn collect_schedules(trials: &mut Vec<Trial>) {
-    let names: Vec<_> = schedules().iter().map(|(torch, _)| (*torch).to_owned()).collect();
+    let names = schedules().into_iter().map(|(torch, _)| torch).chain(plateaus().into_iter().map(|(torch, _)| torch));
+    let names: Vec<_> = names.map(str::to_owned).collect();
     trials.push(Trial::test("pytorch::every_case_of_schedules_is_compared", move || {
         super::complete("schedules", &names)?;
         // Nothing was left unread.
@@ -115,15 +189,30 @@ pub(super) fn collect_schedules(trials: &mut Vec<Trial>) {
         Ok(())
     }));
     for (torch, schedule) in schedules() {
-        trials.push(Trial::test(format!("pytorch::f64::{torch}"), move || follows(torch, &schedule)));
+        let rates = move |golden: &Golden| {
+            let steps = golden.array("output")?.data.len() as u64;
+            Ok((0..steps).map(|step| schedule.at(step)).collect())
+        };
+        trials.push(Trial::test(format!("pytorch::f64::{torch}"), move || follows(torch, rates)));
+    }
+    for (torch, plateau) in plateaus() {
+        let rates = move |golden: &Golden| {
+            let mut plateau = plateau;
+            let told = |metric| {
+                plateau.tell(metric);
+                plateau.lr()
+            };
+            Ok(golden.array("input.metrics")?.data.into_iter().map(told).collect())
+        };
+        trials.push(Trial::test(format!("pytorch::f64::{torch}"), move || follows(torch, rates)));
     }
 }
 
 /// The rate of every step. PyTorch multiplies them up step by step, one rounding each.
-fn follows(torch: &str, schedule: &Schedule) -> Result<(), Failed> {
-    let Array { data: expected, .. } = case_of("schedules", torch)?.array("output")?;
-    let computed = (0..expected.len() as u64).map(|step| schedule.at(step)).collect();
-    let error = relative_error(&Computed(computed), &Reference(expected));
+fn follows(torch: &str, rates: impl FnOnce(&Golden) -> Result<Vec<f64>, Failed>) -> Result<(), Failed> {
+    let golden = case_of("schedules", torch)?;
+    let Array { data: expected, .. } = golden.array("output")?;
+    let error = relative_error(&Computed(rates(&golden)?), &Reference(expected));
     agreement::note_schedule(torch, error);
     if error > 1e-14 { Err(format!("off by {error:.1e} of the largest rate").into()) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! What changes between the calls of a training step: whatever it is, the same bits as a tape for every step.
 
 use libtest_mimic::Trial;
-use meganeura::optim::{Accumulate, AdamW, Group, Muon, Optimizer, RmsProp, Sgd, TrainStep};
+use meganeura::optim::{Accumulate, AdamW, Group, Muon, Optimizer, RAdam, RmsProp, Sgd, TrainStep};
 use meganeura::{Device, ErrorKind, Grads, ModuleExt, Result, Tape, Tensor};
 
 use super::{Classes, clip, loss, unchanged};
@@ -72,6 +72,21 @@ fn formulas(device: &Device) -> Outcome {
             3 => *optimizer = rms_prop().centered(true),
             5 => *optimizer = rms_prop().momentum(0.5),
             _ => {}
+        }
+        Ok(())
+    })?;
+    let adamw = || AdamW::new(0.01);
+    same_bits(device, adamw, |at, _, optimizer| {
+        if at == 3 {
+            *optimizer = adamw().amsgrad(true);
+        }
+        Ok(())
+    })?;
+    // The same numbers and state mean something else.
+    let radam = || RAdam::new(0.01).weight_decay(0.1);
+    same_bits(device, radam, |at, _, optimizer| {
+        if at == 3 {
+            rebuild(optimizer, radam(), |optimizer| optimizer.decoupled(true));
         }
         Ok(())
     })?;

@@ -18,6 +18,21 @@ pub(super) enum Rule {
     Mean,
     /// Interpolated between the two next to `(p + ½)·taken/made − ½`, or with corners on corners, `p·(taken−1)/(made−1)`.
     Linear { corners: bool },
+    /// Interpolated between the four nearest by cubic polynomials, at the same places. Beyond the ends, the outermost counts.
+    Cubic { corners: bool },
+}
+
+/// The parameter of the cubic polynomials.
+const CUBIC: f64 = -0.75;
+
+/// The weight of a position at this distance. [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711).
+fn cubic(distance: f64) -> f64 {
+    let d = distance.abs();
+    match d {
+        d if d <= 1.0 => ((CUBIC + 2.0) * d - (CUBIC + 3.0)) * d * d + 1.0,
+        d if d < 2.0 => ((CUBIC * d - 5.0 * CUBIC) * d + 8.0 * CUBIC) * d - 4.0 * CUBIC,
+        _ => 0.0,
+    }
 }
 
 /// Where a position of an interpolated axis lies: `max(p·slope + shift, 0)/unit`.
@@ -48,6 +63,11 @@ impl Axis {
                 let low = line.at(p) / line.unit;
                 low..(low + 2).min(self.taken)
             }
+            Rule::Cubic { corners } => {
+                let (low, _) = self.line(corners).around(p);
+                let at = |position: isize| position.clamp(0, self.taken.cast_signed() - 1).cast_unsigned();
+                at(low - 1)..at(low + 2) + 1
+            }
         }
     }
 
@@ -56,6 +76,7 @@ impl Axis {
         match rule {
             Rule::Mean => (self.taken.div_ceil(self.made) + 1).min(self.taken),
             Rule::Linear { .. } => 2,
+            Rule::Cubic { .. } => 4.min(self.taken),
         }
     }
 
@@ -66,6 +87,10 @@ impl Axis {
             Rule::Linear { corners } => {
                 let line = self.line(corners);
                 ((2 * line.unit).div_ceil(line.slope) + 1).min(self.made)
+            }
+            Rule::Cubic { corners } => {
+                let line = self.line(corners);
+                ((4 * line.unit).div_ceil(line.slope) + 1).min(self.made)
             }
         }
     }
@@ -84,6 +109,12 @@ impl Axis {
                 let part = (line.at(p) % line.unit) as f64 / line.unit as f64;
                 if h == window.start { 1.0 - part } else { part }
             }
+            Rule::Cubic { corners } => {
+                let (low, part) = self.line(corners).around(p);
+                let last = self.taken.cast_signed() - 1;
+                let taps = (-1..=2_i32).filter(|&tap| (low + tap as isize).clamp(0, last) == h.cast_signed());
+                taps.map(|tap| cubic(part - f64::from(tap))).sum()
+            }
         }
     }
 
@@ -97,6 +128,11 @@ impl Axis {
                 // Where all that is made is the first position, others have no share.
                 line.first_at(h.cast_signed() - 1).min(end)..end
             }
+            Rule::Cubic { corners } => {
+                let line = self.line(corners);
+                let end = line.first_at(h.cast_signed() + 2).min(self.made);
+                line.first_at(h.cast_signed() - 2).min(end)..end
+            }
         }
     }
 }
@@ -104,6 +140,13 @@ impl Axis {
 impl Line {
     fn at(self, p: usize) -> usize {
         (p * self.slope).saturating_add_signed(self.shift)
+    }
+
+    /// Where position `p` lies, before the start as well: rounded down, and what that leaves.
+    #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+    fn around(self, p: usize) -> (isize, f64) {
+        let (at, unit) = ((p * self.slope).cast_signed() + self.shift, self.unit.cast_signed());
+        (at.div_euclid(unit), at.rem_euclid(unit) as f64 / unit as f64)
     }
 
     /// The first position that lies at `h` or past it.
@@ -118,9 +161,10 @@ mod tests {
 
     #[test]
     fn every_share_is_found_from_both_sides_and_the_shares_of_a_position_add_up_to_1() {
-        let rules = [Rule::Mean, Rule::Linear { corners: false }, Rule::Linear { corners: true }];
+        let interpolated = [false, true].map(|corners| [Rule::Linear { corners }, Rule::Cubic { corners }]);
+        let rules = [&[Rule::Mean][..], interpolated.as_flattened()].concat();
         for (taken, made) in (1..12).flat_map(|taken| (1..25).map(move |made| (taken, made))) {
-            for rule in rules {
+            for &rule in &rules {
                 let axis = Axis { taken, made };
                 for p in 0..made {
                     let window = axis.window(rule, p);

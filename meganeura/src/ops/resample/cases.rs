@@ -18,16 +18,24 @@ const SIZES: [([usize; 4], [usize; 2]); 9] = [
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for rule in [Rule::Mean, Rule::Linear { corners: false }, Rule::Linear { corners: true }] {
+    let interpolated = [false, true].map(|corners| [Rule::Linear { corners }, Rule::Cubic { corners }]);
+    for &rule in [Rule::Mean].iter().chain(interpolated.as_flattened()) {
         for ([n, c, h, w], size) in SIZES {
             let op = Resample::new(rule, [h, w], size);
             let back = Resample { transposed: true, ..op.clone() };
             for (op, shape) in [(op, [n, c, h, w]), (back, [n, c, size[0], size[1]])] {
                 let reference = op.clone();
-                cases.push(Case::new(op).input(&shape).naive(move |x| vec![naive(&reference, &x[0])]));
+                // Sums of sixteen products; weights of a cubic polynomial, from a position that is rounded.
+                let tolerance = if matches!(rule, Rule::Cubic { .. }) { 4e-6 } else { 1e-6 };
+                let case = Case::new(op).input(&shape).tolerance(tolerance);
+                cases.push(case.naive(move |x| vec![naive(&reference, &x[0])]));
             }
         }
     }
+    cases.push(Case::recorded("resize_bicubic", &[&[2, 3, 5, 4]], |x| {
+        (&x[0] * 2.0).resize_bicubic([3, 9], true).square()
+    }));
+    cases.push(Case::recorded("resize_bicubic", &[&[3, 4]], |x| x[0].resize_bicubic([3, 9], true)).expect_error());
     // Between others, of channels that fall into lines.
     cases.push(Case::recorded("resize_bilinear", &[&[2, 24, 5, 4]], |x| {
         let y = (&x[0] * -2.0).resize_bilinear([7, 9], false);
@@ -57,10 +65,26 @@ fn matrix(rule: Rule, axis: Axis) -> Vec<Vec<f64>> {
                 window.for_each(|h| row[h] = share);
                 return row;
             }
-            Rule::Linear { corners: true } if axis.made == 1 => 0.0,
-            Rule::Linear { corners: true } => p as f64 * (taken - 1.0) / (made - 1.0),
+            Rule::Linear { corners: true } | Rule::Cubic { corners: true } if axis.made == 1 => 0.0,
+            Rule::Linear { corners: true } | Rule::Cubic { corners: true } => p as f64 * (taken - 1.0) / (made - 1.0),
             Rule::Linear { corners: false } => ((p as f64 + 0.5) * taken / made - 0.5).max(0.0),
+            Rule::Cubic { corners: false } => (p as f64 + 0.5) * taken / made - 0.5,
         };
+        if let Rule::Cubic { .. } = rule {
+            let (low, part) = (at.floor(), at - at.floor());
+            // With a = −¾, as polynomials of the part.
+            let (t, s) = (part, 1.0 - part);
+            let weights = [
+                -0.75 * t * s * s,
+                1.25 * t * t * t - 2.25 * t * t + 1.0,
+                1.25 * s * s * s - 2.25 * s * s + 1.0,
+                -0.75 * s * t * t,
+            ];
+            for (k, weight) in weights.into_iter().enumerate() {
+                row[(low + k as f64 - 1.0).clamp(0.0, taken - 1.0) as usize] += weight;
+            }
+            return row;
+        }
         let low = (at.floor() as usize).min(axis.taken - 1);
         row[low] += 1.0 - (at - at.floor());
         row[(low + 1).min(axis.taken - 1)] += at - at.floor();

@@ -1,4 +1,4 @@
-//! Resampling of images: each axis of the result is made of the operand's by a rule of its own. Bilinear interpolation and
+//! Resampling of images: each axis of the result is made of the operand's by a rule of its own. Bilinear and bicubic interpolation and
 //! averages over windows that need not be equal are one operation, and what the gradient needs is its transpose.
 
 mod axis;
@@ -130,7 +130,7 @@ impl Kernel for Resample {
         let axis = |axis: Axis| {
             let line = match self.rule {
                 Rule::Mean => "0, 0, 0".to_owned(),
-                Rule::Linear { corners } => {
+                Rule::Linear { corners } | Rule::Cubic { corners } => {
                     let line = axis.line(corners);
                     format!("{}, {}, {}", line.slope, line.shift, line.unit)
                 }
@@ -139,7 +139,11 @@ impl Kernel for Resample {
         };
         let results = y[0].shape.elements();
         let channels = x[0].format.channels().map_or(1, |lines| lines.channels);
-        let rule = if self.rule == Rule::Mean { "mean" } else { "linear" };
+        let rule = match self.rule {
+            Rule::Mean => "mean",
+            Rule::Linear { .. } => "linear",
+            Rule::Cubic { .. } => "cubic",
+        };
         let mut defines =
             define![N: results / (channels * p * q), SIDE: channels.div_ceil(LINE), H: h, W: w, P: p, Q: q];
         defines.extend(define![
@@ -184,6 +188,17 @@ impl Var {
     #[track_caller]
     pub fn resize_bilinear(&self, size: [usize; 2], align_corners: bool) -> Self {
         self.resample("resize_bilinear", Rule::Linear { corners: align_corners }, size)
+    }
+
+    /// Images `[N, C, H, W]` of another size, interpolated between the sixteen nearest pixels by cubic polynomials with a = −¾. Results may
+    /// lie beyond the pixels that they are made of. [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711).
+    ///
+    /// Pixels lie where those of [`resize_bilinear`](Self::resize_bilinear) do; beyond the edges, the outermost pixel counts. As PyTorch's
+    /// `interpolate`, without antialiasing.
+    #[must_use]
+    #[track_caller]
+    pub fn resize_bicubic(&self, size: [usize; 2], align_corners: bool) -> Self {
+        self.resample("resize_bicubic", Rule::Cubic { corners: align_corners }, size)
     }
 
     /// The means of `P×Q` windows that cover images `[N, C, H, W]`: of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise

@@ -11,10 +11,15 @@
 //! assert_eq!("warmup(500, cosine(1e-3, 10_000, 1e-5))".parse::<Schedule>()?, schedule);
 //! # Ok::<(), meganeura::Error>(())
 //! ```
+//!
+//! A [`Plateau`] goes by a metric instead, and remembers what it was told.
 
+mod plateau;
 mod text;
 
 use std::f64::consts::PI;
+
+pub use plateau::Plateau;
 
 use super::{Group, Optimizer};
 
@@ -52,6 +57,7 @@ enum Form {
     MultiStep { from: f64, factor: f64, milestones: Vec<u64> },
     Exponential { from: f64, factor: f64 },
     Cosine { from: f64, steps: u64, floor: f64 },
+    CosineRestarts { from: f64, steps: u64, growth: u64, floor: f64 },
     Polynomial { from: f64, steps: u64, power: f64, floor: f64 },
     OneCycle { peak: f64, steps: u64, share: f64, division: f64, last_division: f64 },
     Warmup(u64, Box<Form>),
@@ -95,6 +101,21 @@ impl Schedule {
     #[must_use]
     pub fn cosine(from: f64, steps: u64, floor: f64) -> Self {
         Self(Form::Cosine { from, steps, floor })
+    }
+
+    /// Half a cosine again and again: [`cosine`](Self::cosine)`(from, steps, floor)`, then the same in `steps·growth` steps, then in
+    /// `steps·growth²`, and so on; PyTorch's `CosineAnnealingWarmRestarts`. With a growth of 0 it stays at the floor after the first.
+    /// [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983).
+    ///
+    /// ```
+    /// use meganeura::optim::Schedule;
+    ///
+    /// let schedule = Schedule::cosine_restarts(1.0, 2, 2, 0.0);
+    /// assert_eq!([0, 1, 2, 4, 6].map(|step| (100.0 * schedule.at(step)).round()), [100.0, 50.0, 100.0, 50.0, 100.0]);
+    /// ```
+    #[must_use]
+    pub fn cosine_restarts(from: f64, steps: u64, growth: u64, floor: f64) -> Self {
+        Self(Form::CosineRestarts { from, steps, growth, floor })
     }
 
     /// `floor + (from − floor)·(1 − min(s, steps)/steps)^power`; PyTorch's `PolynomialLR` where the floor is 0.
@@ -176,6 +197,10 @@ impl Form {
             }
             Self::Exponential { from, factor } => from * power(factor, step),
             Self::Cosine { from, steps, floor } => half_cosine(from, floor, progress(step, steps)),
+            Self::CosineRestarts { from, steps, growth, floor } => {
+                let (step, steps) = since_restart(step, steps, growth);
+                half_cosine(from, floor, progress(step, steps))
+            }
             Self::Polynomial { from, steps, power, floor } => {
                 floor + (from - floor) * (1.0 - progress(step, steps)).powf(power)
             }
@@ -195,6 +220,17 @@ impl Form {
             Self::Warmup(steps, ref next) | Self::Then(steps, _, ref next) => next.at(step - steps),
         }
     }
+}
+
+/// The step within its cycle, and the steps of that. A cycle of no steps never ends, nor does the first without growth.
+fn since_restart(mut step: u64, mut steps: u64, growth: u64) -> (u64, u64) {
+    if growth == 1 && steps > 0 {
+        step %= steps;
+    }
+    while growth > 1 && steps > 0 && step >= steps {
+        (step, steps) = (step - steps, steps.saturating_mul(growth));
+    }
+    (step, steps)
 }
 
 /// The share of `steps` that is done, at most 1. Of no steps all are.
@@ -242,6 +278,12 @@ mod tests {
                 Schedule::cosine(1.0, 8, 0.2),
                 &[(0, 1.0), (2, 0.2 + 0.4 * (1.0 + half)), (4, 0.6), (6, 0.2 + 0.4 * (1.0 - half)), (8, 0.2), (9, 0.2)],
             ),
+            (Schedule::cosine_restarts(1.0, 2, 1, 0.2), &[(0, 1.0), (1, 0.6), (2, 1.0), (3, 0.6), (1 << 40, 1.0)]),
+            (
+                Schedule::cosine_restarts(1.0, 2, 3, 0.0),
+                &[(1, 0.5), (2, 1.0), (5, 0.5), (8, 1.0), (17, 0.5), (26, 1.0)],
+            ),
+            (Schedule::cosine_restarts(1.0, 2, 0, 0.2), &[(1, 0.6), (2, 0.2), (99, 0.2)]),
             (Schedule::polynomial(1.0, 4, 2.0, 0.0), &[(0, 1.0), (1, 0.5625), (2, 0.25), (4, 0.0), (5, 0.0)]),
             (Schedule::polynomial(1.0, 4, 1.0, 0.5), &[(2, 0.75), (4, 0.5)]),
             (Schedule::constant(1.0).warmup(3), &[(0, 0.25), (1, 0.5), (2, 0.75), (3, 1.0)]),
@@ -273,6 +315,7 @@ mod tests {
         for (schedule, value) in [
             (Schedule::linear(1.0, 2.0, 0), 2.0),
             (Schedule::cosine(1.0, 0, 0.5), 0.5),
+            (Schedule::cosine_restarts(1.0, 0, 2, 0.5), 0.5),
             (Schedule::polynomial(1.0, 0, 2.0, 0.5), 0.5),
             (Schedule::constant(1.0).warmup(0), 1.0),
             (Schedule::constant(1.0).then(0, Schedule::constant(3.0)), 3.0),

@@ -27,6 +27,9 @@ impl fmt::Display for Form {
             }
             Self::Exponential { from, factor } => write!(f, "exponential({from:?}, {factor:?})"),
             Self::Cosine { from, steps, floor } => write!(f, "cosine({from:?}, {steps}, {floor:?})"),
+            Self::CosineRestarts { from, steps, growth, floor } => {
+                write!(f, "cosine_restarts({from:?}, {steps}, {growth}, {floor:?})")
+            }
             Self::Polynomial { from, steps, power, floor } => {
                 write!(f, "polynomial({from:?}, {steps}, {power:?}, {floor:?})")
             }
@@ -50,7 +53,7 @@ impl FromStr for Schedule {
     #[track_caller]
     fn from_str(text: &str) -> Result<Self> {
         here(|| {
-            let mut reader = Reader { rest: text };
+            let mut reader = Reader::new(text);
             let form = reader.form(0)?;
             reader.expect_end()?;
             Ok(Self(form))
@@ -58,11 +61,16 @@ impl FromStr for Schedule {
     }
 }
 
-struct Reader<'t> {
+/// Reads names, numbers and punctuation, one by one.
+pub(super) struct Reader<'t> {
     rest: &'t str,
 }
 
 impl<'t> Reader<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { rest: text }
+    }
+
     fn form(&mut self, depth: usize) -> Result<Form> {
         // A text must not be able to exhaust the stack.
         if depth > 64 {
@@ -84,6 +92,12 @@ impl<'t> Reader<'t> {
             }
             "exponential" => Form::Exponential { from: self.number()?, factor: self.next()? },
             "cosine" => Form::Cosine { from: self.number()?, steps: self.next()?, floor: self.next()? },
+            "cosine_restarts" => Form::CosineRestarts {
+                from: self.number()?,
+                steps: self.next()?,
+                growth: self.next()?,
+                floor: self.next()?,
+            },
             "polynomial" => {
                 Form::Polynomial { from: self.number()?, steps: self.next()?, power: self.next()?, floor: self.next()? }
             }
@@ -108,12 +122,12 @@ impl<'t> Reader<'t> {
     }
 
     /// A number after a comma.
-    fn next<N: FromStr>(&mut self) -> Result<N> {
+    pub(super) fn next<N: FromStr>(&mut self) -> Result<N> {
         self.expect(',')?;
         self.number()
     }
 
-    fn number<N: FromStr>(&mut self) -> Result<N> {
+    pub(super) fn number<N: FromStr>(&mut self) -> Result<N> {
         let word = self.word();
         // As Rust writes long ones.
         let Ok(number) = word.replace('_', "").parse() else {
@@ -124,14 +138,14 @@ impl<'t> Reader<'t> {
     }
 
     /// What there is up to punctuation.
-    fn word(&mut self) -> &'t str {
+    pub(super) fn word(&mut self) -> &'t str {
         let end = self.rest.find(['(', ')', ',']).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
         word.trim()
     }
 
-    fn expect(&mut self, mark: char) -> Result<()> {
+    pub(super) fn expect(&mut self, mark: char) -> Result<()> {
         let Some(rest) = self.rest.trim_start().strip_prefix(mark) else {
             bail!(Argument, "a schedule has `{}` where `{mark}` should be", shortened(self.rest));
         };
@@ -139,7 +153,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    fn expect_end(&self) -> Result<()> {
+    pub(super) fn expect_end(&self) -> Result<()> {
         if !self.rest.trim().is_empty() {
             bail!(Argument, "`{}` follows the schedule", shortened(self.rest));
         }
@@ -171,6 +185,7 @@ mod tests {
             Schedule::multi_step(0.1, 0.1, &[30, 60, 90]),
             Schedule::exponential(f64::INFINITY, 0.99),
             Schedule::cosine(1e-3, 100_000, 1e-6).warmup(1000),
+            Schedule::cosine_restarts(0.1, 10, 2, 1e-4),
             Schedule::polynomial(0.01, 5, 0.9, 0.0),
             Schedule::one_cycle(0.1, 10).then(10, Schedule::constant(0.1).warmup(3).then(7, Schedule::constant(0.2))),
         ] {

@@ -49,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Csv),
         Box::new(images::Folder),
         Box::new(text::Schedules),
+        Box::new(text::Plateaus),
         Box::new(text::Patterns),
     ];
     all.extend(run::all());

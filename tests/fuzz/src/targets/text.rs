@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use meganeura::io::Names;
 use meganeura::nn::Linear;
-use meganeura::optim::Schedule;
+use meganeura::optim::{Plateau, Schedule};
 use meganeura::{Device, ErrorKind, Init, ModuleExt, Seed};
 
 use super::{Target, documented, join, split};
@@ -44,6 +44,7 @@ impl Target for Schedules {
             "multi_step(0.1, 0.1, 3, 6)",
             "exponential(0.1, 0.9)",
             "cosine(0.1, 100, 0.001)",
+            "cosine_restarts(0.1, 10, 2, 0.001)",
             "polynomial(0.1, 100, 2.0, 0.0)",
             "one_cycle(0.1, 100, 0.3, 25.0, 10000.0)",
             "warmup(5, then(10, constant(0.1), cosine(0.1, 90, 0.0)))",
@@ -53,6 +54,49 @@ impl Target for Schedules {
 
     fn words(&self) -> &'static [&'static str] {
         &["warmup(1, ", "then(1, ", "constant(1)", "(", ")", ", ", "nan", "inf", "-inf", "1e308", "-0.0", "multi_step("]
+    }
+
+    fn accepts(&self, input: &[u8]) -> Result<(), String> {
+        if Self::take(input)? { Ok(()) } else { Err("refused".to_owned()) }
+    }
+
+    fn read(&self, input: &[u8]) -> Result<(), String> {
+        Self::take(input).map(drop)
+    }
+}
+
+/// The state of a learning rate that goes by a metric.
+pub struct Plateaus;
+
+impl Plateaus {
+    fn take(input: &[u8]) -> Result<bool, String> {
+        let text = String::from_utf8_lossy(input);
+        let mut plateau = Plateau::new(0.1).patience(2).cooldown(1);
+        if documented(plateau.load_state(&text), &[ErrorKind::Checkpoint])?.is_none() {
+            return Ok(false);
+        }
+        let (written, mut again) = (plateau.state(), Plateau::new(0.2).patience(2).cooldown(1));
+        again.load_state(&written).map_err(|error| format!("`{written}` is not read again: {error}"))?;
+        for metric in [1.0, 0.5, f64::NAN, f64::INFINITY, -1.0, 3.0, 3.0, 3.0, 3.0] {
+            if plateau.tell(metric) != again.tell(metric) || plateau.state() != again.state() {
+                return Err(format!("`{written}` goes on in another way"));
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Target for Plateaus {
+    fn name(&self) -> &'static str {
+        "plateaus"
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        ["plateau(0.1, inf, 0, 0)", "plateau(0.01, 0.25, 3, 1)", "plateau(1e-300, -inf, 7, 0)"].map(Into::into).to_vec()
+    }
+
+    fn words(&self) -> &'static [&'static str] {
+        &["plateau(", "(", ")", ", ", "nan", "inf", "-inf", "1e308", "-0.0", "18446744073709551615"]
     }
 
     fn accepts(&self, input: &[u8]) -> Result<(), String> {

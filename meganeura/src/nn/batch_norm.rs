@@ -1,0 +1,284 @@
+//! What batch normalisations share, whatever their inputs are.
+
+use std::panic::Location;
+
+use crate::dtype::check_eps;
+use crate::error::bail;
+use crate::ops::exchange;
+use crate::world::{Collective, World};
+use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
+
+/// What tells one batch normalisation from another.
+pub(super) struct Kind {
+    /// What messages call it.
+    pub(super) name: &'static str,
+    /// The axes behind the channels, for messages.
+    pub(super) behind: &'static str,
+    /// How many axes inputs may have.
+    pub(super) ranks: &'static [usize],
+    /// What the numbers of a channel in an example are.
+    pub(super) places: &'static str,
+}
+
+/// A layer on its way through a forward pass.
+pub(super) struct Pass<'a> {
+    pub(super) kind: &'static Kind,
+    pub(super) weight: Option<&'a Param>,
+    pub(super) bias: Option<&'a Param>,
+    pub(super) running_mean: &'a Buffer,
+    pub(super) running_var: &'a Buffer,
+    pub(super) momentum: f64,
+    pub(super) eps: f64,
+    pub(super) world: Option<&'a World>,
+    pub(super) is_training: bool,
+}
+
+impl Pass<'_> {
+    /// What is wrong with an input, if anything.
+    fn misfit(&self, x: &Var) -> Option<String> {
+        let Kind { behind, ranks, places, .. } = self.kind;
+        let (channels, dims) = (self.running_mean.shape().elements(), x.shape());
+        Some(match *dims.dims() {
+            _ if !x.ty().dtype.is_float() => format!("needs floats, the input holds {}", x.ty().dtype),
+            [_, c, ..] if ranks.contains(&dims.rank()) => {
+                if c != channels {
+                    format!("normalises {channels} channels, the input has {c}")
+                } else if dims.elements() == channels && self.is_training && self.ranks() == 1 {
+                    format!(
+                        "each channel is a single number, which normalised is 0 whatever it was; train with more examples or {places}, \
+                         or use the model on `Tape::inference` or in evaluation"
+                    )
+                } else {
+                    return None;
+                }
+            }
+            _ => format!("the input must be [N, {channels}{behind}, it is {dims}"),
+        })
+    }
+
+    /// Ranks over which the statistics are taken.
+    fn ranks(&self) -> usize {
+        self.world.map_or(1, World::size)
+    }
+
+    /// The input moved near 0, and the batch's mean of that and variance, `[1, C, 1, …]`. The running ones are told.
+    #[track_caller]
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
+        let axes: Vec<_> = (0..x.shape().rank()).filter(|&axis| axis != 1).collect();
+        // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the mean is far
+        // above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No element decides alone.
+        let rounded = x.mean_keep(&axes).detach();
+        let (rounded, moved, mean, variance) = match self.world.filter(|world| !world.is_alone()) {
+            None => {
+                let moved = x - &rounded;
+                let mean = moved.mean_keep(&axes);
+                let variance = (&moved - &mean).square().mean_keep(&axes);
+                (rounded, moved, mean, variance)
+            }
+            Some(world) => {
+                let rounded = rounded.all_mean(world);
+                let moved = x - &rounded;
+                // In one exchange. The mean is near 0, so that its square takes no digits.
+                let own = [moved.mean_keep(&axes), moved.square().mean_keep(&axes)];
+                let means = exchange(&own.each_ref(), world, Collective::AllMean);
+                let variance = &means[1] - means[0].square();
+                (rounded, moved, means[0].clone(), variance)
+            }
+        };
+        let count = (x.shape().elements() / x.shape()[1] * self.ranks()) as f64;
+        self.follow(self.running_mean, &(&mean + rounded));
+        self.follow(self.running_var, &variance.scale(count / (count - 1.0)));
+        (moved, mean, variance)
+    }
+
+    /// Moves a running statistic towards that of a batch.
+    #[track_caller]
+    fn follow(&self, running: &Buffer, batch: &Var) {
+        let tape = batch.tape();
+        let (kept, share) = (tape.scalar(1.0 - self.momentum), tape.scalar(self.momentum));
+        let old = tape.latest(running);
+        tape.assign(running, &old, &(&old * kept + batch.reshape(running.shape()) * share));
+    }
+
+    #[track_caller]
+    pub(super) fn forward(&self, x: &Var) -> Var {
+        let name = self.kind.name;
+        if let Some(message) = self.misfit(x) {
+            let error = Error::new(ErrorKind::Shape, message).in_op(name).operand(x.ty(), x.path());
+            return x.fail(error.operand(self.running_mean.ty(), self.running_mean.path()).at(Location::caller()));
+        }
+        // The field may have changed since `init`.
+        if let Err(message) = check_eps(self.eps) {
+            return x.refuse(name, ErrorKind::Argument, message);
+        }
+        let (near, mean, variance) = if self.is_training {
+            let (moved, mean, variance) = self.of_batch(x);
+            (moved, Some(mean), variance)
+        } else {
+            let (mean, variance) = (x.buffer(self.running_mean), x.buffer(self.running_var));
+            (x - channels(&mean, x), None, channels(&variance, x))
+        };
+        // A factor and an offset for each channel: centred numbers are only squared, which the reduction does as it loads.
+        let factor = (variance + x.constant(self.eps)).rsqrt();
+        let factor = match self.weight {
+            Some(weight) => factor * channels(&x.param(weight), x),
+            None => factor,
+        };
+        match (self.bias, mean) {
+            (Some(bias), Some(mean)) => {
+                let (bias, below) = (channels(&x.param(bias), x), mean * &factor);
+                near * factor + (bias - below)
+            }
+            (Some(bias), None) => {
+                let bias = channels(&x.param(bias), x);
+                near * factor + bias
+            }
+            (None, Some(mean)) => {
+                let below = mean * &factor;
+                near * factor - below
+            }
+            (None, None) => near * factor,
+        }
+    }
+}
+
+/// A number of each channel, as what broadcasts to an input.
+#[track_caller]
+fn channels(numbers: &Var, x: &Var) -> Var {
+    let mut shape = vec![1; x.shape().rank() - 1];
+    shape[0] = numbers.shape().elements();
+    numbers.reshape(Shape::new(&shape))
+}
+
+/// Weight, bias and running statistics at first.
+pub(super) struct Start {
+    pub(super) weight: Option<Param>,
+    pub(super) bias: Option<Param>,
+    pub(super) running_mean: Buffer,
+    pub(super) running_var: Buffer,
+}
+
+impl Start {
+    pub(super) fn new(
+        name: &str,
+        device: &Device,
+        (channels, eps, momentum, affine): (usize, f64, f64, bool),
+    ) -> Result<Self> {
+        if channels == 0 {
+            bail!(Argument, "{name}: of 0 channels; there must be at least 1");
+        }
+        if let Err(message) = check_eps(eps) {
+            bail!(Argument, "{name}: {message}");
+        }
+        if !(0.0..=1.0).contains(&momentum) {
+            bail!(Argument, "{name}: momentum is {momentum}, not between 0 and 1");
+        }
+        let of = |value| Tensor::full(device, [channels], value);
+        let param = |value| affine.then(|| of(value).map(Param::new)).transpose();
+        let (weight, bias) = (param(1.0)?, param(0.0)?);
+        Ok(Self { weight, bias, running_mean: Buffer::new(of(0.0)?), running_var: Buffer::new(of(1.0)?) })
+    }
+}
+
+/// A batch normalisation and its description: a type for each kind of input, so that a model says what it takes.
+macro_rules! batch_norm {
+    ($(#[$doc:meta])* $Layer:ident $Config:ident $kind:expr;) => {
+        $(#[$doc])*
+        #[derive(meganeura_derive::Module, Debug, Clone)]
+        pub struct $Layer {
+            /// What each normalised channel is multiplied by, `[C]`; ones at first.
+            pub weight: Option<$crate::Param>,
+            /// What is then added, `[C]`; zeros at first.
+            pub bias: Option<$crate::Param>,
+            /// The mean for inference, `[C]`; zeros at first.
+            pub running_mean: $crate::Buffer,
+            /// The variance for inference, `[C]`; ones at first.
+            pub running_var: $crate::Buffer,
+            /// The share of the batch's statistics in the new running ones, from 0 to 1. May change from step to step.
+            #[module(skip)]
+            pub momentum: f64,
+            /// What is added to the variance, so that a constant channel does not divide by 0.
+            #[module(skip)]
+            pub eps: f64,
+            /// The world over whose ranks the statistics are taken, if they are synchronised.
+            #[module(skip)]
+            pub world: Option<$crate::world::World>,
+        }
+
+        impl $Layer {
+            const KIND: &$crate::nn::batch_norm::Kind = &$kind;
+
+            /// Normalises each of `channels` channels, with ε = 1e-5 and a momentum of 0.1.
+            #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+            pub fn new(channels: usize) -> $Config {
+                $Config { channels, eps: 1e-5, momentum: 0.1, affine: true, world: None }
+            }
+        }
+
+        impl $crate::module::Layer for $Layer {
+            fn forward(&self, x: &$crate::Var) -> $crate::Var {
+                let pass = $crate::nn::batch_norm::Pass {
+                    kind: Self::KIND,
+                    weight: self.weight.as_ref(),
+                    bias: self.bias.as_ref(),
+                    running_mean: &self.running_mean,
+                    running_var: &self.running_var,
+                    momentum: self.momentum,
+                    eps: self.eps,
+                    world: self.world.as_ref(),
+                    is_training: $crate::module::ModuleExt::is_training(self, x.tape()),
+                };
+                pass.forward(x)
+            }
+        }
+
+        #[doc = concat!("Describes a [`", stringify!($Layer), "`]; [`Init::init`](crate::module::Init::init) builds it.")]
+        #[derive(Debug, Clone)]
+        #[must_use]
+        pub struct $Config {
+            channels: usize,
+            eps: f64,
+            momentum: f64,
+            affine: bool,
+            world: Option<$crate::world::World>,
+        }
+
+        impl $Config {
+            /// The number added to the variance, at least 1.2e-38; 1e-5 by default.
+            pub fn eps(self, eps: f64) -> Self {
+                Self { eps, ..self }
+            }
+
+            /// The share of the batch's statistics in the new running ones; 0.1 by default.
+            pub fn momentum(self, momentum: f64) -> Self {
+                Self { momentum, ..self }
+            }
+
+            /// Synchronises mean and variance over the ranks of a [world](crate::world), each with an equal part of the batch. By default
+            /// each rank uses its own batch. Ranks meet twice in each forward pass of the layer, and once in the backward pass.
+            pub fn synchronized(self, world: &$crate::world::World) -> Self {
+                Self { world: Some(world.clone()), ..self }
+            }
+
+            /// Whether there are a weight and a bias; there are by default.
+            pub fn affine(self, affine: bool) -> Self {
+                Self { affine, ..self }
+            }
+        }
+
+        impl $crate::module::Init for $Config {
+            type Output = $Layer;
+
+            fn build(self, device: &$crate::Device, _: $crate::module::Seed) -> $crate::Result<$Layer> {
+                let Self { channels, eps, momentum, affine, world } = self;
+                let numbers = (channels, eps, momentum, affine);
+                let start = $crate::nn::batch_norm::Start::new($Layer::KIND.name, device, numbers)?;
+                let $crate::nn::batch_norm::Start { weight, bias, running_mean, running_var } = start;
+                Ok($Layer { weight, bias, running_mean, running_var, momentum, eps, world })
+            }
+        }
+    };
+}
+
+pub(super) use batch_norm;

@@ -1,0 +1,287 @@
+//! Connectionist temporal classification: the likelihood of a label sequence that is not aligned with its input.
+
+mod native;
+
+use std::panic::Location;
+
+use rayon::prelude::*;
+
+use self::native::Example;
+use super::{Kernel, Primitive};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
+use crate::kernel::native::{OutView, Real, Scratch, View};
+use crate::tape::Var;
+use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
+
+/// `−ln p(targets | x)` of each example: of all paths through T steps that are the targets once repeated classes are merged and blanks
+/// left out, `p = Σ_path Π_t e^x[t, n, path[t]]`.
+///
+/// A path goes through `L = 2S + 1` states: each label, and a blank before, between and behind. It stays, goes on to the next state, or
+/// skips a blank between two different labels. So `α[t,s] = e^x[t,s]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])`, in logarithms; rows are kept
+/// relative to the largest number of the row before, so that their digits do not depend on T.
+///
+/// Shapes: `x [T,N,C]`, targets `u32 [N,S]`, lengths of inputs and of targets `u32 [N]` → losses `[N]`, and for the gradient `ln α [N,T,L]`.
+/// Gradient: `dx[t,n,c] = −dℓ[n]·γ[t,n,c]` with the share γ of the paths that are at class c at step t, [`CtcGrad`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Ctc {
+    blank: u32,
+    zero_infinity: bool,
+}
+
+/// `dx` of [`Ctc`], from `γ ∝ α·β/eˣ`, where β is α from the other end.
+///
+/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 behind an example's length. Has no gradient of its own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CtcGrad {
+    forward: Ctc,
+}
+
+/// The extents of a problem.
+#[derive(Clone, Copy, Debug)]
+struct Geometry {
+    steps: usize,
+    examples: usize,
+    classes: usize,
+    labels: usize,
+}
+
+impl Geometry {
+    fn new(x: &[TensorType]) -> Result<Self, String> {
+        let ([steps, examples, classes], true) = (x[0].shape.dims(), x[0].dtype.is_float()) else {
+            return Err(format!("the log-probabilities must be floats [T, N, classes], they are {}", x[0]));
+        };
+        let labels = match x[1].shape.dims() {
+            [n, labels] if n == examples && x[1].dtype == DType::U32 => *labels,
+            _ => {
+                return Err(format!(
+                    "the targets must be u32[{examples}, S] for log-probabilities {}, they are {}",
+                    x[0], x[1]
+                ));
+            }
+        };
+        let lengths = TensorType::new(DType::U32, Shape::from([*examples]));
+        if let Some(other) = x[2..4].iter().find(|ty| **ty != lengths) {
+            return Err(format!("the lengths of inputs and of targets must be {lengths}, one is {other}"));
+        }
+        let geometry = Self { steps: *steps, examples: *examples, classes: *classes, labels };
+        // Shaders compute places in 32 bits.
+        let states = labels.checked_mul(2).and_then(|states| states.checked_add(1));
+        let elements = states.and_then(|states| states.checked_mul(*steps)?.checked_mul(*examples));
+        match elements {
+            Some(elements) if elements <= 1 << 31 => Ok(geometry),
+            _ => Err(format!("{steps} steps of {examples} examples with {labels} labels are too many")),
+        }
+    }
+
+    fn of(x: &[TensorType]) -> Self {
+        Self::new(x).unwrap_or_else(|message| unreachable!("checked when it was recorded: {message}"))
+    }
+
+    fn states(self) -> usize {
+        2 * self.labels + 1
+    }
+
+    /// Elements of an example's `ln α`.
+    fn rows(self) -> usize {
+        self.steps * self.states()
+    }
+
+    /// Invocations that share the states of an example.
+    fn lanes(self, caps: &Caps) -> usize {
+        let most = if caps.workgroup_size >= 256 { 256 } else { 64 };
+        self.states().next_power_of_two().clamp(32, most)
+    }
+
+    fn defines(self, blank: u32, lanes: usize) -> Vec<(&'static str, String)> {
+        define![
+            WG: lanes, LANES: lanes, ACROSS: 0,
+            STEPS: self.steps, EXAMPLES: self.examples, CLASSES: self.classes, LABELS: self.labels, BLANK: blank,
+        ]
+    }
+
+    /// Iterations of the recursion over all steps: its own, those over the states, and those that find the largest.
+    fn loops(self, lanes: usize) -> usize {
+        let each = self.states().div_ceil(lanes).saturating_add(2 + tree(lanes));
+        each.saturating_mul(self.steps).saturating_add(1)
+    }
+}
+
+fn types<T>(x: &[View<'_, T>], float: DType) -> Vec<TensorType> {
+    let ty = |(k, x): (usize, &View<'_, T>)| {
+        TensorType::new(if (1..4).contains(&k) { DType::U32 } else { float }, x.layout().shape())
+    };
+    x.iter().enumerate().map(ty).collect()
+}
+
+/// Indices of an operand, which is contiguous.
+fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
+    &x.indices()[x.layout().offset()..][..x.layout().shape().elements()]
+}
+
+impl Primitive for Ctc {
+    fn name(&self) -> &'static str {
+        "ctc"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let geometry = Geometry::new(x)?;
+        if self.blank as usize >= geometry.classes {
+            return Err(format!("the blank is class {} of {}", self.blank, geometry.classes));
+        }
+        let alphas = Shape::from([geometry.examples, geometry.steps, geometry.states()]);
+        Ok(vec![x[0].with_shape(Shape::from([geometry.examples])), x[0].with_shape(alphas)])
+    }
+
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let Some(dy) = &dy[0] else { return Ok(vec![None; 4]) };
+        let grad = CtcGrad { forward: self.clone() };
+        Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &x[2], &x[3], &y[1], dy])), None, None, None])
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        native::cases()
+    }
+}
+
+impl Kernel for Ctc {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+        let g = Geometry::of(&types(x, T::DTYPE));
+        let [losses, alphas] = y else { unreachable!("two results") };
+        let losses = losses.floats().par_iter_mut();
+        losses.zip(alphas.floats().par_chunks_mut(g.rows())).enumerate().for_each(|(n, (loss, alphas))| {
+            let example = Example::new(x, g, self.blank, n);
+            *loss = match -example.recursion(alphas, false) {
+                loss if self.zero_infinity && loss == -T::NEG_INFINITY => T::ZERO,
+                loss => loss,
+            };
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        let g = Geometry::of(&x.iter().map(|x| x.ty).collect::<Vec<_>>());
+        let lanes = g.lanes(caps);
+        let mut defines = g.defines(self.blank, lanes);
+        defines.extend(define![FROM: "start", ZERO_INFINITY: self.zero_infinity]);
+        let launch = Launch::new("ctc", defines, (4, 2), g.examples).loops(g.loops(lanes));
+        vec![Variant::simple("example", launch.stores_through_epilogue())]
+    }
+}
+
+impl Primitive for CtcGrad {
+    fn name(&self) -> &'static str {
+        "ctc_grad"
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        let results = self.forward.outputs(x)?;
+        if x[4] != results[1] || x[5] != results[0] {
+            return Err(format!("needs {} and {}, not {} and {}", results[1], results[0], x[4], x[5]));
+        }
+        Ok(vec![x[0]])
+    }
+
+    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Err(Error::no_second_derivative("ctc_grad"))
+    }
+
+    #[cfg(feature = "testing")]
+    fn cases() -> Vec<super::case::Case> {
+        // Reached, on every device, through the gradients of `ctc`'s cases.
+        Vec::new()
+    }
+}
+
+impl Kernel for CtcGrad {
+    fn reads_strided(&self, _: usize) -> bool {
+        false
+    }
+
+    fn loads(&self) -> Option<usize> {
+        None
+    }
+
+    fn stores(&self) -> bool {
+        true
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        let g = Geometry::of(&types(x, T::DTYPE));
+        let Some(mut betas) = scratch.borrow::<T>(g.examples * g.rows()) else { return };
+        let (alphas, dloss) = (x[4].floats(), x[5].floats());
+        betas.par_chunks_mut(g.rows()).zip(alphas.par_chunks(g.rows())).enumerate().for_each(|(n, (betas, alphas))| {
+            let example = Example::new(x, g, self.forward.blank, n);
+            example.recursion(betas, true);
+            example.shares(alphas, betas, self.forward.zero_infinity);
+        });
+        let shares = &*betas;
+        y[0].floats().par_chunks_mut(g.classes).enumerate().for_each(|(row, dx)| {
+            let (t, n) = (row / g.examples, row % g.examples);
+            let shares = &shares[n * g.rows() + t * g.states()..][..g.states()];
+            Example::new(x, g, self.forward.blank, n).gradient(t, shares, dloss[n], dx);
+        });
+    }
+
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
+        let g = Geometry::of(&x.iter().map(|x| x.ty).collect::<Vec<_>>());
+        let (lanes, &Ctc { blank, zero_infinity }) = (g.lanes(caps), &self.forward);
+        let mut defines = g.defines(blank, lanes);
+        defines.extend(define![FROM: "end"]);
+        let mut betas = Launch::new("ctc", defines, (4, 0), g.examples).loops(g.loops(lanes));
+        betas.bindings.push(Binding::Scratch(0));
+        // Twice over the states, with three reductions in all, then over the labels for each of its classes.
+        let states = g.states().div_ceil(lanes).saturating_add(3 + tree(lanes)).saturating_mul(3);
+        let classes = g.classes.div_ceil(lanes).saturating_mul(g.labels.saturating_add(3));
+        let mut defines = g.defines(blank, lanes);
+        defines.extend(define![ZERO_INFINITY: zero_infinity]);
+        let rows = g.steps.saturating_mul(g.examples);
+        let mut grad = Launch::new("ctc_grad", defines, (6, 1), rows).loops(states.saturating_add(classes));
+        grad = grad.stores_through_epilogue();
+        grad.bindings.push(Binding::Scratch(0));
+        let scratch = vec![g.examples.saturating_mul(g.rows())];
+        vec![Variant { name: "example", launches: vec![betas, grad], scratch }]
+    }
+}
+
+impl Var {
+    /// The loss of each example, `[N]`; see [`Ctc`]. With `zero_infinity`, targets that have no path cost 0 and have no gradient.
+    #[track_caller]
+    pub(crate) fn ctc_losses(
+        &self,
+        targets: &Self,
+        [input_lengths, target_lengths]: [&Self; 2],
+        blank: u32,
+        zero_infinity: bool,
+    ) -> Self {
+        let extents = |x: &Self| x.shape().dims().to_vec();
+        if let ([steps, _, classes], [_, labels]) = (&*extents(self), &*extents(targets)) {
+            for (what, indices, end) in [
+                ("label", targets, *classes),
+                ("input length", input_lengths, steps + 1),
+                ("target length", target_lengths, labels + 1),
+            ] {
+                if let Some(index) = indices.largest_index(None).filter(|&index| index as usize >= end) {
+                    let message = format!("{what} {index} is out of range, it must be below {end}");
+                    let error = Error::new(ErrorKind::Argument, message).in_op("ctc").operand(self.ty(), self.path());
+                    return self.fail(error.operand(indices.ty(), None).at(Location::caller()));
+                }
+                indices.note_range(end, None);
+            }
+        }
+        let operands = [self, targets, input_lengths, target_lengths];
+        let [losses, _] = self.record_many(Ctc { blank, zero_infinity }, &operands);
+        losses
+    }
+}

@@ -1,0 +1,166 @@
+//! Images read at places that are computed.
+
+use crate::ErrorKind;
+use crate::tape::Var;
+
+/// How [`Var::grid_sample`] reads an image; by default between the four nearest pixels, with zeros outside, as PyTorch does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GridSampleOptions {
+    /// Whether the nearest pixel is read, of two the one with the even number. The grid has no gradient then.
+    pub nearest: bool,
+    /// Whether places outside of the image are moved to its edge.
+    pub border: bool,
+    /// Whether −1 and 1 are the centres of the outermost pixels, rather than their outer edges.
+    pub align_corners: bool,
+}
+
+impl Var {
+    /// Images read at the places of a grid, between their pixels: `y[n,c,p,q] = x[n,c,h,w]` where `grid[n,p,q] = (w, h)`, from −1 at the
+    /// left or upper edge to 1 at the right or lower one. [Jaderberg et al., 2015](https://arxiv.org/abs/1506.02025).
+    ///
+    /// Where the grid is NaN, so is the result. The gradient of the grid is 0 outside of the image. That of a pixel is a sum in a fixed
+    /// order; on a GPU, each pixel looks at all places of its image for it, so its time grows with the product of both sizes.
+    ///
+    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Errors: other shapes; in single precision, images of
+    /// more than 2²⁴ pixels.
+    ///
+    /// ```
+    /// use meganeura::ops::GridSampleOptions;
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::from_slice(&device, [1, 1, 1, 2], &[1.0, 3.0])?);
+    /// let grid = tape.input(&Tensor::from_slice(&device, [1, 1, 3, 2], &[-0.5, 0.0, 0.0, 0.0, 1.0, 0.0])?);
+    /// assert_eq!(x.grid_sample(&grid, GridSampleOptions::default()).to_vec()?, [1.0, 2.0, 1.5]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn grid_sample(&self, grid: &Self, options: GridSampleOptions) -> Self {
+        const NAME: &str = "grid_sample";
+        let ([n, c, h, w], [grids, p, q, 2]) = (dims(self), dims(grid)) else {
+            let message =
+                format!("needs images [N, C, H, W] and a grid [N, P, Q, 2], not {} and {}", self.ty(), grid.ty());
+            return self.refuse(NAME, ErrorKind::Shape, message);
+        };
+        if n != grids || !self.ty().dtype.is_float() || !grid.ty().dtype.is_float() {
+            let message = format!("needs floats for as many images as grids, not {} and {}", self.ty(), grid.ty());
+            return self.refuse(NAME, ErrorKind::Shape, message);
+        }
+        // With a margin, so that all that is read is there.
+        let [rows, columns] = [h, w].map(|extent| extent.saturating_add(3));
+        if rows.saturating_mul(columns) > 1 << 24 {
+            return self.refuse(NAME, ErrorKind::Argument, format!("images of {h}×{w} pixels are too large"));
+        }
+        let margins = [(0, 0), (0, 0), (1, 2), (1, 2)];
+        let pixels = self.pad(&margins, 0.0).permute(&[0, 2, 3, 1]).reshape([n, rows * columns, c]);
+        let across = grid.slice(3, 0..1).reshape([n, p * q, 1]).place_among(w, options);
+        let down = grid.slice(3, 1..2).reshape([n, p * q, 1]).place_among(h, options);
+        let (left, upper) = (across.floor(), down.floor());
+        #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+        let width = columns as f64;
+        let at = upper.scale(width) + &left;
+        let read = if options.nearest {
+            pixels.rows_at(&at)
+        } else {
+            let (right, lower) = (across - left, down - upper);
+            let [near, far] = [0.0, width].map(|row| [0.0, 1.0].map(|column| row + column));
+            let one = self.constant(1.0);
+            let above =
+                pixels.rows_at(&at) * (&one - &right) + pixels.rows_at(&(&at + self.constant(near[1]))) * &right;
+            let first = pixels.rows_at(&(&at + self.constant(far[0])));
+            let below = first * (&one - &right) + pixels.rows_at(&(&at + self.constant(far[1]))) * &right;
+            above * (one - &lower) + below * lower
+        };
+        read.permute(&[0, 2, 1]).reshape([n, c, p, q])
+    }
+
+    /// Where a coordinate from −1 to 1 lies among `extent` pixels behind a margin of one.
+    #[track_caller]
+    #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+    fn place_among(&self, extent: usize, options: GridSampleOptions) -> Self {
+        let (extent, from_edge) = (extent as f64, self + self.constant(1.0));
+        let place = match options.align_corners {
+            true => from_edge.scale(0.5 * (extent - 1.0)),
+            false => from_edge.scale(0.5 * extent) - self.constant(0.5),
+        };
+        let place = if options.nearest { place.round() } else { place };
+        let (first, last) = if options.border { (0.0, extent - 1.0) } else { (-1.0, extent) };
+        place.clamp(first, last) + self.constant(1.0)
+    }
+
+    /// Rows `[N, R, C]` by their numbers, which are floats `[N, K, 1]`.
+    #[track_caller]
+    fn rows_at(&self, numbers: &Self) -> Self {
+        let shape = numbers.shape().with(2, self.shape()[2]);
+        self.gather_along(1, &numbers.to_index().expand(shape))
+    }
+}
+
+/// Four extents, if there are as many.
+fn dims(x: &Var) -> [usize; 4] {
+    x.shape().dims().try_into().unwrap_or_default()
+}
+
+/// What tests hold it to.
+#[cfg(feature = "testing")]
+pub(super) fn cases() -> Vec<super::case::Case> {
+    use super::case::{Array, Case};
+    let naive = |options: GridSampleOptions| {
+        let GridSampleOptions { nearest, border, align_corners } = options;
+        move |x: &[Array]| {
+            let [[n, c, h, w], [_, p, q, _]]: [[usize; 4]; 2] =
+                [0, 1].map(|k| x[k].shape.dims().try_into().expect("four axes"));
+            let place = |grid: f64, extent: usize| {
+                let extent = extent as f64;
+                let at = if align_corners {
+                    (grid + 1.0) * (extent - 1.0) / 2.0
+                } else {
+                    ((grid + 1.0) * extent - 1.0) / 2.0
+                };
+                if border { at.clamp(0.0, extent - 1.0) } else { at }
+            };
+            let pixel = |plane: usize, row: f64, column: f64| {
+                let is_inside = row >= 0.0 && column >= 0.0 && row < h as f64 && column < w as f64;
+                if is_inside { x[0].data[(plane * h + row as usize) * w + column as usize] } else { 0.0 }
+            };
+            let of = |element: usize| {
+                let (plane, at) = (element / (p * q), element % (p * q));
+                let place_of = |k: usize, extent| place(x[1].data[(plane / c * p * q + at) * 2 + k], extent);
+                let (column, row) = (place_of(0, w), place_of(1, h));
+                if nearest {
+                    return pixel(plane, row.round_ties_even(), column.round_ties_even());
+                }
+                let mut sum = 0.0;
+                for (i, j) in [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)] {
+                    let (at_row, at_column) = (row.floor() + i, column.floor() + j);
+                    let weight = (1.0 - (row - at_row).abs()) * (1.0 - (column - at_column).abs());
+                    sum += weight * pixel(plane, at_row, at_column);
+                }
+                sum
+            };
+            let shape = crate::Shape::from([n, c, p, q]);
+            vec![Array { shape, data: (0..shape.elements()).map(of).collect() }]
+        }
+    };
+    let mut cases = Vec::new();
+    for bits in 0..8 {
+        let options = GridSampleOptions { nearest: bits & 1 != 0, border: bits & 2 != 0, align_corners: bits & 4 != 0 };
+        for (x, grid) in [(&[2, 3, 4, 5][..], &[2, 3, 2, 2][..]), (&[1, 1, 1, 3], &[1, 2, 5, 2])] {
+            let case = Case::recorded("grid_sample", &[x, grid], move |x| x[0].grid_sample(&x[1], options));
+            // A third of the places lie outside.
+            cases.push(case.range(-1.4, 1.4).naive(naive(options)).tolerance(4e-6));
+        }
+    }
+    let wrong = |x: &[usize], grid: &[usize]| {
+        Case::recorded("grid_sample", &[x, grid], |x| x[0].grid_sample(&x[1], GridSampleOptions::default()))
+            .expect_error()
+    };
+    cases.extend([
+        wrong(&[2, 3, 4, 5], &[1, 3, 2, 2]),
+        wrong(&[1, 3, 4, 5], &[1, 3, 2, 3]),
+        wrong(&[4, 5], &[1, 3, 2, 2]),
+    ]);
+    cases
+}
