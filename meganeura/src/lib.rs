@@ -52,6 +52,8 @@
 //!   (`net.evaluate("encoder")`); counted, printed, averaged and copied.
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
 //!   weights, smoothed labels and labels to ignore; as mean, as sum, or one by one.
+//! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared errors, perplexity; they add up over
+//!   batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, RMSProp, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
 //!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
 //!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy and
@@ -97,6 +99,7 @@ pub mod guide;
 pub mod init;
 pub mod io;
 pub mod loss;
+pub mod metric;
 pub mod module;
 pub mod nn;
 pub mod ops;

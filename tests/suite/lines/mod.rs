@@ -8,6 +8,7 @@ use meganeura::check::{Gradcheck, gradcheck};
 use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder, Target};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
+use meganeura::metric::{Accuracy, Confusion, Perplexity, RocAuc};
 use meganeura::optim::{Accumulate, Ema, OptimizerState, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
@@ -112,6 +113,19 @@ cases! {
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
     "data/image_folder.rs::open_with_limit" |_| ImageFolder::open_with_limit("no/such/folder", 1);
     "data/image_folder.rs::check" |w| w.images().check();
+    "metric/accuracy.rs::update" |w| Accuracy::new().update(&w.tensor, &w.labels);
+    "metric/accuracy.rs::merge" |_| Accuracy::new().merge(&Accuracy::top(2));
+    "metric/accuracy.rs::value" |_| Accuracy::new().value();
+    "metric/confusion.rs::new" |_| Confusion::new(0);
+    "metric/confusion.rs::update" |w| Confusion::new(1).expect("a class").update(&w.tensor, &w.labels);
+    "metric/confusion.rs::merge" |_| Confusion::new(1).expect("a class").merge(&Confusion::new(2).expect("classes"));
+    "metric/confusion.rs::accuracy" |_| Confusion::new(1).expect("a class").accuracy();
+    "metric/confusion.rs::macro_f1" |_| Confusion::new(1).expect("a class").macro_f1();
+    "metric/confusion.rs::micro_f1" |_| Confusion::new(1).expect("a class").micro_f1();
+    "metric/mean.rs::update" |_| Perplexity::new().update(0.0, 0);
+    "metric/mean.rs::value" |_| Perplexity::new().value();
+    "metric/roc_auc.rs::update" |w| RocAuc::new().update(&w.labels, &w.labels);
+    "metric/roc_auc.rs::value" |_| RocAuc::new().value();
     "io/mod.rs::save" |w| w.net.save(w.folder.path().join("no/such/folder"));
     "io/mod.rs::to_safetensors" |w| w.twice().to_safetensors();
     "io/mod.rs::to_safetensors_async" |w| ready(w.twice().to_safetensors_async());
@@ -161,6 +175,11 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("device/mod.rs::for_testing_halves", "never fails"),
     ("device/profile.rs::set_profiling", "fails on GPUs without timestamps"),
     ("io/state.rs::to_safetensors", "fails where the device does"),
+    ("metric/accuracy.rs::over", "fails in a world of several ranks"),
+    ("metric/confusion.rs::over", "fails in a world of several ranks"),
+    ("metric/mean.rs::over", "fails in a world of several ranks"),
+    ("metric/roc_auc.rs::merge", "fails where there is no memory"),
+    ("metric/roc_auc.rs::over", "fails in a world of several ranks"),
     ("module/ext.rs::to_device", "fails where a device does"),
     ("module/init.rs::init_by", "a part of the derived `init`"),
     ("module/init.rs::init_field", "a part of the derived `init`"),
