@@ -61,8 +61,8 @@
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
-//!   for yours; shuffling by seed and epoch, random crops, flips and cut-out, and loader threads that give the same bits in any number. An
-//!   epoch can be taken up in the middle.
+//!   for yours; any number of inputs and targets; shuffled, weighted and stratified orders by seed and epoch; sequences padded by a function;
+//!   random crops, flips and cut-out; loader threads that give the same bits in any number. An epoch can be taken up in the middle.
 //! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations. It sees the parameters as
 //!   they are then; a clone of the model stays as it was.
 //! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted or ran out of disk goes

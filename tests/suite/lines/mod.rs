@@ -5,7 +5,7 @@ mod stage;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck};
-use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder, Target};
+use meganeura::data::{Array, Cifar100Label, Csv, Examples, HorizontalFlip, ImageFolder};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
 use meganeura::metric::{Accuracy, Confusion, Perplexity, RocAuc};
@@ -100,13 +100,19 @@ cases! {
     "optim/mod.rs::load_state" |w| Sgd::new(0.1).load_state(&w.net, &OptimizerState::default());
     "optim/train_step/mod.rs::call" |w| TrainStep::new(&w.net, |_, x: &Var| x.sum()).call(&mut Sgd::new(-1.0), &w.tensor);
     "optim/schedule/text.rs::from_str" |_| <Schedule as std::str::FromStr>::from_str("cosine");
+    "data/array.rs::new" |_| Array::new(vec![1.0], [2]);
+    "data/array.rs::zeros" |_| Array::<f32>::zeros([1 << 40, 1 << 40]);
+    "data/array.rs::transformed" |_| Array::from(vec![1.0]).transformed(&HorizontalFlip::new(0.5), 1);
     "data/cifar.rs::from_cifar10" |_| Dataset::from_cifar10::<&str>([]);
     "data/cifar.rs::from_cifar100" |_| Dataset::from_cifar100(["no/such/file"], Cifar100Label::Fine);
     "data/csv.rs::read" |_| Csv::new([2]).read("no/such/file");
     "data/csv.rs::read_from" |_| Csv::new([2]).read_from("text", &b"1,2\n"[..]);
     "data/dataset.rs::new" |_| Dataset::new(vec![0.0; 3], [2], vec![0, 1]);
     "data/dataset.rs::from_bytes" |_| Dataset::from_bytes(vec![0; 3], [2], vec![0, 1]);
-    "data/dataset.rs::of" |_| Dataset::of(Nothing);
+    "data/dataset.rs::from_columns" |_| Dataset::from_columns(vec![1.0], vec![0, 1]);
+    "data/dataset.rs::of" |_| Dataset::of(Damaged(usize::MAX));
+    "data/dataset.rs::shape" |_| Dataset::of(Damaged(2)).expect("fits").shape();
+    "data/dataset.rs::targets" |_| Dataset::of(Damaged(2)).expect("fits").targets();
     "data/dataset.rs::get" |w| w.dataset.get(2);
     "data/dataset.rs::split" |w| w.dataset.split(1.5, 0);
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
@@ -197,7 +203,14 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
 
 /// Methods that the framework calls and users write: their errors get the line of the user's call from the function in between.
 const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
+    "data/collate.rs::collate",
     "data/examples.rs::read",
+    "data/examples.rs::read_targets",
+    "data/fields.rs::counts",
+    "data/fields.rs::push_onto",
+    "data/fields.rs::row",
+    "data/fields.rs::stack",
+    "data/fields.rs::to_tensors",
     "data/transform/mod.rs::shape",
     "module/init.rs::build",
     "ops/custom.rs::vjp",
@@ -288,7 +301,7 @@ fn of_a_call_that_nobody_sees() -> Outcome {
 fn of_batches() -> Outcome {
     let w = Stage::new()?;
     for workers in [0, 2] {
-        let batches = Dataset::of(Damaged)?.batches(1).workers(workers).on(&w.device);
+        let batches = Dataset::of(Damaged(2))?.batches(1).workers(workers).on(&w.device);
         for batch in batches {
             at_line_of(&batch.map(drop).expect_err("damaged"), |line| {
                 line.contains(".workers(workers).on(&w.device)")
@@ -298,23 +311,6 @@ fn of_batches() -> Outcome {
     let mut batches = w.dataset.batches(0).on(&w.device);
     let error = batches.next().ok_or("an error")?.map(drop).expect_err("batches of nothing");
     at_line_of(&error, |line| line.contains("w.dataset.batches(0).on(&w.device)"))
-}
-
-/// Examples that cannot be read.
-struct Damaged;
-
-impl Examples for Damaged {
-    fn len(&self) -> usize {
-        2
-    }
-
-    fn shape(&self) -> Shape {
-        [1].into()
-    }
-
-    fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
-        Err(Error::new(meganeura::ErrorKind::Data, "damaged"))
-    }
 }
 
 fn of_a_skipped_step() -> Outcome {
