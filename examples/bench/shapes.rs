@@ -3,7 +3,7 @@
 use std::f64::consts::FRAC_PI_2;
 use std::thread;
 
-use meganeura::data::{Batch, Examples, Target};
+use meganeura::data::{Array, Batch, Examples};
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind, Result};
@@ -30,27 +30,26 @@ struct Resized {
 }
 
 impl Examples for Resized {
+    type Inputs = Array<f32>;
+    type Targets = u32;
+
     fn len(&self) -> usize {
         self.shapes.len()
     }
 
-    fn shape(&self) -> Shape {
-        self.input
-    }
-
-    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
-        let mut image = [0.0; 3 * SIDE * SIDE];
-        let target = self.shapes.read(index, &mut image)?;
+    fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
+        let (image, label) = self.shapes.read(index)?;
+        let mut input = Array::zeros(self.input)?;
         let side = match *self.input.dims() {
             [_, _, width] => width,
             _ => self.input.elements().isqrt(),
         };
-        for (at, value) in input.iter_mut().enumerate() {
+        for (at, value) in input.values_mut().iter_mut().enumerate() {
             let (channel, row, column) = (at / (side * side), at / side % side, at % side);
             let (row, column) = (row * SIDE / side, column * SIDE / side);
-            *value = 4.0 * image[(channel * SIDE + row) * SIDE + column] - 2.0;
+            *value = 4.0 * image.values()[(channel * SIDE + row) * SIDE + column] - 2.0;
         }
-        Ok(target)
+        Ok((input, label))
     }
 }
 

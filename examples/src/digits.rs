@@ -29,9 +29,9 @@ mod tests {
         assert_eq!(digits.len(), 1797);
         let mut counts = [0; CLASSES];
         for index in 0..digits.len() {
-            let (image, target) = digits.get(index).unwrap();
-            assert!(image.iter().all(|ink| (0.0..=1.0).contains(ink)));
-            counts[target.label().unwrap() as usize] += 1;
+            let (image, label) = digits.get(index).unwrap();
+            assert!(image.values().iter().all(|ink| (0.0..=1.0).contains(ink)));
+            counts[label as usize] += 1;
         }
         // As the dataset's documentation counts them.
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);

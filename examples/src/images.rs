@@ -150,21 +150,17 @@ impl Images {
     /// Of these, as they were read from a folder; the labels tell how many classes there are.
     fn of_files(folder: &Path, train: Dataset, test: Dataset, may_be_flipped: bool) -> Result<Self, Box<dyn Error>> {
         let wrong = |what: String| Err(format!("{}: {what}", folder.display()).into());
-        if train.shape() != test.shape() {
-            return wrong(format!("images to train on are {}, those to test with {}", train.shape(), test.shape()));
-        }
-        let mut classes = 0;
-        for dataset in [&train, &test] {
-            for index in 0..dataset.len() {
-                let (_, target) = dataset.get(index)?;
-                classes = classes.max(target.label().map_or(0, |label| label as usize + 1));
-            }
-        }
+        let labels = [train.targets()?, test.targets()?].concat();
+        let classes = labels.into_iter().max().map_or(0, |label| label as usize + 1);
         if classes > MOST_CLASSES {
             return wrong(format!("labels up to {}, where {MOST_CLASSES} classes are the most", classes - 1));
         }
         let images = Self { train, test, classes, may_be_flipped };
         images.expect_tests(folder)?;
+        let [train, test] = [images.train.shape()?, images.test.shape()?];
+        if train != test {
+            return wrong(format!("images to train on are {train}, those to test with {test}"));
+        }
         Ok(images)
     }
 
@@ -172,9 +168,9 @@ impl Images {
     ///
     /// # Errors
     ///
-    /// If examples are no images.
+    /// If examples are no images, or the first cannot be read.
     pub fn shape(&self) -> Result<[usize; 3], Box<dyn Error>> {
-        let shape = self.train.shape();
+        let shape = self.train.shape()?;
         shape.dims().try_into().map_err(|_| format!("examples of shape {shape} are no images").into())
     }
 }

@@ -1,8 +1,8 @@
 //! Coloured shapes, drawn as they are needed: something to learn without a download.
 
-use meganeura::data::{Examples, Target};
+use meganeura::Result;
+use meganeura::data::{Array, Examples};
 use meganeura::module::Seed;
-use meganeura::{Result, Shape};
 
 /// What there is to tell apart; the label of an image is the position in this list.
 pub const CLASSES: [&str; 8] = ["disc", "ring", "square", "frame", "triangle", "cross", "bar", "half-disc"];
@@ -27,15 +27,16 @@ impl Shapes {
 }
 
 impl Examples for Shapes {
+    type Inputs = Array<f32>;
+    type Targets = u32;
+
     fn len(&self) -> usize {
         self.count
     }
 
-    fn shape(&self) -> Shape {
-        [3, SIDE, SIDE].into()
-    }
-
-    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
+    fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
+        let mut image = Array::zeros([3, SIDE, SIDE])?;
+        let pixels = image.values_mut();
         let class = index % CLASSES.len();
         let seed = self.seed.index(index);
         let between = |name, low: f32, high: f32| low + (high - low) * unit(seed.field(name));
@@ -57,10 +58,10 @@ impl Examples for Shapes {
             for channel in 0..3 {
                 let [paper, ink_colour] = [0, 1].map(|which| colours[which][channel] + lift[which]);
                 let value = paper + ink * (ink_colour - paper) + 0.1 * (unit(noise) - 0.5);
-                input[channel * SIDE * SIDE + pixel] = value.clamp(0.0, 1.0);
+                pixels[channel * SIDE * SIDE + pixel] = value.clamp(0.0, 1.0);
             }
         }
-        Ok(Target::Label(class as u32))
+        Ok((image, class as u32))
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(image(1, 3), image(1, 3));
         assert_ne!(image(1, 3).0, image(2, 3).0);
         assert_ne!(image(1, 3).0, image(1, 11).0);
-        assert_eq!([image(1, 3).1, image(1, 11).1], [Target::Label(3), Target::Label(3)]);
+        assert_eq!([image(1, 3).1, image(1, 11).1], [3, 3]);
     }
 
     #[test]

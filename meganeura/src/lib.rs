@@ -53,6 +53,8 @@
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
 //!   weights, smoothed labels and labels to ignore, or with probabilities as targets, negative log-likelihood, KL divergence, focal, Dice, hinge,
 //!   cosine and triplet losses; as mean, as sum, or one by one.
+//! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared errors, perplexity; they add up over
+//!   batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
 //!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
 //!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy, CTC
@@ -60,8 +62,8 @@
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
-//!   for yours; shuffling by seed and epoch, random crops, flips and cut-out, and loader threads that give the same bits in any number. An
-//!   epoch can be taken up in the middle.
+//!   for yours; any number of inputs and targets; shuffled, weighted and stratified orders by seed and epoch; sequences padded by a function;
+//!   random crops, flips and cut-out; loader threads that give the same bits in any number. An epoch can be taken up in the middle.
 //! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations. It sees the parameters as
 //!   they are then; a clone of the model stays as it was.
 //! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted or ran out of disk goes
@@ -99,6 +101,7 @@ pub mod guide;
 pub mod init;
 pub mod io;
 pub mod loss;
+pub mod metric;
 pub mod module;
 pub mod nn;
 pub mod ops;

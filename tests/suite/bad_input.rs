@@ -437,7 +437,7 @@ fn tensors(device: &Device) -> Outcome {
     // Images of 2×2 and 3×3 pixels are no examples of one shape.
     let error = Dataset::new(vec![0.0; 4 + 9], [1, 2, 2], vec![0, 1]).map(drop).expect_err("mixed sizes");
     assert_eq!(error.kind(), ErrorKind::Shape);
-    assert!(error.to_string().contains("13 numbers given for the inputs of 2 examples, [1, 2, 2] each"), "{error}");
+    assert!(error.to_string().contains("13 numbers given for inputs of shape [1, 2, 2] each"), "{error}");
     // Batches of nothing.
     let dataset = Dataset::new(vec![0.0; 4], [2], vec![0, 1])?;
     let mut batches = dataset.batches(0).on(device);

@@ -17,6 +17,7 @@ mod custom;
 mod data;
 mod devices;
 mod encoders;
+mod fields;
 mod frozen;
 mod golden;
 mod gradients;
@@ -114,6 +115,7 @@ fn main() {
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
     data::collect(&mut trials);
+    fields::collect(&mut trials);
     models::collect(&mut trials);
     pytorch::collect(&mut trials);
     runs::collect(&mut trials);

@@ -1,35 +1,44 @@
 //! Batches: the examples of a dataset, some at a time, as tensors.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::iter::FusedIterator;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::Dataset;
-use super::dataset::numbered;
-use super::loader::Loader;
-use super::order::shuffle;
-use super::recipe::Recipe;
-use super::transform::{Transform, shapes};
+use super::order::Order;
+use super::recipe::{Mapped, Recipe, Source};
+use super::transform::Transform;
+use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
 use crate::error::bail;
+use crate::host::try_collect;
 use crate::module::Seed;
 use crate::world::World;
-use crate::{Device, Error, Result, Tensor};
+use crate::{Device, Result, Tensor};
 
 /// How a dataset is cut into batches; [`on`](Self::on) cuts it.
 ///
 /// A batch depends on the seed, the epoch and its number alone: it has the same bits with [workers](Self::workers) or without, and
 /// after the batches before it were [skipped](Self::skip).
-#[derive(Clone, Debug)]
+///
+/// `I` and `T` are the inputs and the targets of an example, `C` what makes a batch of examples.
 #[must_use]
-pub struct Batches {
-    dataset: Dataset,
+pub struct Batches<I = Array<f32>, T = u32, C = Stack> {
+    source: Arc<dyn Source<I, T>>,
+    /// How many functions change each example.
+    stages: usize,
+    collate: C,
+    rows: Arc<Vec<usize>>,
+    settings: Settings,
+}
+
+/// What does not depend on the types of examples.
+#[derive(Clone)]
+struct Settings {
     size: usize,
     seed: Seed,
-    is_shuffled: bool,
+    order: Order,
     epoch: Option<u64>,
     last: Last,
-    transforms: Vec<Arc<dyn Transform>>,
     skip: usize,
     workers: usize,
     ahead: Option<usize>,
@@ -40,7 +49,7 @@ pub struct Batches {
 }
 
 /// What becomes of examples at the end that are too few for a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 enum Last {
     Keep,
     Drop,
@@ -49,74 +58,210 @@ enum Last {
 
 /// Some examples on a device.
 #[derive(Clone, Debug)]
-pub struct Batch {
-    /// The inputs, `[N, …]`; `[N, C, H, W]` for images.
-    pub inputs: Tensor,
-    /// The targets: labels `[N]`, or numbers `[N, …]`.
-    pub targets: Tensor,
+pub struct Batch<I = Tensor, T = Tensor> {
+    /// The inputs, `[N, …]`; `[N, C, H, W]` for images. A tuple of tensors where examples have several.
+    pub inputs: I,
+    /// The targets: labels `[N]`, or numbers `[N, …]`. A tuple of tensors where examples have several.
+    pub targets: T,
 }
 
-impl Batches {
-    pub(super) fn new(dataset: &Dataset, size: usize) -> Self {
-        Self {
-            dataset: dataset.clone(),
+impl<I: Fields, T: Fields> Batches<I, T> {
+    pub(super) fn new(source: Arc<dyn Source<I, T>>, rows: Arc<Vec<usize>>, size: usize) -> Self {
+        let settings = Settings {
             size,
             seed: Seed::new(0),
-            is_shuffled: false,
+            order: Order::Given,
             epoch: None,
             last: Last::Keep,
-            transforms: Vec::new(),
             skip: 0,
             workers: 0,
             ahead: None,
             part: (0, 1),
             world: None,
-        }
+        };
+        Self { source, stages: 0, collate: Stack, rows, settings }
+    }
+
+    /// With batches made by this function of their examples, instead of stacking examples of equal shapes: for sequences of
+    /// different lengths, which it pads to the longest. It is called once for each batch, with its examples in order, and returns the
+    /// inputs and targets of the batch, axis of the batch included.
+    ///
+    /// ```
+    /// use meganeura::data::{Array, Examples};
+    /// use meganeura::prelude::*;
+    ///
+    /// /// Sentences as tokens, and whether they are kind.
+    /// struct Sentences(Vec<(Vec<u32>, u32)>);
+    ///
+    /// impl Examples for Sentences {
+    ///     type Inputs = Array<u32>;
+    ///     type Targets = u32;
+    ///
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    ///
+    ///     fn read(&self, index: usize) -> meganeura::Result<(Array<u32>, u32)> {
+    ///         let (tokens, label) = &self.0[index];
+    ///         Ok((Array::from(tokens.clone()), *label))
+    ///     }
+    /// }
+    ///
+    /// let sentences = Dataset::of(Sentences(vec![(vec![5, 2, 9], 1), (vec![7], 0)]))?;
+    /// let batches = sentences.batches(2).collate(|examples| {
+    ///     let longest = examples.iter().map(|(tokens, _)| tokens.values().len()).max().unwrap_or(0);
+    ///     let mut tokens = Array::zeros([examples.len(), longest])?; // 0 is padding
+    ///     for (row, (sentence, _)) in tokens.values_mut().chunks_mut(longest).zip(&examples) {
+    ///         row[..sentence.values().len()].copy_from_slice(sentence.values());
+    ///     }
+    ///     let labels: Vec<_> = examples.iter().map(|(_, label)| *label).collect();
+    ///     Ok((tokens, Array::from(labels)))
+    /// });
+    /// let batch = batches.on(&Device::cpu()).next().unwrap()?;
+    /// assert_eq!(batch.inputs.to_u32_vec()?, [5, 2, 9, 7, 0, 0]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// Like everything else that makes a batch, it runs in the [workers](Self::workers), and must give the same for the same
+    /// examples. Of a [world](Self::part_of), each rank collates its own part.
+    pub fn collate<A: Fields, B: Fields>(
+        self,
+        function: impl Fn(Vec<(I, T)>) -> Result<(A, B)> + Send + Sync + 'static,
+    ) -> Batches<I, T, Collated<I, T, A, B>> {
+        let Self { source, stages, rows, settings, .. } = self;
+        Batches { source, stages, collate: Collated::new(function), rows, settings }
+    }
+
+    /// With each example changed by this function as it is put into a batch, after what was named before. All that is random about
+    /// it comes from its seed, which depends on the seed of the batches, the epoch and the position of the example in the epoch.
+    ///
+    /// ```
+    /// use meganeura::data::{Array, HorizontalFlip};
+    /// use meganeura::prelude::*;
+    ///
+    /// let images = Array::new(vec![0.0, 1.0].repeat(10), [10, 1, 1, 2])?;
+    /// let masks = images.clone();
+    /// // An image and its mask are mirrored together.
+    /// let batches = Dataset::from_columns(images, masks)?.batches(10).map(|image, mask, seed| {
+    ///     let flip = HorizontalFlip::new(0.5);
+    ///     Ok((image.transformed(&flip, seed)?, mask.transformed(&flip, seed)?))
+    /// });
+    /// let batch = batches.on(&Device::cpu()).next().unwrap()?;
+    /// assert_eq!(batch.inputs.to_vec()?, batch.targets.to_vec()?);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn map<J: Fields, U: Fields>(
+        self,
+        function: impl Fn(I, T, Seed) -> Result<(J, U)> + Send + Sync + 'static,
+    ) -> Batches<J, U> {
+        let Self { source, stages, rows, settings, .. } = self;
+        let source = Arc::new(Mapped { source, function, stage: stages });
+        Batches { source, stages: stages + 1, collate: Stack, rows, settings }
+    }
+}
+
+impl<T: Fields> Batches<Array<f32>, T> {
+    /// With the input of each example changed as it is put into a batch: cropped, flipped, normalised. Those named first are applied
+    /// first. [`map`](Self::map) changes targets, and several inputs, along.
+    ///
+    /// What is random about it depends on the seed, the epoch and the position of the example in the epoch, nothing else.
+    pub fn transform(self, transform: impl Transform + 'static) -> Self {
+        self.map(move |input, targets, seed| Ok((input.transformed(&transform, seed)?, targets)))
+    }
+}
+
+impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
+    fn with(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = self.settings;
+        change(&mut settings);
+        Self { settings, ..self }
     }
 
     /// In a random order, another for each seed: let it depend on the epoch, by [`epoch`](Self::epoch) or as you like.
     ///
     /// The order is that of Durstenfeld's shuffle with the numbers of [`Seed::rng`], and will not change. The seed is also that of the
-    /// [transformations](Self::transform).
+    /// [transformations](Self::transform). Of `shuffle`, [`weighted`](Self::weighted) and [`stratified`](Self::stratified), the last
+    /// counts.
     pub fn shuffle(self, seed: impl Into<Seed>) -> Self {
-        Self { is_shuffled: true, ..self.seed(seed) }
+        self.with(|settings| settings.order = Order::Shuffled).seed(seed)
+    }
+
+    /// With examples drawn at random, each time anew, with these chances: rare classes more often than they are there. An epoch has as
+    /// many draws as there are examples, so that some come several times and others not at all.
+    ///
+    /// Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. The draws follow the seed and the epoch as those of
+    /// [`shuffle`](Self::shuffle) do. What makes no sense is an error of [`on`](Self::on): a weight that is NaN, infinite or
+    /// below 0, weights that add up to 0, or not one for each example.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let dataset = Dataset::new(vec![0.0; 100], [1], [vec![0; 90], vec![1; 10]].concat())?;
+    /// // Both classes as often as each other.
+    /// let labels = dataset.targets()?;
+    /// let mut counts = [0.0; 2];
+    /// labels.iter().for_each(|&label| counts[label as usize] += 1.0);
+    /// let weights: Vec<f64> = labels.iter().map(|&label| 1.0 / counts[label as usize]).collect();
+    /// let batch = dataset.batches(100).weighted(weights, 7).on(&Device::cpu()).next().unwrap()?;
+    /// # let rare: u32 = batch.targets.to_u32_vec()?.iter().sum();
+    /// # assert!((25..75).contains(&rare), "{rare}");
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn weighted(self, weights: impl Into<Vec<f64>>, seed: impl Into<Seed>) -> Self {
+        let weights = weights.into().into();
+        self.with(|settings| settings.order = Order::Weighted(weights)).seed(seed)
+    }
+
+    /// In a random order in which the classes are spread evenly, given the class of each example: every example comes once, and
+    /// every batch has about the classes of the whole.
+    ///
+    /// Up to any place of the epoch, a class has come less than once too often or too seldom for its share; in a batch, less
+    /// than twice. The order follows the seed and the epoch as that of [`shuffle`](Self::shuffle) does. Not one class for each
+    /// example is an error of [`on`](Self::on).
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let dataset = Dataset::new(vec![0.0; 100], [1], [vec![0; 80], vec![1; 20]].concat())?;
+    /// for batch in dataset.batches(10).stratified(dataset.targets()?, 7).on(&Device::cpu()) {
+    ///     let ones: u32 = batch?.targets.to_u32_vec()?.iter().sum();
+    ///     assert!((1..=3).contains(&ones));
+    /// }
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn stratified(self, classes: impl Into<Vec<u32>>, seed: impl Into<Seed>) -> Self {
+        let classes = classes.into().into();
+        self.with(|settings| settings.order = Order::Stratified(classes)).seed(seed)
     }
 
     /// The seed of the [transformations](Self::transform), where there is no [`shuffle`](Self::shuffle) to name it. It is 0 otherwise.
     pub fn seed(self, seed: impl Into<Seed>) -> Self {
-        Self { seed: seed.into(), ..self }
+        let seed = seed.into();
+        self.with(|settings| settings.seed = seed)
     }
 
     /// Which round through the data this is: the order and the transformations are others in each. The seed is then
     /// [`seed.index(epoch)`](Seed::index). A [run](crate::run::Run::next_epoch) says it.
     pub fn epoch(self, epoch: u64) -> Self {
-        Self { epoch: Some(epoch), ..self }
-    }
-
-    /// With each example changed as it is put into a batch: cropped, flipped, normalised. Those named first are applied first.
-    ///
-    /// What is random about it depends on the seed, the epoch and the position of the example in the epoch, nothing else.
-    pub fn transform(mut self, transform: impl Transform + 'static) -> Self {
-        self.transforms.push(Arc::new(transform));
-        self
+        self.with(|settings| settings.epoch = Some(epoch))
     }
 
     /// Without the last batch if it is smaller than the others. Every step then has the same shapes, and so the same plan.
     ///
     /// Unless told otherwise, a smaller batch at the end is kept.
     pub fn drop_last(self) -> Self {
-        Self { last: Last::Drop, ..self }
+        self.with(|settings| settings.last = Last::Drop)
     }
 
     /// With the last batch filled up by examples from the front of the order, if it would be smaller than the others. No example is
     /// left out and every step has the same shapes, but some examples come twice: for training, not for counting errors.
     pub fn fill_last(self) -> Self {
-        Self { last: Last::Fill, ..self }
+        self.with(|settings| settings.last = Last::Fill)
     }
 
     /// Without the first `batches` batches, of which nothing is read: to go on in the middle of an epoch.
     pub fn skip(self, batches: usize) -> Self {
-        Self { skip: batches, ..self }
+        self.with(|settings| settings.skip = batches)
     }
 
     /// The part of each batch that is this rank's of a [world](crate::world): the batches, their order and the random numbers of transformations
@@ -128,11 +273,10 @@ impl Batches {
     /// [`on`](Self::on) is then a collective call: ranks compare the size of the batches and the order of the examples. A
     /// difference is an error on every rank.
     pub fn part_of(self, world: &World) -> Self {
-        Self {
-            part: (world.rank(), world.size()),
-            world: Some(world.clone()).filter(|world| !world.is_alone()),
-            ..self
-        }
+        self.with(|settings| {
+            settings.part = (world.rank(), world.size());
+            settings.world = Some(world.clone()).filter(|world| !world.is_alone());
+        })
     }
 
     /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default, a batch is made
@@ -141,51 +285,44 @@ impl Batches {
     /// Batches come in the same order and with the same bits. What goes wrong in a thread, panics included, is the error of that batch.
     /// The threads start with the first batch that is asked for, and have ended when the iterator is dropped.
     pub fn workers(self, threads: usize) -> Self {
-        Self { workers: threads, ..self }
+        self.with(|settings| settings.workers = threads)
     }
 
     /// How many batches the [workers](Self::workers) may be ahead of the loop: at most so many are there or in the making, besides those
     /// that the loop holds. By default two for each worker. This bounds the memory, on the host and on the device.
     pub fn ahead(self, batches: usize) -> Self {
-        Self { ahead: Some(batches), ..self }
+        self.with(|settings| settings.ahead = Some(batches))
     }
 
     /// The batches, one after the other, as tensors on `device`.
     ///
-    /// Each is an error if an example cannot be read or the device has no room for it. What is wrong from the beginning (batches of 0
-    /// examples, 0 batches ahead, a transformation that does not fit) is one error and no batches. Errors name the line of this call.
+    /// Each is an error if an example cannot be read, changed or put into a batch with the others, or the device has no room for
+    /// it. What is wrong from the beginning (batches of 0 examples, 0 batches ahead, weights that make no sense) is one error and
+    /// no batches. Errors name the line of this call.
     #[track_caller]
-    pub fn on(self, device: &Device) -> BatchesOn {
-        let (skip, workers, ahead) = (self.skip, self.workers, self.ahead.unwrap_or(self.workers.saturating_mul(2)));
-        let state = match self.recipe(device) {
-            Ok(recipe) => {
-                let next = skip.min(recipe.count());
-                State::Ready { recipe: Arc::new(recipe), next, workers, ahead, loader: None }
-            }
-            Err(error) => State::Wrong(Some(error)),
-        };
-        BatchesOn { state, line: Location::caller() }
+    #[expect(clippy::type_complexity, reason = "tensors for a dataset of single inputs and targets")]
+    pub fn on(self, device: &Device) -> BatchesOn<<C::Inputs as Fields>::Tensors, <C::Targets as Fields>::Tensors> {
+        let Settings { skip, workers, ahead, .. } = self.settings;
+        let pace = [skip, workers, ahead.unwrap_or(workers.saturating_mul(2))];
+        let recipe = self.recipe(device);
+        BatchesOn::new(recipe.map(|recipe| Arc::new(recipe) as _), pace, Location::caller())
     }
 
-    fn recipe(self, device: &Device) -> Result<Recipe> {
-        let Self { dataset, size, .. } = self;
+    fn recipe(self, device: &Device) -> Result<Recipe<I, T, C>> {
+        let Self { source, collate, rows, settings, .. } = self;
+        let Settings { size, part: (part, parts), .. } = settings;
         if size == 0 {
             bail!(Argument, "batches of 0 examples were asked for; a batch has at least 1");
         }
-        if self.ahead == Some(0) {
+        if settings.ahead == Some(0) {
             bail!(Argument, "0 batches ahead leave the workers nothing to do; there is at least 1");
         }
-        let (part, parts) = self.part;
         if !size.is_multiple_of(parts) {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
         }
-        let shapes = shapes(dataset.shape(), &self.transforms)?;
-        let seed = self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()));
-        let mut order = numbered(dataset.len())?;
-        if self.is_shuffled {
-            shuffle(&mut order, seed);
-        }
-        let positions = match self.last {
+        let seed = settings.epoch.map_or(settings.seed, |epoch| settings.seed.field(&epoch.to_string()));
+        let order = settings.order.of(rows.len(), seed)?;
+        let positions = match settings.last {
             Last::Keep => order.len(),
             Last::Drop => order.len() / size * size,
             Last::Fill => order.len().div_ceil(size).saturating_mul(size),
@@ -198,122 +335,42 @@ impl Batches {
                  `fill_last` fills it up"
             );
         }
-        if let Some(world) = &self.world {
+        if let Some(world) = &settings.world {
             let mut digest = DefaultHasher::new();
             order.hash(&mut digest);
-            let (len, digest) = (dataset.len(), digest.finish());
-            let own = format!(
-                "of {size} of {len} examples {}, from {} on, in the order {digest:x}",
-                dataset.shape(),
-                self.skip
-            );
+            let (len, skip, digest) = (rows.len(), settings.skip, digest.finish());
+            let own = format!("of {size} of {len} examples, from {skip} on, in the order {digest:x}");
             world.expect_same("the batches", &own)?;
         }
-        let seed = seed.field("transform");
-        Ok(Recipe {
-            dataset,
-            device: device.clone(),
-            order,
-            positions,
-            size,
-            part,
-            parts,
-            transforms: self.transforms,
-            shapes,
-            seed,
-        })
+        let order = try_collect(order.into_iter().map(|index| rows[index]))?;
+        let (seed, device) = (seed.field("transform"), device.clone());
+        Ok(Recipe { source, collate, device, order, positions, size, part, parts, seed })
     }
 }
 
-/// The batches of a dataset on a device: an iterator. `nth` reads nothing of what it skips, nor do loops over `skip` and `step_by`,
-/// which call it.
-#[derive(Debug)]
-#[must_use]
-pub struct BatchesOn {
-    state: State,
-    /// Where the batches were asked for: a `for` loop has no line to call from.
-    line: &'static Location<'static>,
-}
-
-#[derive(Debug)]
-enum State {
-    /// What was asked for cannot be had. It is said once.
-    Wrong(Option<Error>),
-    Ready {
-        recipe: Arc<Recipe>,
-        next: usize,
-        workers: usize,
-        ahead: usize,
-        /// Once the first batch was asked for, if there are workers.
-        loader: Option<Loader>,
-    },
-}
-
-#[cfg(test)]
-impl BatchesOn {
-    pub(super) fn loader(&self) -> Option<&Loader> {
-        match &self.state {
-            State::Ready { loader, .. } => loader.as_ref(),
-            State::Wrong(_) => None,
+impl<I, T, C: Clone> Clone for Batches<I, T, C> {
+    fn clone(&self) -> Self {
+        Self {
+            source: Arc::clone(&self.source),
+            stages: self.stages,
+            collate: self.collate.clone(),
+            rows: Arc::clone(&self.rows),
+            settings: self.settings.clone(),
         }
     }
 }
 
-impl State {
-    fn nth(&mut self, skipped: usize) -> Option<Result<Batch>> {
-        let (recipe, next, workers, ahead, loader) = match self {
-            State::Wrong(error) => return error.take().filter(|_| skipped == 0).map(Err),
-            State::Ready { recipe, next, workers, ahead, loader } => (recipe, next, *workers, *ahead, loader),
-        };
-        let number = next.saturating_add(skipped);
-        *next = number.saturating_add(1).min(recipe.count());
-        if number >= recipe.count() {
-            // No batch is left for the threads.
-            *loader = None;
-            return None;
-        }
-        if workers == 0 {
-            return recipe.batch(number, || true).transpose();
-        }
-        if loader.is_none() {
-            match Loader::new(recipe, workers, ahead, number) {
-                Ok(started) => *loader = Some(started),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        loader.as_mut()?.batch(number)
+impl<I, T, C> fmt::Debug for Batches<I, T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the order, which is as long as the dataset.
+        write!(f, "Batches({} of {} examples, {} changes)", self.settings.size, self.rows.len(), self.stages)
     }
 }
-
-impl Iterator for BatchesOn {
-    type Item = Result<Batch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.nth(0)
-    }
-
-    fn nth(&mut self, skipped: usize) -> Option<Self::Item> {
-        let batch = self.state.nth(skipped)?;
-        Some(batch.map_err(|error| error.at(self.line)))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = match &self.state {
-            State::Wrong(error) => usize::from(error.is_some()),
-            State::Ready { recipe, next, .. } => recipe.count() - next,
-        };
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for BatchesOn {}
-
-impl FusedIterator for BatchesOn {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{HorizontalFlip, RandomCrop};
+    use crate::data::{Dataset, HorizontalFlip, RandomCrop};
     use crate::{ErrorKind, Shape};
 
     /// Five examples of shape `[1, 1, 2]`; example `i` is `(i, −i)` with label `10·i`.
@@ -351,7 +408,7 @@ mod tests {
             data.batches(8).shuffle(7).transform(HorizontalFlip::new(0.5)).transform(RandomCrop::new(2, 2).padding(1))
         };
         for parts in [2, 4] {
-            let of = |part| Batches { part: (part, parts), ..batches() };
+            let of = |part| batches().with(|settings| settings.part = (part, parts));
             let joined = |each: Vec<Vec<Vec<f32>>>| -> Vec<Vec<f32>> {
                 (0..each[0].len()).map(|batch| each.iter().flat_map(|part| part[batch].clone()).collect()).collect()
             };
@@ -360,13 +417,13 @@ mod tests {
             assert_eq!(first[0], all[0][..4 / parts]);
         }
         let refused = |batches: Batches| batches.on(&Device::cpu()).next().unwrap().unwrap_err().to_string();
-        let of_three = |batches: Batches| Batches { part: (0, 3), ..batches };
+        let of_three = |batches: Batches| batches.with(|settings| settings.part = (0, 3));
         assert!(refused(of_three(batches())).starts_with("batches of 8 examples have no 3 equal parts"));
         let uneven = of_three(data.batches(9)).skip(0);
         assert_eq!(labels(uneven).len(), 2);
-        let said = refused(Batches { part: (0, 5), ..data.batches(10) });
+        let said = refused(data.batches(10).with(|settings| settings.part = (0, 5)));
         assert!(said.contains("the last batch, of 2 examples, has no 5 equal parts"), "{said}");
-        assert_eq!(labels(Batches { part: (0, 5), ..data.batches(10).drop_last() }), [[0, 1]]);
+        assert_eq!(labels(data.batches(10).drop_last().with(|settings| settings.part = (0, 5))), [[0, 1]]);
     }
 
     #[test]
@@ -396,7 +453,7 @@ mod tests {
         assert_eq!(labels(dataset.batches(100).drop_last()).len(), 0);
         let twice = labels(dataset.batches(12).fill_last()).concat();
         assert_eq!(twice, [0, 10, 20, 30, 40, 0, 10, 20, 30, 40, 0, 10]);
-        let empty = Dataset::new(vec![], [1], vec![]).unwrap();
+        let empty = Dataset::new(vec![], [1], Vec::<u32>::new()).unwrap();
         assert_eq!(labels(empty.batches(3)).len() + labels(empty.batches(3).fill_last().workers(1)).len(), 0);
         let error = dataset.batches(usize::MAX).fill_last().on(&Device::cpu()).next().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
@@ -426,9 +483,9 @@ mod tests {
         assert_eq!(seen(&batches), first);
         assert_ne!(seen(&batches.clone().seed(1)), first);
         assert_ne!(seen(&batches.clone().epoch(1)), first);
-        assert_eq!(inputs(Batches { size: 7, ..batches.clone() }).concat(), first);
+        assert_eq!(inputs(batches.clone().with(|settings| settings.size = 7)).concat(), first);
         // Examples that come twice to fill the last batch are transformed anew.
-        let twice = seen(&Batches { size: 128, ..batches.fill_last() });
+        let twice = seen(&batches.fill_last().with(|settings| settings.size = 128));
         assert_eq!(twice[..128], first);
         assert_ne!(twice[128..], first);
     }
@@ -439,7 +496,8 @@ mod tests {
         for (batches, kind) in [
             (dataset.batches(0).shuffle(1).drop_last(), ErrorKind::Argument),
             (dataset.batches(1).workers(2).ahead(0), ErrorKind::Argument),
-            (dataset.batches(1).transform(RandomCrop::new(9, 9)), ErrorKind::Shape),
+            (dataset.batches(1).weighted([0.0; 5], 1), ErrorKind::Argument),
+            (dataset.batches(1).stratified([0; 4], 1), ErrorKind::Argument),
         ] {
             let mut batches = batches.on(&Device::cpu());
             assert_eq!(batches.len(), 1);

@@ -118,16 +118,16 @@ mod tests {
     fn files_follow_each_other() {
         let (two, one) = (records(&[&[3], &[9]]), records(&[&[0]]));
         let dataset = files([&two, &one], |paths| Dataset::from_cifar10(paths)).unwrap();
-        assert_eq!((dataset.len(), dataset.shape().dims()), (3, &SHAPE[..]));
-        assert_eq!([0, 1, 2].map(|i| dataset.get(i).unwrap().1.label()), [3, 9, 0].map(Some));
-        let image = dataset.get(1).unwrap().0;
+        assert_eq!((dataset.len(), dataset.shape().unwrap()), (3, SHAPE.into()));
+        assert_eq!(dataset.targets().unwrap(), [3, 9, 0]);
+        let image = dataset.get(1).unwrap().0.into_values();
         assert_eq!([image[0], image[254], image[255], image[1024]], [1.0 / 255.0, 1.0, 0.0, 1.0 / 255.0]);
 
         let hundred = records(&[&[19, 99], &[0, 7]]);
         for (label, expected) in [(Cifar100Label::Coarse, [19, 0]), (Cifar100Label::Fine, [99, 7])] {
             let dataset = files([&hundred], |paths| Dataset::from_cifar100(paths, label)).unwrap();
-            assert_eq!([0, 1].map(|i| dataset.get(i).unwrap().1.label()), expected.map(Some));
-            assert_eq!(dataset.get(0).unwrap().0[..2], [0.0, 1.0 / 255.0]);
+            assert_eq!(dataset.targets().unwrap(), expected);
+            assert_eq!(dataset.get(0).unwrap().0.values()[..2], [0.0, 1.0 / 255.0]);
         }
     }
 

@@ -5,8 +5,9 @@
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use super::fields::Columns;
 use super::file::Contents;
-use super::{Dataset, Targets};
+use super::{Array, Dataset};
 use crate::error::{bail, here};
 use crate::host::reserve;
 use crate::{Result, Shape};
@@ -17,21 +18,23 @@ const CELL: u64 = 64;
 /// How examples stand in a CSV file: a row for each, its numbers and its label, or the [numbers](Self::targets) of its target.
 ///
 /// ```
-/// use meganeura::data::{Csv, Target};
+/// use meganeura::data::{Array, Csv};
 ///
 /// // Images of 1×2 pixels from 0 to 16.
 /// let csv = "4,16,1\n0,8,0\n";
 /// let digits = Csv::new([1, 1, 2]).divided_by(16.0).classes(2).read_from("two.csv", csv.as_bytes())?;
-/// assert_eq!(digits.get(0)?, (vec![0.25, 1.0], Target::Label(1)));
+/// assert_eq!(digits.get(0)?, (Array::new(vec![0.25, 1.0], [1, 1, 2])?, 1));
 ///
 /// // Two measurements and the price to be predicted.
 /// let prices = Csv::new([2]).targets([1]).read_from("prices.csv", "3,80,1.5\n2,45,0.9\n".as_bytes())?;
-/// assert_eq!(prices.get(1)?, (vec![2.0, 45.0], Target::Values(vec![0.9])));
+/// assert_eq!(prices.get(1)?, (Array::from(vec![2.0, 45.0]), Array::from(vec![0.9])));
 /// # Ok::<(), meganeura::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+///
+/// `T` holds the targets of all rows: labels, unless [`targets`](Self::targets) says otherwise.
+#[derive(Debug)]
 #[must_use]
-pub struct Csv {
+pub struct Csv<T = Vec<u32>> {
     shape: Shape,
     /// `None` for labels.
     target_shape: Option<Shape>,
@@ -40,7 +43,17 @@ pub struct Csv {
     divisor: f32,
     classes: Option<u32>,
     unpacked_limit: Option<u64>,
+    /// The targets of all rows.
+    gather: fn(Rows, Option<Shape>) -> Result<(Vec<f32>, T)>,
 }
+
+impl<T> Clone for Csv<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Csv<T> {}
 
 impl Csv {
     /// Rows of as many numbers as an input of this shape has, and then the label.
@@ -53,14 +66,42 @@ impl Csv {
             divisor: 1.0,
             classes: None,
             unpacked_limit: None,
+            gather: |rows, _| Ok((rows.inputs, rows.labels)),
         }
     }
 
     /// With as many numbers as a target of this shape has, in place of the label.
-    pub fn targets(self, shape: impl Into<Shape>) -> Self {
-        Self { target_shape: Some(shape.into()), ..self }
+    pub fn targets(self, shape: impl Into<Shape>) -> Csv<Array<f32>> {
+        let Self { shape: of_input, is_target_first, has_header, divisor, classes, unpacked_limit, .. } = self;
+        Csv {
+            shape: of_input,
+            target_shape: Some(shape.into()),
+            is_target_first,
+            has_header,
+            divisor,
+            classes,
+            unpacked_limit,
+            gather: |Rows { inputs, values, .. }, shape| {
+                let shape = shape.unwrap_or(Shape::from([]));
+                if shape.elements() == 0 {
+                    bail!(Shape, "a target needs at least one number, shape {shape} has none");
+                }
+                if shape.rank() == crate::MAX_RANK {
+                    bail!(Shape, "a target of shape {shape} leaves no axis for the batch");
+                }
+                let count = values.len() / shape.elements();
+                Ok((inputs, Array::new(values, Shape::new(&[&[count], shape.dims()].concat()))?))
+            },
+        }
     }
 
+    /// With labels below this number; others are an error.
+    pub fn classes(self, classes: u32) -> Self {
+        Self { classes: Some(classes), ..self }
+    }
+}
+
+impl<T: Columns> Csv<T> {
     /// With the label, or the numbers of the target, in the first columns instead of the last.
     pub fn target_first(self) -> Self {
         Self { is_target_first: true, ..self }
@@ -74,11 +115,6 @@ impl Csv {
     /// With the numbers of the inputs divided by this one: the largest that a pixel can be, to have them from 0 to 1.
     pub fn divided_by(self, divisor: f32) -> Self {
         Self { divisor, ..self }
-    }
-
-    /// With labels below this number; others are an error.
-    pub fn classes(self, classes: u32) -> Self {
-        Self { classes: Some(classes), ..self }
     }
 
     /// With at most this many bytes unpacked from a file that is packed with gzip. The default is 250 times what is packed, or 64 MiB
@@ -95,7 +131,7 @@ impl Csv {
     /// of which are said with file, line, column and byte; if a packed file grows beyond the [limit](Self::unpacked_limit), or there
     /// is no memory for the rows.
     #[track_caller]
-    pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset> {
+    pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset<Array<f32>, T::Fields>> {
         here(|| self.parse(Contents::open(path.as_ref())?))
     }
 
@@ -105,11 +141,11 @@ impl Csv {
     ///
     /// As [`read`](Self::read).
     #[track_caller]
-    pub fn read_from(self, name: &str, bytes: impl Read) -> Result<Dataset> {
+    pub fn read_from(self, name: &str, bytes: impl Read) -> Result<Dataset<Array<f32>, T::Fields>> {
         here(|| self.parse(Contents::new(name.to_owned(), BufReader::new(bytes))?))
     }
 
-    fn parse(self, mut file: Contents<'_>) -> Result<Dataset> {
+    fn parse(self, mut file: Contents<'_>) -> Result<Dataset<Array<f32>, T::Fields>> {
         if !self.divisor.is_normal() {
             bail!(Argument, "the numbers of a CSV file cannot be divided by {}", self.divisor);
         }
@@ -128,9 +164,11 @@ impl Csv {
                 self.row(&line, &mut rows).map_err(wrong)?;
             }
         }
-        let Rows { inputs, labels, values } = rows;
-        let targets = self.target_shape.map_or(Targets::Labels(labels), |shape| Targets::Values { values, shape });
-        Dataset::new(inputs, self.shape, targets).map_err(|error| error.context(file.name()))
+        let dataset = || {
+            let (inputs, targets) = (self.gather)(rows, self.target_shape)?;
+            Dataset::new(inputs, self.shape, targets)
+        };
+        dataset().map_err(|error| error.context(file.name()))
     }
 
     /// The columns of a target.
@@ -205,9 +243,8 @@ fn shown(cell: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::ErrorKind;
-    use crate::data::Target;
 
-    fn read(csv: Csv, text: &str) -> Result<Vec<(Vec<f32>, Target)>> {
+    fn read<T: Columns>(csv: Csv<T>, text: &str) -> Result<Vec<(Array<f32>, T::Fields)>> {
         let dataset = csv.read_from("some.csv", text.as_bytes())?;
         (0..dataset.len()).map(|index| dataset.get(index)).collect()
     }
@@ -215,7 +252,8 @@ mod tests {
     #[test]
     fn rows_become_examples() {
         let csv = Csv::new([1, 1, 2]).divided_by(16.0);
-        let expected = vec![(vec![0.0, 1.0], Target::Label(3)), (vec![0.5, -0.25], Target::Label(0))];
+        let input = |numbers: [f32; 2]| Array::new(numbers.to_vec(), [1, 1, 2]).unwrap();
+        let expected = vec![(input([0.0, 1.0]), 3), (input([0.5, -0.25]), 0)];
         assert_eq!(read(csv, "0,16,3\n8,-4,0\n").unwrap(), expected);
         assert_eq!(read(csv, "0,16,3\r\n 8 , -4.0,0").unwrap(), expected);
         assert_eq!(read(csv.header(), "a,b,label\n0,16,3\n8,-4,0\n").unwrap(), expected);
@@ -226,14 +264,16 @@ mod tests {
     #[test]
     fn targets_may_be_numbers() {
         let csv = Csv::new([1]).targets([2]).divided_by(4.0);
-        let expected = vec![(vec![0.5], Target::Values(vec![3.0, -4.5])), (vec![0.25], Target::Values(vec![0.0, 1.0]))];
+        let expected = [(0.5, [3.0, -4.5]), (0.25, [0.0, 1.0])];
+        let expected = expected.map(|(input, target)| (Array::from(vec![input]), Array::from(target.to_vec())));
         assert_eq!(read(csv, "2,3,-4.5\n1,0,1\n").unwrap(), expected);
         assert_eq!(read(csv.target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
         for (csv, text, part) in [
             (csv, "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
             (csv, "2,3,x", "line 1, column 3: \"x\" is no finite number"),
-            (csv.classes(2), "2,3,4", "`Csv::classes` goes with labels alone"),
-            (csv.targets([0]), "2", "a target needs at least one number"),
+            (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` goes with labels alone"),
+            (Csv::new([1]).targets([0]), "2", "a target needs at least one number"),
+            (Csv::new([1]).targets([1; 8]), "2,3", "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
         ] {
             let error = read(csv, text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

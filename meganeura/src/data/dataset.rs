@@ -3,17 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::examples::{Element, Memory};
-use super::order::shuffle;
-use super::{Batches, Examples, Target, Targets};
+use super::examples::Memory;
+use super::fields::{Columns, Pixels};
+use super::order::{numbered, shuffle};
+use super::{Array, Batches, Examples, Fields};
 use crate::error::{bail, here};
-use crate::host::{try_collect, try_filled};
+use crate::host::{reserve, try_collect};
 use crate::module::Seed;
 use crate::{Result, Shape};
 
-/// Examples, each an input and its target, in memory or read as they are needed. Clones and splits share them.
+/// Examples, each of inputs `I` and targets `T`, in memory or read as they are needed. Clones and splits share them.
 ///
-/// All inputs have one shape. Targets are labels, or numbers of one shape.
+/// Unless it says otherwise, a dataset has one input of `f32` and a label: `Dataset` is `Dataset<Array<f32>, u32>`.
+/// [`Fields`] lists what else inputs and targets can be.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -30,24 +32,34 @@ use crate::{Result, Shape};
 /// }
 /// # Ok::<(), meganeura::Error>(())
 /// ```
-#[derive(Clone)]
-pub struct Dataset {
-    examples: Arc<dyn Examples>,
+pub struct Dataset<I = Array<f32>, T = u32> {
+    examples: Arc<dyn Examples<Inputs = I, Targets = T>>,
     /// Which of them belong to this set, in order.
     rows: Arc<Vec<usize>>,
 }
 
-impl Dataset {
-    /// Examples in memory: inputs of this shape, `[channels, height, width]` for images, one after the other, and the target of each.
-    /// Targets are a `Vec<u32>` of labels, or numbers with the shape of one target, `(vec![0.5, 2.0], [1])`.
+impl<I, T> Clone for Dataset<I, T> {
+    fn clone(&self) -> Self {
+        Self { examples: Arc::clone(&self.examples), rows: Arc::clone(&self.rows) }
+    }
+}
+
+impl<T: Fields> Dataset<Array<f32>, T> {
+    /// Examples in memory: inputs of this shape, `[channels, height, width]` for images, one after the other, and the
+    /// [targets](Columns) of each: a `Vec<u32>` of labels, a `Vec<f32>` of numbers to predict, or an [`Array`] whose first axis counts the
+    /// examples.
     ///
     /// # Errors
     ///
-    /// If there are not as many inputs as targets, a shape has no elements, or it has as many axes as a tensor can have, which leaves
-    /// none for the batch.
+    /// If there are not as many inputs as targets, the shape has no elements, or it has as many axes as a tensor can have, which
+    /// leaves none for the batch.
     #[track_caller]
-    pub fn new(inputs: Vec<f32>, shape: impl Into<Shape>, targets: impl Into<Targets>) -> Result<Self> {
-        here(|| Self::in_memory(inputs, shape.into(), targets.into()))
+    pub fn new(inputs: Vec<f32>, shape: impl Into<Shape>, targets: impl Columns<Fields = T>) -> Result<Self> {
+        here(|| {
+            let shape = shape.into();
+            let count = count(inputs.len(), shape)?;
+            Self::from_columns(Array::new(inputs, Shape::new(&[&[count], shape.dims()].concat()))?, targets)
+        })
     }
 
     /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255 is 1) when a
@@ -57,28 +69,67 @@ impl Dataset {
     ///
     /// As [`new`](Self::new).
     #[track_caller]
-    pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, targets: impl Into<Targets>) -> Result<Self> {
-        here(|| Self::in_memory(pixels, shape.into(), targets.into()))
+    pub fn from_bytes(pixels: Vec<u8>, shape: impl Into<Shape>, targets: impl Columns<Fields = T>) -> Result<Self> {
+        here(|| {
+            let shape = shape.into();
+            let count = count(pixels.len(), shape)?;
+            Self::of(Memory::new(Pixels { bytes: pixels, count, shape }, targets)?)
+        })
     }
 
-    fn in_memory<T: Element>(inputs: Vec<T>, shape: Shape, targets: Targets) -> Result<Self> {
-        check_shape("an input", shape)?;
-        Self::of(Memory::new(inputs, shape, targets)?)
+    /// The shape of the first input, which is read for that.
+    ///
+    /// # Errors
+    ///
+    /// If there are no examples, or the first cannot be read.
+    #[track_caller]
+    pub fn shape(&self) -> Result<Shape> {
+        here(|| Ok(self.get(0)?.0.shape()))
+    }
+}
+
+impl<I: Fields, T: Fields> Dataset<I, T> {
+    /// Examples in memory with any [columns](Columns) of inputs and of targets.
+    ///
+    /// ```
+    /// use meganeura::data::Array;
+    /// use meganeura::prelude::*;
+    ///
+    /// // Two pairs of images, and how far apart the images of each pair are.
+    /// let left = Array::new(vec![0.0; 2 * 3 * 8 * 8], [2, 3, 8, 8])?;
+    /// let right = left.clone();
+    /// let pairs = Dataset::from_columns((left, right), vec![0.5, 2.0])?;
+    /// for batch in pairs.batches(2).on(&Device::cpu()) {
+    ///     let batch = batch?;
+    ///     let (left, right) = &batch.inputs;
+    ///     assert_eq!((left.shape(), batch.targets.shape()), ([2, 3, 8, 8].into(), [2].into()));
+    ///     # assert_eq!(right.shape(), left.shape());
+    /// }
+    ///
+    /// // Two sequences of four tokens, each with the token to predict after every one.
+    /// let tokens = Array::new(vec![5, 2, 9, 1, 5, 7, 7, 1], [2, 4])?;
+    /// let next = Array::new(vec![2, 9, 1, 0, 7, 7, 1, 0], [2, 4])?;
+    /// let text = Dataset::from_columns(tokens, next)?;
+    /// assert_eq!(text.get(1)?.0.values(), [5, 7, 7, 1]);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the columns are not of as many examples each, or there are none.
+    #[track_caller]
+    pub fn from_columns(inputs: impl Columns<Fields = I>, targets: impl Columns<Fields = T>) -> Result<Self> {
+        here(|| Self::of(Memory::new(inputs, targets)?))
     }
 
     /// The examples of your own [source](Examples).
     ///
     /// # Errors
     ///
-    /// If the shape of an input or a target has no elements, or as many axes as a tensor can have, which leaves none for the batch;
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there are more examples than can be counted in memory.
     #[track_caller]
-    pub fn of(examples: impl Examples + 'static) -> Result<Self> {
+    pub fn of(examples: impl Examples<Inputs = I, Targets = T> + 'static) -> Result<Self> {
         here(|| {
-            check_shape("an input", examples.shape())?;
-            if let Some(shape) = examples.target_shape() {
-                check_shape("a target", shape)?;
-            }
             let rows = Arc::new(numbered(examples.len())?);
             Ok(Self { examples: Arc::new(examples), rows })
         })
@@ -96,54 +147,35 @@ impl Dataset {
         self.rows.is_empty()
     }
 
-    /// The shape of one input.
-    #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.examples.shape()
-    }
-
-    /// The shape of one target; `None` if targets are labels.
-    #[must_use]
-    pub fn target_shape(&self) -> Option<Shape> {
-        self.examples.target_shape()
-    }
-
-    /// The input and the target of example `index`.
+    /// The inputs and the targets of example `index`.
     ///
     /// # Errors
     ///
     /// If there is no such example, it cannot be read, or there is no memory for it.
     #[track_caller]
-    pub fn get(&self, index: usize) -> Result<(Vec<f32>, Target)> {
-        here(|| {
-            if index >= self.len() {
-                bail!(Argument, "there is no example {index} in a dataset of {}", self.len());
-            }
-            let shape = self.shape();
-            let input = try_filled(shape.elements(), 0.0);
-            let mut input = input.map_err(|error| error.context(format_args!("an input {shape}")))?;
-            let target = self.read(index, &mut input)?;
-            Ok((input, target))
+    pub fn get(&self, index: usize) -> Result<(I, T)> {
+        here(|| match self.rows.get(index) {
+            Some(&row) => self.examples.read(row),
+            None => bail!(Argument, "there is no example {index} in a dataset of {}", self.len()),
         })
     }
 
-    /// Writes the input of example `index`, which there is, over zeros. The target is of the shape that the source promises.
-    pub(super) fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
-        let row = self.rows[index];
-        let target = self.examples.read(row, input)?;
-        match (&target, self.target_shape()) {
-            (Target::Label(_), None) => Ok(target),
-            (Target::Values(values), Some(shape)) if values.len() == shape.elements() => Ok(target),
-            (Target::Values(values), Some(shape)) => {
-                bail!(Data, "the target of example {row} has {} numbers, and shape {shape} was promised", values.len())
+    /// The targets of all examples, in order: labels to [stratify](Batches::stratified) by, or to [weigh](Batches::weighted)
+    /// classes by. Inputs are not read where the source knows the targets without them, as all of this crate do.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be read, or there is no memory for all.
+    #[track_caller]
+    pub fn targets(&self) -> Result<Vec<T>> {
+        here(|| {
+            let mut targets = Vec::new();
+            reserve(&mut targets, self.len())?;
+            for &row in &**self.rows {
+                targets.push(self.examples.read_targets(row)?);
             }
-            (Target::Values(_), None) => {
-                bail!(Data, "the target of example {row} is numbers, and `target_shape` gives no shape for them")
-            }
-            (Target::Label(_), Some(shape)) => {
-                bail!(Data, "the target of example {row} is a label, and `target_shape` promised numbers {shape}")
-            }
-        }
+            Ok(targets)
+        })
     }
 
     /// Two sets drawn at random: the share `fraction` of the examples, rounded, and the rest.
@@ -172,37 +204,35 @@ impl Dataset {
     }
 
     /// The examples in batches of `size`, in order until told otherwise.
-    pub fn batches(&self, size: usize) -> Batches {
-        Batches::new(self, size)
+    pub fn batches(&self, size: usize) -> Batches<I, T> {
+        Batches::new(Arc::new(Arc::clone(&self.examples)), Arc::clone(&self.rows), size)
     }
 }
 
-impl fmt::Debug for Dataset {
+impl<I: Fields, T: Fields> fmt::Debug for Dataset<I, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dataset({} examples of shape {})", self.len(), self.shape())
+        write!(f, "Dataset({} examples)", self.len())
     }
 }
 
-/// The numbers of so many examples, in their order.
-pub(super) fn numbered(examples: usize) -> Result<Vec<usize>> {
-    let numbers = try_collect(0..examples);
-    numbers.map_err(|error| error.context(format_args!("the order of {examples} examples")))
-}
-
-fn check_shape(what: &str, shape: Shape) -> Result<()> {
+/// How many inputs of this shape so many numbers are.
+fn count(numbers: usize, shape: Shape) -> Result<usize> {
     if shape.elements() == 0 {
-        bail!(Shape, "{what} needs at least one number, shape {shape} has none");
+        bail!(Shape, "an input needs at least one number, shape {shape} has none");
     }
     if shape.rank() == crate::MAX_RANK {
-        bail!(Shape, "{what} of shape {shape} leaves no axis for the batch");
+        bail!(Shape, "an input of shape {shape} leaves no axis for the batch");
     }
-    Ok(())
+    if !numbers.is_multiple_of(shape.elements()) {
+        bail!(Shape, "{numbers} numbers given for inputs of shape {shape} each");
+    }
+    Ok(numbers / shape.elements())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+    use crate::{Device, ErrorKind};
 
     /// Ten examples of two numbers; example `i` is `(i, −i)` with label `i`.
     fn dataset() -> Dataset {
@@ -210,16 +240,13 @@ mod tests {
         Dataset::new(features, [2], (0..10).collect::<Vec<_>>()).unwrap()
     }
 
-    fn labels(dataset: &Dataset) -> Vec<u32> {
-        (0..dataset.len()).filter_map(|i| dataset.get(i).unwrap().1.label()).collect()
-    }
-
     #[test]
     fn examples_keep_their_labels() {
         let (first, second) = dataset().split(0.3, 7).unwrap();
-        assert_eq!(labels(&first), [4, 1, 3]);
-        assert_eq!(labels(&second), [9, 6, 8, 5, 7, 2, 0]);
-        assert_eq!(second.get(1).unwrap(), (vec![6.0, -6.0], Target::Label(6)));
+        assert_eq!(first.targets().unwrap(), [4, 1, 3]);
+        assert_eq!(second.targets().unwrap(), [9, 6, 8, 5, 7, 2, 0]);
+        assert_eq!(second.get(1).unwrap(), (Array::from(vec![6.0, -6.0]), 6));
+        assert_eq!(second.shape().unwrap(), Shape::from([2]));
         assert_eq!(second.get(7).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(second.split(0.0, 0).unwrap().0.len(), 0);
     }
@@ -234,82 +261,52 @@ mod tests {
         for fraction in [-0.1, 1.1, f64::NAN] {
             assert_eq!(dataset().split(fraction, 0).unwrap_err().kind(), ErrorKind::Argument);
         }
+        let error = Dataset::new(vec![0.0; 6], [2], vec![0.5, 0.5]).unwrap_err();
+        assert!(error.message().starts_with("inputs of [3] examples and targets of [2]"), "{error}");
+        let error = Dataset::from_columns((), ()).unwrap_err();
+        assert!(error.message().contains("without a column"), "{error}");
+        let single = Array::new(vec![1.0], []).unwrap();
+        assert_eq!(Dataset::from_columns(single, ()).unwrap_err().kind(), ErrorKind::Shape);
     }
 
     #[test]
-    fn targets_may_be_numbers() {
-        let dataset = Dataset::new(vec![0.0, 1.0, 2.0], [1], ((0..6u8).map(f32::from).collect(), [1, 2])).unwrap();
-        assert_eq!((dataset.len(), dataset.target_shape()), (3, Some([1, 2].into())));
+    fn there_may_be_any_columns() {
+        let masks = Array::new((0..6u8).map(f32::from).collect(), [3, 1, 2]).unwrap();
+        let tokens = Array::new((0..6).collect(), [3, 2]).unwrap();
+        let columns = (masks.clone(), [tokens.clone(), tokens], vec![7_u32, 8, 9]);
+        let dataset = Dataset::from_columns(columns, (masks, vec![0.5_f32, 1.5, 2.5])).unwrap();
         let (one, _) = dataset.split(0.4, 1).unwrap();
-        assert_eq!(one.get(0).unwrap(), (vec![1.0], Target::Values(vec![2.0, 3.0])));
-        for (values, shape, part) in [
-            (6, &[4][..], "6 numbers given for targets of shape [4]"),
-            (6, &[0], "a target needs at least one number"),
-            (6, &[6], "3 numbers given for the inputs of 1 examples, [1] each"),
-            (3, &[1; 8], "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
-        ] {
-            let error = Dataset::new(vec![0.0; 3], [1], (vec![0.0; values], shape)).unwrap_err();
-            assert!(error.kind() == ErrorKind::Shape && error.to_string().contains(part), "{error}");
-        }
-    }
-
-    /// A source that promises targets of one shape and has others.
-    struct Liar(Option<Shape>, Target);
-
-    impl Examples for Liar {
-        fn len(&self) -> usize {
-            1
-        }
-
-        fn shape(&self) -> Shape {
-            [1].into()
-        }
-
-        fn target_shape(&self) -> Option<Shape> {
-            self.0
-        }
-
-        fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
-            Ok(self.1.clone())
-        }
-    }
-
-    #[test]
-    fn targets_are_held_to_their_shape() {
-        for (shape, target, part) in [
-            (None, Target::Values(vec![0.0]), "is numbers, and `target_shape` gives no shape"),
-            (Some([2].into()), Target::Label(0), "is a label, and `target_shape` promised numbers [2]"),
-            (Some([2].into()), Target::Values(vec![0.0]), "has 1 numbers, and shape [2] was promised"),
-        ] {
-            let dataset = Dataset::of(Liar(shape, target)).unwrap();
-            let batch = dataset.batches(1).on(&crate::Device::cpu()).next().unwrap();
-            for error in [dataset.get(0).unwrap_err(), batch.unwrap_err()] {
-                assert!(error.kind() == ErrorKind::Data && error.to_string().contains(part), "{error}");
-            }
-        }
+        let ((mask, [tokens, same], label), (target, number)) = one.get(0).unwrap();
+        assert_eq!((mask.shape(), mask.values()), ([1, 2].into(), &[2.0, 3.0][..]));
+        assert_eq!((tokens.values(), &same, label, &target, number), (&[2, 3][..], &tokens, 8, &mask, 1.5));
+        let unlabelled = Dataset::from_columns(vec![1.0_f32, 2.0], ()).unwrap();
+        assert_eq!(unlabelled.get(1).unwrap(), (2.0, ()));
+        assert_eq!(
+            unlabelled.batches(2).on(&Device::cpu()).next().unwrap().unwrap().inputs.to_vec().unwrap(),
+            [1.0, 2.0]
+        );
     }
 
     #[test]
     fn a_dataset_may_be_empty() {
-        let dataset = Dataset::new(vec![], [2], vec![]).unwrap();
-        assert!(dataset.is_empty());
-        assert!(dataset.get(0).is_err());
+        let dataset = Dataset::new(vec![], [2], Vec::<u32>::new()).unwrap();
+        assert!(dataset.is_empty() && dataset.targets().unwrap().is_empty());
+        assert!(dataset.get(0).is_err() && dataset.shape().is_err());
     }
 
     /// A source whose length or shape is whatever it says.
     struct Claims(usize, Shape);
 
     impl Examples for Claims {
+        type Inputs = Array<f32>;
+        type Targets = ();
+
         fn len(&self) -> usize {
             self.0
         }
 
-        fn shape(&self) -> Shape {
-            self.1
-        }
-
-        fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
-            unreachable!("there is no memory to read into")
+        fn read(&self, _: usize) -> Result<(Array<f32>, ())> {
+            Ok((Array::zeros(self.1)?, ()))
         }
     }
 
@@ -321,10 +318,10 @@ mod tests {
             let dataset = Dataset::of(Claims(3, shape.into())).unwrap();
             let error = dataset.get(0).unwrap_err();
             assert_eq!(kind(error.clone()), ErrorKind::OutOfMemory);
-            assert!(error.to_string().starts_with(&format!("an input {}", Shape::from(shape))), "{error}");
+            assert!(error.to_string().starts_with(&format!("an array {}", Shape::from(shape))), "{error}");
             // As the source of a transformation, too, which makes it small.
             for batches in [dataset.batches(1), dataset.batches(1).transform(crate::data::RandomCrop::new(1, 1))] {
-                let batch = batches.on(&crate::Device::cpu()).next().unwrap();
+                let batch = batches.on(&Device::cpu()).next().unwrap();
                 assert_eq!(kind(batch.unwrap_err()), ErrorKind::OutOfMemory);
             }
         }
@@ -333,13 +330,24 @@ mod tests {
             let (split, struck) = crate::host::shortage::at(step, || dataset.split(0.5, 1));
             assert!(struck && kind(split.unwrap_err()) == ErrorKind::OutOfMemory);
         }
+        // Whatever is reserved on the way to a batch.
+        let mut step = 0;
+        let batch = || {
+            let batches = dataset.batches(4).shuffle(1);
+            batches.on(&Device::cpu()).next().unwrap()
+        };
+        while let (batch, true) = crate::host::shortage::at(step, batch) {
+            assert_eq!(batch.map(drop).unwrap_err().kind(), ErrorKind::OutOfMemory, "{step}");
+            step += 1;
+        }
+        assert!(step > 8, "{step}");
     }
 
     #[test]
     fn bytes_become_fractions() {
         let dataset = Dataset::from_bytes(vec![0, 51, 255, 1], [2], vec![3, 4]).unwrap();
-        assert_eq!(dataset.get(0).unwrap(), (vec![0.0, 0.2], Target::Label(3)));
-        assert_eq!(dataset.get(1).unwrap(), (vec![1.0, 1.0 / 255.0], Target::Label(4)));
-        assert_eq!(format!("{dataset:?}"), "Dataset(2 examples of shape [2])");
+        assert_eq!(dataset.get(0).unwrap(), (Array::from(vec![0.0, 0.2]), 3));
+        assert_eq!(dataset.get(1).unwrap(), (Array::from(vec![1.0, 1.0 / 255.0]), 4));
+        assert_eq!(format!("{dataset:?}"), "Dataset(2 examples)");
     }
 }

@@ -1,8 +1,8 @@
 //! Sources of examples: the trait, and examples in memory.
 
-use super::{Target, Targets};
+use super::fields::{Columns, Fields};
+use crate::Result;
 use crate::error::bail;
-use crate::{Result, Shape};
 
 /// Where examples come from: memory, a folder of images, or whatever you can read by number.
 ///
@@ -11,26 +11,24 @@ use crate::{Result, Shape};
 /// [workers](super::Batches::workers), and in any order.
 ///
 /// ```
-/// use meganeura::data::{Examples, Target};
+/// use meganeura::data::{Array, Examples};
 /// use meganeura::prelude::*;
 ///
 /// /// Points of a spiral, computed as they are needed.
 /// struct Spiral;
 ///
 /// impl Examples for Spiral {
+///     type Inputs = Array<f32>;
+///     type Targets = u32;
+///
 ///     fn len(&self) -> usize {
 ///         1000
 ///     }
 ///
-///     fn shape(&self) -> Shape {
-///         [2].into()
-///     }
-///
-///     fn read(&self, index: usize, input: &mut [f32]) -> meganeura::Result<Target> {
+///     fn read(&self, index: usize) -> meganeura::Result<(Array<f32>, u32)> {
 ///         let (turn, arm) = (index as f32 / 100.0, index % 2);
 ///         let (sin, cos) = (turn + std::f32::consts::PI * arm as f32).sin_cos();
-///         input.copy_from_slice(&[turn * cos, turn * sin]);
-///         Ok(Target::Label(arm as u32))
+///         Ok((Array::from(vec![turn * cos, turn * sin]), arm as u32))
 ///     }
 /// }
 ///
@@ -40,6 +38,12 @@ use crate::{Result, Shape};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Examples: Send + Sync {
+    /// The inputs of an example: `Array<f32>` for an image, a tuple for several inputs. [`Fields`] lists what there is.
+    type Inputs: Fields;
+
+    /// The targets of an example: `u32` for a label, `Array<f32>` for a mask, `()` for none.
+    type Targets: Fields;
+
     /// The number of examples.
     fn len(&self) -> usize;
 
@@ -48,76 +52,61 @@ pub trait Examples: Send + Sync {
         self.len() == 0
     }
 
-    /// The shape of every input, `[channels, height, width]` for images.
-    fn shape(&self) -> Shape;
-
-    /// The shape of every target; `None`, the default, if targets are labels.
-    fn target_shape(&self) -> Option<Shape> {
-        None
-    }
-
-    /// Writes the input of example `index`, which is below [`len`](Self::len), row by row into `input` and returns the target. The
-    /// slice has as many elements as [`shape`](Self::shape) and is filled with zeros.
+    /// The inputs and the targets of example `index`, which is below [`len`](Self::len).
     ///
     /// # Errors
     ///
     /// Any error ends up in the training loop in place of the batch, so its message should say where the example comes from.
-    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target>;
-}
+    fn read(&self, index: usize) -> Result<(Self::Inputs, Self::Targets)>;
 
-/// What examples in memory are kept as.
-pub(super) trait Element: Copy + Send + Sync + 'static {
-    fn value(self) -> f32;
-}
-
-impl Element for f32 {
-    fn value(self) -> f32 {
-        self
+    /// The targets alone. A source that has them without reading the inputs should say so here:
+    /// [`Dataset::targets`](super::Dataset::targets) asks for those of all examples.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    fn read_targets(&self, index: usize) -> Result<Self::Targets> {
+        self.read(index).map(|(_, targets)| targets)
     }
 }
 
-/// A pixel: 255 is 1.
-impl Element for u8 {
-    fn value(self) -> f32 {
-        f32::from(self) / 255.0
-    }
+/// Examples in memory, column by column.
+pub(super) struct Memory<I, T> {
+    inputs: I,
+    targets: T,
+    count: usize,
 }
 
-/// Examples in memory, one after the other.
-pub(super) struct Memory<T> {
-    inputs: Vec<T>,
-    shape: Shape,
-    targets: Targets,
-}
-
-impl<T: Element> Memory<T> {
-    pub(super) fn new(inputs: Vec<T>, shape: Shape, targets: Targets) -> Result<Self> {
-        let count = targets.count()?;
-        if count.checked_mul(shape.elements()) != Some(inputs.len()) {
-            bail!(Shape, "{} numbers given for the inputs of {count} examples, {shape} each", inputs.len());
+impl<I: Columns, T: Columns> Memory<I, T> {
+    pub(super) fn new(inputs: I, targets: T) -> Result<Self> {
+        let (mut of_inputs, mut of_targets) = (Vec::new(), Vec::new());
+        inputs.counts(&mut of_inputs)?;
+        targets.counts(&mut of_targets)?;
+        let mut counts = of_inputs.iter().chain(&of_targets);
+        let Some(&count) = counts.next() else { bail!(Argument, "examples without a column cannot be counted") };
+        if counts.any(|&other| other != count) {
+            bail!(
+                Shape,
+                "inputs of {of_inputs:?} examples and targets of {of_targets:?}: each example needs all of them"
+            );
         }
-        Ok(Self { inputs, shape, targets })
+        Ok(Self { inputs, targets, count })
     }
 }
 
-impl<T: Element> Examples for Memory<T> {
+impl<I: Columns, T: Columns> Examples for Memory<I, T> {
+    type Inputs = I::Fields;
+    type Targets = T::Fields;
+
     fn len(&self) -> usize {
-        self.inputs.len() / self.shape.elements()
+        self.count
     }
 
-    fn shape(&self) -> Shape {
-        self.shape
+    fn read(&self, index: usize) -> Result<(I::Fields, T::Fields)> {
+        Ok((self.inputs.row(index)?, self.targets.row(index)?))
     }
 
-    fn target_shape(&self) -> Option<Shape> {
-        self.targets.shape()
-    }
-
-    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
-        let inputs = &self.inputs[index * input.len()..];
-        for (number, value) in input.iter_mut().zip(inputs) {
-            *number = value.value();
-        }
-        self.targets.get(index)
+    fn read_targets(&self, index: usize) -> Result<T::Fields> {
+        self.targets.row(index)
     }
 }

@@ -18,7 +18,7 @@ impl Dataset {
     /// pixels, and become numbers from 0 to 1; elements of other types are taken as they are.
     ///
     /// ```
-    /// use meganeura::data::Target;
+    /// use meganeura::data::Array;
     /// use meganeura::prelude::*;
     ///
     /// # let folder = tempfile::tempdir().unwrap();
@@ -26,7 +26,7 @@ impl Dataset {
     /// # std::fs::write(&images, [[0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2].as_slice(), &[0, 51, 102, 255]].concat()).unwrap();
     /// # std::fs::write(&labels, [0, 0, 8, 1, 0, 0, 0, 1, 7]).unwrap();
     /// let digits = Dataset::from_idx(images, labels)?; // "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
-    /// assert_eq!(digits.get(0)?, (vec![0.0, 0.2, 0.4, 1.0], Target::Label(7)));
+    /// assert_eq!(digits.get(0)?, (Array::new(vec![0.0, 0.2, 0.4, 1.0], [1, 2, 2])?, 7));
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///
@@ -174,7 +174,7 @@ fn be_bytes<const N: usize, T>(bytes: &[u8], from: fn([u8; N]) -> T) -> T {
 mod tests {
     use super::*;
     use crate::ErrorKind;
-    use crate::data::Target;
+    use crate::data::Array;
 
     /// A header, and elements after it.
     fn idx(element: u8, extents: &[u32], elements: &[u8]) -> Vec<u8> {
@@ -204,14 +204,13 @@ mod tests {
             (0x0e, [1.5f64, -0.25].map(f64::to_be_bytes).concat(), [1.5, -0.25]),
         ] {
             let dataset = read(&idx(code, &[2, 1, 1], &elements), &labels).unwrap();
-            assert_eq!(dataset.shape(), Shape::from([1, 1, 1]));
             for (index, label) in [3, 9].into_iter().enumerate() {
-                assert_eq!(dataset.get(index).unwrap(), (vec![expected[index]], Target::Label(label)));
+                assert_eq!(dataset.get(index).unwrap(), (Array::new(vec![expected[index]], [1, 1, 1]).unwrap(), label));
             }
         }
         let wide = read(&idx(8, &[2, 1], &[0, 0]), &idx(0x0c, &[2], &[0, 0, 1, 0, 0, 0, 0, 1])).unwrap();
-        assert_eq!((wide.shape(), wide.get(0).unwrap().1), (Shape::from([1]), Target::Label(256)));
-        assert_eq!(read(&idx(8, &[2, 3, 1, 2], &[0; 12]), &labels).unwrap().shape(), Shape::from([3, 1, 2]));
+        assert_eq!(wide.get(0).unwrap(), (Array::from(vec![0.0]), 256));
+        assert_eq!(read(&idx(8, &[2, 3, 1, 2], &[0; 12]), &labels).unwrap().shape().unwrap(), Shape::from([3, 1, 2]));
         assert!(read(&idx(8, &[0, 2, 2], &[]), &idx(8, &[0], &[])).unwrap().is_empty());
     }
 
@@ -263,8 +262,8 @@ mod tests {
         let images = packed(&idx(8, &[100, 20, 20], &elements));
         let labels = idx(8, &[100], &[7; 100]);
         let dataset = read(&images, &packed(&labels)).unwrap();
-        assert_eq!((dataset.len(), dataset.shape()), (100, Shape::from([1, 20, 20])));
-        let last = dataset.get(99).unwrap().0;
+        assert_eq!((dataset.len(), dataset.shape().unwrap()), (100, Shape::from([1, 20, 20])));
+        let last = dataset.get(99).unwrap().0.into_values();
         assert!(last.iter().zip(&elements[99 * 400..]).all(|(x, y)| *x == f32::from(*y) / 255.0));
 
         let mut corrupt = images.clone();

@@ -9,7 +9,7 @@ use image::imageops::FilterType;
 
 use super::file::unreadable;
 use super::picture::{self, Header, MOST_PIXELS};
-use super::{Examples, Target};
+use super::{Array, Examples};
 use crate::error::{bail, here};
 use crate::{Error, ErrorKind, Result, Shape};
 
@@ -46,7 +46,7 @@ const NAMED: usize = 10;
 /// assert_eq!(pets.classes(), ["cat", "dog"]);
 ///
 /// let pets = Dataset::of(pets)?;
-/// assert_eq!(pets.shape(), Shape::from([3, 64, 64]));
+/// assert_eq!(pets.shape()?, Shape::from([3, 64, 64]));
 /// for batch in pets.batches(32).shuffle(1).workers(4).on(&Device::cpu()) {
 ///     let batch = batch?;
 ///     // …
@@ -196,23 +196,32 @@ impl ImageFolder {
     }
 }
 
-impl Examples for ImageFolder {
-    fn len(&self) -> usize {
-        self.files.len()
-    }
-
+impl ImageFolder {
+    /// The shape of every example.
     fn shape(&self) -> Shape {
         let [height, width] = self.size.unwrap_or([self.first.height, self.first.width]);
         [self.channels.unwrap_or(self.first.channels), height, width].into()
     }
+}
 
-    fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
+impl Examples for ImageFolder {
+    type Inputs = Array<f32>;
+    type Targets = u32;
+
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
         let (class, name) = &self.files[index];
         let path = self.folders[*class as usize].join(name);
         let mut image = picture::read(&path, self.most_pixels, |header| self.fits(&path, header))?;
         let shape = self.shape();
         let (height, width) = (shape[1], shape[2]);
         if (image.height() as usize, image.width() as usize) != (height, width) {
+            if shape.elements() == 0 {
+                bail!(Argument, "{}: resized to {height} by {width} pixels, nothing is left of it", path.display());
+            }
             // In between, it is as wide as it was and as high as it will be.
             let most = (image.width() as usize).max(width).saturating_mul(height);
             let (Ok(high), Ok(wide), true) = (height.try_into(), width.try_into(), most as u64 <= self.most_pixels)
@@ -229,8 +238,13 @@ impl Examples for ImageFolder {
             };
             image = image.resize_exact(wide, high, FilterType::Triangle);
         }
-        picture::write(image, shape[0], input);
-        Ok(Target::Label(*class))
+        let mut input = Array::zeros(shape).map_err(|error| error.context(path.display()))?;
+        picture::write(image, shape[0], input.values_mut());
+        Ok((input, *class))
+    }
+
+    fn read_targets(&self, index: usize) -> Result<u32> {
+        Ok(self.files[index].0)
     }
 }
 
@@ -311,15 +325,16 @@ mod tests {
         assert_eq!(folder.path(3), None);
         folder.check().unwrap();
         let dataset = Dataset::of(folder.clone()).unwrap();
-        assert_eq!(dataset.shape(), Shape::from([3, 2, 3]));
+        assert_eq!(dataset.shape().unwrap(), Shape::from([3, 2, 3]));
+        assert_eq!(dataset.targets().unwrap(), [0, 1, 1]);
         let examples = [0, 1, 2].map(|i| dataset.get(i).unwrap());
         assert_eq!(
-            examples.each_ref().map(|(example, label)| (example[0], example[17], label.label())),
-            [(1.0, 0.0, Some(0)), (0.4, 0.0, Some(1)), (0.2, 0.0, Some(1))]
+            examples.each_ref().map(|(example, label)| (example.values()[0], example.values()[17], *label)),
+            [(1.0, 0.0, 0), (0.4, 0.0, 1), (0.2, 0.0, 1)]
         );
         let gray = Dataset::of(folder.gray().resize(1, 1)).unwrap();
-        assert_eq!(gray.shape(), Shape::from([1, 1, 1]));
-        assert!(gray.get(0).unwrap().0[0] > 0.5);
+        assert_eq!(gray.shape().unwrap(), Shape::from([1, 1, 1]));
+        assert!(gray.get(0).unwrap().0.values()[0] > 0.5);
     }
 
     #[test]
@@ -340,8 +355,9 @@ mod tests {
         let folder = folder.resize(6, 2);
         folder.check().unwrap();
         let (resized, _) = Dataset::of(folder.clone()).unwrap().get(2).unwrap();
-        assert_eq!(resized, [[1.0; 24].as_slice(), &[0.0; 12]].concat());
-        assert!(Dataset::of(folder.resize(0, 3)).is_err());
+        assert_eq!(resized.values(), [[1.0; 24].as_slice(), &[0.0; 12]].concat());
+        let nothing = Dataset::of(folder.resize(0, 3)).unwrap().get(0).unwrap_err();
+        assert_eq!(nothing.kind(), ErrorKind::Argument, "{nothing}");
     }
 
     #[test]
@@ -353,8 +369,8 @@ mod tests {
         let folder = ImageFolder::open(root).unwrap();
         expect(folder.check(), &["a folder of images: ", "a/2.png: 1 channels", "first image has 3", "`rgb()`"]);
         expect(Dataset::of(folder.clone()).unwrap().get(1), &["a/2.png: 1 channels"]);
-        assert_eq!(Dataset::of(folder.clone().rgb()).unwrap().get(1).unwrap().0, [0.2; 3]);
-        assert_eq!(Dataset::of(folder.gray()).unwrap().get(1).unwrap().0, [0.2]);
+        assert_eq!(Dataset::of(folder.clone().rgb()).unwrap().get(1).unwrap().0.values(), [0.2; 3]);
+        assert_eq!(Dataset::of(folder.gray()).unwrap().get(1).unwrap().0.values(), [0.2]);
     }
 
     #[test]

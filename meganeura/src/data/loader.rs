@@ -13,17 +13,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::Batch;
-use super::recipe::Recipe;
+use super::recipe::Make;
 use crate::{Error, ErrorKind, Result};
 
 /// Threads, and the batches that they are at.
-#[derive(Debug)]
-pub(super) struct Loader {
-    recipe: Arc<Recipe>,
+pub(super) struct Loader<I, T> {
+    recipe: Arc<dyn Make<I, T>>,
     /// `None` ends the threads.
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Job<I, T>>>,
     /// The answers to the last jobs that were handed out, in order.
-    answers: VecDeque<Receiver<Answer>>,
+    answers: VecDeque<Receiver<Answer<I, T>>>,
     /// The first batch that there is no job for yet.
     unasked: usize,
     ahead: usize,
@@ -32,17 +31,17 @@ pub(super) struct Loader {
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Job {
+struct Job<I, T> {
     number: usize,
-    answer: SyncSender<Answer>,
+    answer: SyncSender<Answer<I, T>>,
 }
 
 /// `None` if the batch is not wanted any more.
-type Answer = Result<Option<Batch>>;
+type Answer<I, T> = Result<Option<Batch<I, T>>>;
 
-impl Loader {
+impl<I: Send + 'static, T: Send + 'static> Loader<I, T> {
     /// Starts up to so many threads for the batches from `first` on.
-    pub(super) fn new(recipe: &Arc<Recipe>, workers: usize, ahead: usize, first: usize) -> Result<Self> {
+    pub(super) fn new(recipe: &Arc<dyn Make<I, T>>, workers: usize, ahead: usize, first: usize) -> Result<Self> {
         let (jobs, taken) = channel();
         let taken = Arc::new(Mutex::new(taken));
         let mut loader = Self {
@@ -58,7 +57,7 @@ impl Loader {
             let (recipe, taken) = (Arc::clone(recipe), Arc::clone(&taken));
             let wanted_from = Arc::clone(&loader.wanted_from);
             let thread = thread::Builder::new().name(format!("meganeura data {index}"));
-            let thread = thread.spawn(move || work(&recipe, &taken, &wanted_from));
+            let thread = thread.spawn(move || work(&*recipe, &taken, &wanted_from));
             // Those that have started end when the loader is dropped here.
             loader.threads.push(thread.map_err(|error| {
                 Error::new(ErrorKind::Io, format!("no thread could be started to make batches: {error}"))
@@ -69,7 +68,7 @@ impl Loader {
     }
 
     /// Batch `number`, which is not one before the last that was asked for. Waits until it is there.
-    pub(super) fn batch(&mut self, number: usize) -> Option<Result<Batch>> {
+    pub(super) fn batch(&mut self, number: usize) -> Option<Result<Batch<I, T>>> {
         self.wanted_from.store(number, Ordering::Relaxed);
         let front = self.unasked - self.answers.len();
         self.answers.drain(..(number - front).min(self.answers.len()));
@@ -97,7 +96,7 @@ impl Loader {
     }
 }
 
-impl Drop for Loader {
+impl<I, T> Drop for Loader<I, T> {
     /// Waits for the threads: each ends after the example that it is at.
     fn drop(&mut self) {
         self.wanted_from.store(usize::MAX, Ordering::Relaxed);
@@ -109,9 +108,9 @@ impl Drop for Loader {
     }
 }
 
-fn work(recipe: &Recipe, jobs: &Mutex<Receiver<Job>>, wanted_from: &AtomicUsize) {
+fn work<I, T>(recipe: &dyn Make<I, T>, jobs: &Mutex<Receiver<Job<I, T>>>, wanted_from: &AtomicUsize) {
     while let Some(Job { number, answer }) = next(jobs) {
-        let make = || recipe.batch(number, || number >= wanted_from.load(Ordering::Relaxed));
+        let make = || recipe.batch(number, &|| number >= wanted_from.load(Ordering::Relaxed));
         // The recipe never changes, so that a panic leaves nothing half done.
         let made =
             catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(|payload| Err(panicked(number, said(&*payload))));
@@ -121,7 +120,7 @@ fn work(recipe: &Recipe, jobs: &Mutex<Receiver<Job>>, wanted_from: &AtomicUsize)
 }
 
 /// The next job; `None` once the loader is dropped. One thread waits for it, the others for that one's lock.
-fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
+fn next<I, T>(jobs: &Mutex<Receiver<Job<I, T>>>) -> Option<Job<I, T>> {
     jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
@@ -142,8 +141,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::data::{Batches, Dataset, Examples, HorizontalFlip, RandomCrop, Target};
-    use crate::{Device, Shape};
+    use crate::Device;
+    use crate::data::{Array, Batches, Dataset, Examples, HorizontalFlip, RandomCrop};
 
     const EXAMPLES: usize = 600;
 
@@ -184,15 +183,14 @@ mod tests {
     }
 
     impl Examples for Watched {
+        type Inputs = Array<f32>;
+        type Targets = u32;
+
         fn len(&self) -> usize {
             EXAMPLES
         }
 
-        fn shape(&self) -> Shape {
-            [1, 1, 2].into()
-        }
-
-        fn read(&self, index: usize, input: &mut [f32]) -> Result<Target> {
+        fn read(&self, index: usize) -> Result<(Array<f32>, u32)> {
             let mut reads = self.log.reads.lock().unwrap();
             reads.push(index);
             if reads.len() > self.log.allowed.load(Ordering::SeqCst) {
@@ -207,8 +205,7 @@ mod tests {
             }
             // Threads overtake each other wherever they can.
             thread::yield_now();
-            input.copy_from_slice(&[index as f32, -(index as f32)]);
-            Ok(Target::Label(index as u32))
+            Ok((Array::new(vec![index as f32, -(index as f32)], [1, 1, 2])?, index as u32))
         }
     }
 
@@ -339,14 +336,12 @@ mod tests {
             let before = log.count();
             let mut batches = dataset.batches(10).workers(8).on(&Device::cpu());
             let mut seen: Vec<_> = (&mut batches).take(taken).map(|batch| bits(&batch.unwrap())).collect();
-            let recipe = match &batches.loader() {
-                Some(loader) => Arc::downgrade(&loader.recipe),
-                None => Weak::new(),
-            };
-            assert_eq!(recipe.upgrade().is_some(), taken > 0);
+            let recipe = batches.loader().map(|loader| Arc::downgrade(&loader.recipe));
+            let holders = || recipe.as_ref().map_or(0, Weak::strong_count);
+            assert_eq!(holders() > 0, taken > 0);
             drop(batches);
             // Every thread held it.
-            assert_eq!(recipe.strong_count(), 0);
+            assert_eq!(holders(), 0);
             let read = log.count() - before;
             assert!(read <= (taken + 16) * 10, "{read} examples for {taken} batches");
             seen.extend(all(dataset.batches(10).workers(8).skip(taken)));

@@ -2,11 +2,15 @@
 //!
 //! Knows tensors and seeds, nothing of models. The [guide](crate::guide::data) shows how the parts go together.
 
+mod array;
 mod batches;
+mod batches_on;
 mod cifar;
+mod collate;
 mod csv;
 mod dataset;
 mod examples;
+mod fields;
 mod file;
 mod idx;
 #[cfg(feature = "images")]
@@ -16,15 +20,17 @@ mod order;
 #[cfg(feature = "images")]
 mod picture;
 mod recipe;
-mod target;
 mod transform;
 
-pub use batches::{Batch, Batches, BatchesOn};
+pub use array::{Array, Number};
+pub use batches::{Batch, Batches};
+pub use batches_on::BatchesOn;
 pub use cifar::Cifar100Label;
+pub use collate::{Collate, Collated, Stack};
 pub use csv::Csv;
 pub use dataset::Dataset;
 pub use examples::Examples;
+pub use fields::{Columns, Fields};
 #[cfg(feature = "images")]
 pub use image_folder::ImageFolder;
-pub use target::{Target, Targets};
 pub use transform::{CutOut, HorizontalFlip, Normalise, RandomCrop, Transform};

@@ -1,9 +1,63 @@
 //! Orders and draws: what a seed means for data. All of it is part of the interface and will not change.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
+use crate::Result;
+use crate::error::bail;
+use crate::host::{reserve, try_collect};
 use crate::module::Seed;
+
+/// The order in which the examples of an epoch come.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Order {
+    #[default]
+    Given,
+    Shuffled,
+    /// The weight of each example.
+    Weighted(Arc<[f64]>),
+    /// The class of each example.
+    Stratified(Arc<[u32]>),
+}
+
+impl Order {
+    /// The numbers of the examples, of which there are so many, as they come.
+    pub(super) fn of(&self, examples: usize, seed: Seed) -> Result<Vec<usize>> {
+        match self {
+            Self::Given => numbered(examples),
+            Self::Shuffled => {
+                let mut order = numbered(examples)?;
+                shuffle(&mut order, seed);
+                Ok(order)
+            }
+            Self::Weighted(weights) => {
+                expect_one_each("weights", weights.len(), examples)?;
+                weighted(weights, seed)
+            }
+            Self::Stratified(classes) => {
+                expect_one_each("classes", classes.len(), examples)?;
+                stratified(classes, seed)
+            }
+        }
+    }
+}
+
+fn expect_one_each(what: &str, found: usize, examples: usize) -> Result<()> {
+    if found != examples {
+        bail!(Argument, "{found} {what} for {examples} examples; each example has one");
+    }
+    Ok(())
+}
+
+/// The numbers of so many examples, in their order.
+pub(super) fn numbered(examples: usize) -> Result<Vec<usize>> {
+    let numbers = try_collect(0..examples);
+    numbers.map_err(|error| error.context(format_args!("the order of {examples} examples")))
+}
 
 /// Durstenfeld's shuffle: for `i` from the last place down to the second, exchange it with place [`below`]`(i + 1)`, by the numbers of
 /// [`Seed::rng`].
@@ -14,20 +68,84 @@ pub(super) fn shuffle(rows: &mut [usize], seed: Seed) {
     }
 }
 
+/// As many draws with replacement as there are weights: the first example up to which the weights add up to more than
+/// `u·Σw`, where `u` is the [`fraction`] of the next number.
+fn weighted(weights: &[f64], seed: Seed) -> Result<Vec<usize>> {
+    let (mut sums, mut sum) = (Vec::new(), 0.0);
+    reserve(&mut sums, weights.len())?;
+    for (index, weight) in weights.iter().enumerate() {
+        if !(weight.is_finite() && *weight >= 0.0) {
+            bail!(Argument, "the weight of example {index} is {weight}; weights are finite and not below 0");
+        }
+        sum += weight;
+        sums.push(sum);
+    }
+    if !weights.is_empty() && !(sum.is_finite() && sum > 0.0) {
+        bail!(Argument, "the weights of {} examples add up to {sum}; the sum is finite and above 0", weights.len());
+    }
+    let mut rng = seed.rng();
+    // Where rounding makes the draw as large as the sum, it is the last example that has a weight.
+    let last = weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0);
+    let mut draw = || {
+        let draw = fraction(&mut rng) * sum;
+        sums.partition_point(|&sum| sum <= draw).min(last)
+    };
+    try_collect((0..weights.len()).map(|_| draw()))
+}
+
+/// Every class spread evenly. Of n examples, n꜀ are of class c: the j-th of them, from 0 on and in shuffled order, comes at one of the places
+/// from `⌊j·n/n꜀⌋` to `⌈(j+1)·n/n꜀⌉ − 1`. Of those that may come at a place, the one that must come first does, of several the first in shuffled order.
+///
+/// So the first p examples have more than `p·n꜀/n − 1` and fewer than `p·n꜀/n + 1` of the class. Earliest deadlines first keeps all
+/// deadlines, since the classes' shares add up to 1 (Baruah et al., Proportionate Progress, 1996).
+fn stratified(classes: &[u32], seed: Seed) -> Result<Vec<usize>> {
+    let mut order = numbered(classes.len())?;
+    shuffle(&mut order, seed);
+    // Of each class the number of examples, and how many of them have their window.
+    let mut counts: BTreeMap<u32, (u128, u128)> = BTreeMap::new();
+    for class in classes {
+        counts.entry(*class).or_default().0 += 1;
+    }
+    let n = classes.len() as u128;
+    let mut windows = Vec::new();
+    reserve(&mut windows, classes.len())?;
+    for (place, &row) in order.iter().enumerate() {
+        let Some((count, seen)) = counts.get_mut(&classes[row]) else { continue };
+        windows.push((*seen * n / *count, ((*seen + 1) * n).div_ceil(*count), place, row));
+        *seen += 1;
+    }
+    windows.sort_unstable();
+    let (mut waiting, mut ready) = (windows.into_iter().peekable(), BinaryHeap::new());
+    order.clear();
+    for place in 0..n {
+        while let Some((_, end, shuffled, row)) = waiting.next_if(|window| window.0 <= place) {
+            ready.push(Reverse((end, shuffled, row)));
+        }
+        order.extend(ready.pop().map(|Reverse((_, _, row))| row));
+    }
+    Ok(order)
+}
+
 /// A number below `bound`, which is not 0: `⌊r·bound/2⁶⁴⌋` of the next 64-bit number `r`.
 #[expect(clippy::cast_possible_truncation, reason = "below the bound")]
 pub(super) fn below(rng: &mut Pcg64, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
+/// From 0 on and below 1: the upper 53 bits of the next number, as a fraction.
+fn fraction(rng: &mut Pcg64) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
 /// Whether a thing of this probability happens: the upper 53 bits of the next number, as a fraction, are below it.
 pub(super) fn happens(rng: &mut Pcg64, probability: f64) -> bool {
-    ((rng.next_u64() >> 11) as f64) < probability * (1u64 << 53) as f64
+    fraction(rng) < probability
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn the_order_never_changes() {
@@ -53,5 +171,78 @@ mod tests {
         let mut seen = [0; 3];
         (0..3000).for_each(|_| seen[below(&mut rng, 3)] += 1);
         assert!(seen.iter().all(|n: &usize| n.abs_diff(1000) < 5 * 26), "{seen:?}");
+    }
+
+    #[test]
+    fn weights_are_chances() {
+        // 6,000 examples, of which every third has no weight.
+        let weights: Vec<_> = (0..6000).map(|i| [1.0, 3.0, 0.0][i % 3]).collect();
+        let drawn = weighted(&weights, Seed::new(3)).unwrap();
+        let mut seen = [0_usize; 3];
+        drawn.iter().for_each(|row| seen[row % 3] += 1);
+        assert_eq!((seen[2], drawn.len()), (0, 6000));
+        // Five standard deviations of a binomial of 6,000 draws at ¼.
+        assert!(seen[0].abs_diff(1500) < 5 * 34, "{seen:?}");
+        assert_eq!(weighted(&weights, Seed::new(3)).unwrap(), drawn);
+        assert_ne!(weighted(&weights, Seed::new(4)).unwrap(), drawn);
+        // By another method: go through the weights until the draw is used up.
+        let mut rng = Seed::new(3).rng();
+        for row in &drawn[..100] {
+            let draw = fraction(&mut rng) * 8000.0;
+            let mut sum = 0.0;
+            let slow = weights.iter().position(|weight| {
+                sum += weight;
+                sum > draw
+            });
+            assert_eq!(slow, Some(*row));
+        }
+        assert_eq!(weighted(&[0.0, 1e-300, 0.0], Seed::new(1)).unwrap(), [1; 3]);
+        assert_eq!(weighted(&[], Seed::new(1)).unwrap(), [0; 0]);
+    }
+
+    #[test]
+    fn bad_weights_are_errors() {
+        for (weights, part) in [
+            (&[1.0, f64::NAN][..], "the weight of example 1 is NaN"),
+            (&[-1.0, 1.0], "the weight of example 0 is -1"),
+            (&[f64::INFINITY, 1.0], "example 0 is inf"),
+            (&[0.0, 0.0], "add up to 0"),
+            (&[f64::MAX, f64::MAX], "add up to inf"),
+            (&[1.0; 3], "3 weights for 2 examples"),
+        ] {
+            let error = Order::Weighted(weights.into()).of(2, Seed::new(1)).unwrap_err();
+            assert!(error.kind() == ErrorKind::Argument && error.message().contains(part), "{error}");
+        }
+        let error = Order::Stratified([1, 2, 1].into()).of(2, Seed::new(1)).unwrap_err();
+        assert_eq!(error.message(), "3 classes for 2 examples; each example has one");
+    }
+
+    #[test]
+    fn every_front_part_has_all_classes_in_proportion() {
+        for (seed, of) in [(1, &[1, 1, 1][..]), (2, &[97, 3]), (3, &[50, 30, 15, 4, 1]), (4, &[1]), (5, &[7, 7, 7, 2])]
+        {
+            let classes: Vec<u32> = (0..).zip(of).flat_map(|(class, &count)| vec![class * 3; count]).collect();
+            let n = classes.len();
+            let order = stratified(&classes, Seed::new(seed)).unwrap();
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert!(sorted.iter().copied().eq(0..n), "each comes once");
+            for (class, &count) in (0..).zip(of) {
+                let mut seen = 0.0;
+                for (place, &row) in order.iter().enumerate() {
+                    seen += f64::from(u8::from(classes[row] == class * 3));
+                    let share = (place + 1) as f64 * count as f64 / n as f64;
+                    assert!((seen - share).abs() < 1.0, "class {class} of {of:?}: {seen} instead of {share}");
+                }
+            }
+        }
+        let classes = [0, 1].repeat(50);
+        let order = |seed| stratified(&classes, Seed::new(seed)).unwrap();
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        // Which class comes first in a pair is random.
+        let first: Vec<_> = order(1).chunks(2).map(|pair| pair[0] % 2).collect();
+        assert!(first.contains(&0) && first.contains(&1), "{first:?}");
+        assert_eq!(stratified(&[], Seed::new(1)).unwrap(), [0; 0]);
     }
 }

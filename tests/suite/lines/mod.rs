@@ -5,9 +5,10 @@ mod stage;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck};
-use meganeura::data::{Cifar100Label, Csv, Examples, ImageFolder, Target};
+use meganeura::data::{Array, Cifar100Label, Csv, Examples, HorizontalFlip, ImageFolder};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
+use meganeura::metric::{Accuracy, Confusion, Perplexity, RocAuc};
 use meganeura::optim::{Accumulate, Ema, Lbfgs, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
@@ -110,19 +111,38 @@ cases! {
     "optim/train_step/mod.rs::call" |w| TrainStep::new(&w.net, |_, x: &Var| x.sum()).call(&mut Sgd::new(-1.0), &w.tensor);
     "optim/schedule/plateau.rs::load_state" |_| Plateau::new(0.1).load_state("cosine");
     "optim/schedule/text.rs::from_str" |_| <Schedule as std::str::FromStr>::from_str("cosine");
+    "data/array.rs::new" |_| Array::new(vec![1.0], [2]);
+    "data/array.rs::zeros" |_| Array::<f32>::zeros([1 << 40, 1 << 40]);
+    "data/array.rs::transformed" |_| Array::from(vec![1.0]).transformed(&HorizontalFlip::new(0.5), 1);
     "data/cifar.rs::from_cifar10" |_| Dataset::from_cifar10::<&str>([]);
     "data/cifar.rs::from_cifar100" |_| Dataset::from_cifar100(["no/such/file"], Cifar100Label::Fine);
     "data/csv.rs::read" |_| Csv::new([2]).read("no/such/file");
     "data/csv.rs::read_from" |_| Csv::new([2]).read_from("text", &b"1,2\n"[..]);
     "data/dataset.rs::new" |_| Dataset::new(vec![0.0; 3], [2], vec![0, 1]);
     "data/dataset.rs::from_bytes" |_| Dataset::from_bytes(vec![0; 3], [2], vec![0, 1]);
-    "data/dataset.rs::of" |_| Dataset::of(Nothing);
+    "data/dataset.rs::from_columns" |_| Dataset::from_columns(vec![1.0], vec![0, 1]);
+    "data/dataset.rs::of" |_| Dataset::of(Damaged(usize::MAX));
+    "data/dataset.rs::shape" |_| Dataset::of(Damaged(2)).expect("fits").shape();
+    "data/dataset.rs::targets" |_| Dataset::of(Damaged(2)).expect("fits").targets();
     "data/dataset.rs::get" |w| w.dataset.get(2);
     "data/dataset.rs::split" |w| w.dataset.split(1.5, 0);
     "data/idx.rs::from_idx" |_| Dataset::from_idx("no/such/file", "nor/this");
     "data/image_folder.rs::open" |_| ImageFolder::open("no/such/folder");
     "data/image_folder.rs::open_with_limit" |_| ImageFolder::open_with_limit("no/such/folder", 1);
     "data/image_folder.rs::check" |w| w.images().check();
+    "metric/accuracy.rs::update" |w| Accuracy::new().update(&w.tensor, &w.labels);
+    "metric/accuracy.rs::merge" |_| Accuracy::new().merge(&Accuracy::top(2));
+    "metric/accuracy.rs::value" |_| Accuracy::new().value();
+    "metric/confusion.rs::new" |_| Confusion::new(0);
+    "metric/confusion.rs::update" |w| Confusion::new(1).expect("a class").update(&w.tensor, &w.labels);
+    "metric/confusion.rs::merge" |_| Confusion::new(1).expect("a class").merge(&Confusion::new(2).expect("classes"));
+    "metric/confusion.rs::accuracy" |_| Confusion::new(1).expect("a class").accuracy();
+    "metric/confusion.rs::macro_f1" |_| Confusion::new(1).expect("a class").macro_f1();
+    "metric/confusion.rs::micro_f1" |_| Confusion::new(1).expect("a class").micro_f1();
+    "metric/mean.rs::update" |_| Perplexity::new().update(0.0, 0);
+    "metric/mean.rs::value" |_| Perplexity::new().value();
+    "metric/roc_auc.rs::update" |w| RocAuc::new().update(&w.labels, &w.labels);
+    "metric/roc_auc.rs::value" |_| RocAuc::new().value();
     "io/mod.rs::save" |w| w.net.save(w.folder.path().join("no/such/folder"));
     "io/mod.rs::to_safetensors" |w| w.twice().to_safetensors();
     "io/mod.rs::to_safetensors_async" |w| ready(w.twice().to_safetensors_async());
@@ -172,6 +192,11 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("device/mod.rs::for_testing_halves", "never fails"),
     ("device/profile.rs::set_profiling", "fails on GPUs without timestamps"),
     ("io/state.rs::to_safetensors", "fails where the device does"),
+    ("metric/accuracy.rs::over", "fails in a world of several ranks"),
+    ("metric/confusion.rs::over", "fails in a world of several ranks"),
+    ("metric/mean.rs::over", "fails in a world of several ranks"),
+    ("metric/roc_auc.rs::merge", "fails where there is no memory"),
+    ("metric/roc_auc.rs::over", "fails in a world of several ranks"),
     ("module/ext.rs::to_device", "fails where a device does"),
     ("module/init.rs::init_by", "a part of the derived `init`"),
     ("module/init.rs::init_field", "a part of the derived `init`"),
@@ -189,7 +214,14 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
 
 /// Methods that the framework calls and users write: their errors get the line of the user's call from the function in between.
 const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
+    "data/collate.rs::collate",
     "data/examples.rs::read",
+    "data/examples.rs::read_targets",
+    "data/fields.rs::counts",
+    "data/fields.rs::push_onto",
+    "data/fields.rs::row",
+    "data/fields.rs::stack",
+    "data/fields.rs::to_tensors",
     "data/transform/mod.rs::shape",
     "module/init.rs::build",
     "ops/custom.rs::vjp",
@@ -280,7 +312,7 @@ fn of_a_call_that_nobody_sees() -> Outcome {
 fn of_batches() -> Outcome {
     let w = Stage::new()?;
     for workers in [0, 2] {
-        let batches = Dataset::of(Damaged)?.batches(1).workers(workers).on(&w.device);
+        let batches = Dataset::of(Damaged(2))?.batches(1).workers(workers).on(&w.device);
         for batch in batches {
             at_line_of(&batch.map(drop).expect_err("damaged"), |line| {
                 line.contains(".workers(workers).on(&w.device)")
@@ -290,23 +322,6 @@ fn of_batches() -> Outcome {
     let mut batches = w.dataset.batches(0).on(&w.device);
     let error = batches.next().ok_or("an error")?.map(drop).expect_err("batches of nothing");
     at_line_of(&error, |line| line.contains("w.dataset.batches(0).on(&w.device)"))
-}
-
-/// Examples that cannot be read.
-struct Damaged;
-
-impl Examples for Damaged {
-    fn len(&self) -> usize {
-        2
-    }
-
-    fn shape(&self) -> Shape {
-        [1].into()
-    }
-
-    fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
-        Err(Error::new(meganeura::ErrorKind::Data, "damaged"))
-    }
 }
 
 fn of_a_skipped_step() -> Outcome {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use meganeura::Result;
 use meganeura::check::{Entry, Report};
-use meganeura::data::{Examples, ImageFolder, Target};
+use meganeura::data::{Array, Examples, ImageFolder};
 use meganeura::io::LoadReport;
 use meganeura::module::{At, Slot, SlotMut};
 use meganeura::prelude::*;
@@ -54,20 +54,19 @@ pub(super) struct Inner {
     does_not: Vec<Linear>,
 }
 
-/// Examples without a number.
-pub(super) struct Nothing;
+/// So many examples, which cannot be read.
+pub(super) struct Damaged(pub(super) usize);
 
-impl Examples for Nothing {
+impl Examples for Damaged {
+    type Inputs = Array<f32>;
+    type Targets = u32;
+
     fn len(&self) -> usize {
-        1
+        self.0
     }
 
-    fn shape(&self) -> Shape {
-        [0].into()
-    }
-
-    fn read(&self, _: usize, _: &mut [f32]) -> Result<Target> {
-        Ok(Target::Label(0))
+    fn read(&self, _: usize) -> Result<(Array<f32>, u32)> {
+        Err(meganeura::Error::new(meganeura::ErrorKind::Data, "damaged"))
     }
 }
 

@@ -6,7 +6,6 @@ mod flip;
 mod normalise;
 
 use std::fmt;
-use std::sync::Arc;
 
 pub use crop::RandomCrop;
 pub use cut_out::CutOut;
@@ -61,20 +60,6 @@ pub trait Transform: fmt::Debug + Send + Sync {
     fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed);
 }
 
-/// The shapes of an example between these transformations, from before the first to after the last.
-pub(super) fn shapes(first: Shape, transforms: &[Arc<dyn Transform>]) -> Result<Vec<Shape>> {
-    let mut shapes = vec![first];
-    for transform in transforms {
-        let before = shapes[shapes.len() - 1];
-        let after = transform.shape(before).map_err(|error| error.context(format!("{transform:?}")))?;
-        if after.elements() == 0 || after.rank() == crate::MAX_RANK {
-            bail!(Shape, "{transform:?} makes examples of shape {after}, of which there can be no batches");
-        }
-        shapes.push(after);
-    }
-    Ok(shapes)
-}
-
 /// Channels, height and width of an image.
 fn image(shape: Shape) -> Result<[usize; 3]> {
     match *shape.dims() {
@@ -87,17 +72,15 @@ fn image(shape: Shape) -> Result<[usize; 3]> {
 mod tests {
     use super::*;
     use crate::ErrorKind;
-
-    fn of(transforms: &[Arc<dyn Transform>], shape: &[usize]) -> Result<Vec<Shape>> {
-        shapes(Shape::new(shape), transforms)
-    }
+    use crate::data::Array;
 
     #[test]
     fn shapes_follow_each_other() {
-        let crop: Arc<dyn Transform> = Arc::new(RandomCrop::new(3, 2).padding(1));
-        let flip: Arc<dyn Transform> = Arc::new(HorizontalFlip::new(0.5));
-        let found = of(&[crop.clone(), flip, crop], &[1, 4, 5]).unwrap();
-        assert_eq!(found, [[1, 4, 5], [1, 3, 2], [1, 3, 2], [1, 3, 2]].map(Shape::from));
+        let crop = RandomCrop::new(3, 2).padding(1);
+        let example = Array::zeros([1, 4, 5]).unwrap().transformed(&crop, 1).unwrap();
+        assert_eq!(example.shape(), Shape::from([1, 3, 2]));
+        let example = example.transformed(&HorizontalFlip::new(0.5), 1).unwrap();
+        assert_eq!(example.transformed(&crop, 2).unwrap().shape(), Shape::from([1, 3, 2]));
     }
 
     #[test]
@@ -117,7 +100,7 @@ mod tests {
             (Box::new(Normalise::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalise"),
         ];
         for (transform, shape, kind, part) in wrong {
-            let error = of(&[Arc::from(transform)], shape).unwrap_err();
+            let error = Array::zeros(shape).unwrap().transformed(&*transform, 1).unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().contains(part), "{error}");
         }

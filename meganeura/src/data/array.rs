@@ -1,0 +1,212 @@
+//! Numbers on the host with a shape: a field of an example, or of a batch.
+
+use super::Transform;
+use crate::error::{bail, here};
+use crate::host::{HostBuffer, reserve, try_filled};
+use crate::module::Seed;
+use crate::{DType, Device, Result, Shape, Tensor};
+
+/// What arrays of examples hold: `f32` or `u32`.
+pub trait Number: Copy + Default + Send + Sync + sealed::Host + 'static {}
+
+impl Number for f32 {}
+impl Number for u32 {}
+
+mod sealed {
+    use super::{DType, HostBuffer};
+
+    pub trait Host: Sized {
+        const DTYPE: DType;
+
+        fn host(values: Vec<Self>) -> HostBuffer;
+    }
+
+    impl Host for f32 {
+        const DTYPE: DType = DType::F32;
+
+        fn host(values: Vec<Self>) -> HostBuffer {
+            HostBuffer::F32(values)
+        }
+    }
+
+    impl Host for u32 {
+        const DTYPE: DType = DType::U32;
+
+        fn host(values: Vec<Self>) -> HostBuffer {
+            HostBuffer::U32(values)
+        }
+    }
+}
+
+/// Numbers on the host, row by row, and their shape: a field of an example, of all examples (the first axis counts
+/// them), or of a batch.
+///
+/// ```
+/// use meganeura::data::Array;
+///
+/// let image = Array::new(vec![0.0; 3 * 8 * 8], [3, 8, 8])?;
+/// let tokens = Array::from(vec![17_u32, 4, 25]); // [3]
+/// assert_eq!((image.shape().rank(), tokens.shape()[0]), (3, 3));
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array<E> {
+    values: Vec<E>,
+    shape: Shape,
+}
+
+impl<E: Number> Array<E> {
+    /// These numbers, row by row, under this shape. It may have no elements, but a batch cannot.
+    ///
+    /// # Errors
+    ///
+    /// If there are not as many numbers as the shape has elements.
+    #[track_caller]
+    pub fn new(values: Vec<E>, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        here(|| {
+            if values.len() != shape.elements() {
+                bail!(Shape, "{} numbers given for an array {shape}", values.len());
+            }
+            Ok(Self { values, shape })
+        })
+    }
+
+    /// Zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) if there is no memory for them.
+    #[track_caller]
+    pub fn zeros(shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        here(|| {
+            let values = try_filled(shape.elements(), E::default());
+            Ok(Self { values: values.map_err(|error| error.context(format_args!("an array {shape}")))?, shape })
+        })
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The numbers, row by row.
+    #[must_use]
+    pub fn values(&self) -> &[E] {
+        &self.values
+    }
+
+    /// The numbers, to be written.
+    #[must_use]
+    pub fn values_mut(&mut self) -> &mut [E] {
+        &mut self.values
+    }
+
+    /// The numbers without their shape.
+    #[must_use]
+    pub fn into_values(self) -> Vec<E> {
+        self.values
+    }
+
+    /// This array as the first of a batch, with room for `count`.
+    pub(super) fn begin(self, count: usize) -> Result<Self> {
+        let Self { mut values, shape } = self;
+        if shape.elements() == 0 {
+            bail!(Shape, "an example needs at least one number, shape {shape} has none");
+        }
+        if shape.rank() == crate::MAX_RANK {
+            bail!(Shape, "an example of shape {shape} leaves no axis for the batch");
+        }
+        let more = shape.elements().saturating_mul(count.saturating_sub(1));
+        reserve(&mut values, more).map_err(|error| error.context(format_args!("a batch of {count} times {shape}")))?;
+        Ok(Self { values, shape: Shape::new(&[&[1], shape.dims()].concat()) })
+    }
+
+    /// Puts another array behind those of a batch.
+    pub(super) fn push(&mut self, values: &[E], shape: Shape) -> Result<()> {
+        let (count, of) = (self.shape[0], &self.shape.dims()[1..]);
+        if of != shape.dims() {
+            bail!(Shape, "an array {shape} among others of {}", Shape::new(of));
+        }
+        reserve(&mut self.values, values.len())?;
+        self.values.extend_from_slice(values);
+        self.shape = self.shape.with(0, count + 1);
+        Ok(())
+    }
+
+    /// On a device; floats in its precision.
+    pub(super) fn to_tensor(self, device: &Device) -> Result<Tensor> {
+        let host = E::host(self.values);
+        let host = if E::DTYPE.is_float() { host.try_cast(device.precision().dtype())? } else { host };
+        Tensor::from_host(device, self.shape, host)
+    }
+
+    pub(super) fn dtype() -> DType {
+        E::DTYPE
+    }
+}
+
+impl Array<f32> {
+    /// This array after a [transformation](Transform), which draws from this seed. Two arrays that are to change alike, an
+    /// image and its mask, get the same seed.
+    ///
+    /// # Errors
+    ///
+    /// If the transformation does not fit the shape, or there is no memory for the result.
+    #[track_caller]
+    pub fn transformed(self, transform: &(impl Transform + ?Sized), seed: impl Into<Seed>) -> Result<Self> {
+        let (seed, Self { mut values, shape }) = (seed.into(), self);
+        here(|| {
+            let after = transform.shape(shape).map_err(|error| error.context(format_args!("{transform:?}")))?;
+            reserve(&mut values, after.elements())?;
+            transform.apply(&mut values, shape, seed);
+            if values.len() != after.elements() {
+                let found = values.len();
+                bail!(Shape, "{transform:?} makes {found} numbers of shape {shape}, and said that it makes {after}");
+            }
+            Ok(Self { values, shape: after })
+        })
+    }
+}
+
+/// One axis.
+impl<E: Number> From<Vec<E>> for Array<E> {
+    fn from(values: Vec<E>) -> Self {
+        let shape = Shape::from([values.len()]);
+        Self { values, shape }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+    use crate::data::HorizontalFlip;
+
+    #[test]
+    fn numbers_fill_their_shape() {
+        assert_eq!(Array::new(vec![1_u32, 2], [1, 2]).unwrap().values(), [1, 2]);
+        let error = Array::new(vec![1.0, 2.0], [3]).unwrap_err();
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Shape, "2 numbers given for an array [3]"));
+        assert_eq!(Array::<f32>::zeros([1 << 40, 1 << 40]).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        let mut zeros = Array::<u32>::zeros([2]).unwrap();
+        zeros.values_mut()[1] = 7;
+        assert_eq!(zeros, Array::from(vec![0, 7]));
+    }
+
+    #[test]
+    fn the_same_seed_changes_alike() {
+        let flip = HorizontalFlip::new(0.5);
+        let mirrored = |seed: u64, values: [f32; 2]| {
+            let image = Array::new(values.to_vec(), [1, 1, 2]).unwrap();
+            image.transformed(&flip, seed).unwrap().values()[0] != values[0]
+        };
+        let seen: Vec<_> = (0..20).map(|seed| mirrored(seed, [1.0, 2.0])).collect();
+        assert!(seen.contains(&true) && seen.contains(&false));
+        assert_eq!((0..20).map(|seed| mirrored(seed, [5.0, 3.0])).collect::<Vec<_>>(), seen);
+        let error = Array::from(vec![0.0, 1.0]).transformed(&flip, 1).unwrap_err();
+        assert!(error.kind() == ErrorKind::Shape && error.message().starts_with("HorizontalFlip"), "{error}");
+    }
+}
