@@ -40,6 +40,7 @@ use smallvec::smallvec;
 pub use custom::{Custom, CustomOp};
 pub use exchange::Exchange;
 pub(crate) use exchange::exchange;
+pub(crate) use pad::sum_of_cotangents;
 pub use pointwise::Pointwise;
 pub use random::philox;
 pub use view::View;
