@@ -12,12 +12,15 @@
 //! | [`MultiheadAttention`] | `[N, L, D]`, kept |
 //! | [`SelfAttention2d`] | `[N, C, H, W]`, kept |
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
+//! | [`Conv1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`ConvTranspose1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
 //! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
+//! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] | `[N, C, L] → [N, C, P]` |
 //! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
@@ -31,10 +34,13 @@ mod activation;
 mod adaptive_avg_pool2d;
 mod avg_pool2d;
 mod batch_norm2d;
+mod conv1d;
 mod conv2d;
+mod conv_transpose1d;
 mod conv_transpose2d;
 mod dropout;
 mod embedding;
+mod extent;
 mod flatten;
 mod group_norm;
 mod instance_norm2d;
@@ -44,6 +50,7 @@ mod max_pool2d;
 mod multihead_attention;
 mod pair;
 mod pixel_shuffle;
+mod pool1d;
 mod self_attention2d;
 mod sinusoidal_embedding;
 mod upsample;
@@ -52,7 +59,9 @@ pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softpl
 pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
 pub use avg_pool2d::AvgPool2d;
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
+pub use conv_transpose1d::{ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose1dOptions};
 pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
+pub use conv1d::{Conv1d, Conv1dConfig, Conv1dOptions};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
@@ -65,6 +74,7 @@ pub use max_pool2d::MaxPool2d;
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pair::IntoPair;
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
+pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
 pub use upsample::Upsample;
