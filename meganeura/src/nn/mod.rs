@@ -10,6 +10,7 @@
 //! | [`Linear`] | `[.., in] → [.., out]` |
 //! | [`SinusoidalEmbedding`] | `[N] → [N, D]` |
 //! | [`MultiheadAttention`] | `[N, L, D]`, kept |
+//! | [`Rnn`], [`Lstm`], [`Gru`] | `[N, T, I] → [N, T, D·H]` |
 //! | [`SelfAttention2d`] | `[N, C, H, W]`, kept |
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
 //! | [`Conv1d`] | `[N, C, L] → [N, O, P]` |
@@ -51,6 +52,7 @@ mod multihead_attention;
 mod pair;
 mod pixel_shuffle;
 mod pool1d;
+mod recurrent;
 mod self_attention2d;
 mod sinusoidal_embedding;
 mod upsample;
@@ -75,6 +77,10 @@ pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pair::IntoPair;
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
+pub use recurrent::{
+    Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
+    RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,
+};
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
 pub use upsample::Upsample;
