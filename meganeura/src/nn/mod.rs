@@ -15,6 +15,7 @@
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
 //! | [`Conv1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`Conv3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
 //! | [`ConvTranspose1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
@@ -23,6 +24,7 @@
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] | `[N, C, L] → [N, C, P]` |
 //! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
+//! | [`MaxPool3d`], [`AvgPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
@@ -37,6 +39,7 @@ mod avg_pool2d;
 mod batch_norm2d;
 mod conv1d;
 mod conv2d;
+mod conv3d;
 mod conv_transpose1d;
 mod conv_transpose2d;
 mod dropout;
@@ -52,9 +55,11 @@ mod multihead_attention;
 mod pair;
 mod pixel_shuffle;
 mod pool1d;
+mod pool3d;
 mod recurrent;
 mod self_attention2d;
 mod sinusoidal_embedding;
+mod triple;
 mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
@@ -65,6 +70,7 @@ pub use conv_transpose1d::{ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose
 pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
 pub use conv1d::{Conv1d, Conv1dConfig, Conv1dOptions};
 pub use conv2d::{Conv2d, Conv2dConfig};
+pub use conv3d::{Conv3d, Conv3dConfig, Conv3dOptions};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use flatten::Flatten;
@@ -77,12 +83,14 @@ pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pair::IntoPair;
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
 pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
+pub use pool3d::{AvgPool3d, MaxPool3d};
 pub use recurrent::{
     Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
     RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,
 };
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
+pub use triple::IntoTriple;
 pub use upsample::Upsample;
 
 #[cfg(test)]
