@@ -12,6 +12,8 @@
 //! | [`MultiheadAttention`] | `[N, L, D]`, kept |
 //! | [`Rnn`], [`Lstm`], [`Gru`] | `[N, T, I] → [N, T, D·H]` |
 //! | [`SelfAttention2d`] | `[N, C, H, W]`, kept |
+//! | [`RotaryEmbedding`] | `[.., L, d]`, kept |
+//! | [`SwiGlu`] | `[.., D]`, kept |
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
 //! | [`Conv1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
@@ -20,7 +22,7 @@
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
-//! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
+//! | [`LayerNorm`], [`RmsNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] | `[N, C, L] → [N, C, P]` |
 //! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
@@ -29,6 +31,7 @@
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
+//! | [`Glu`] | `[.., 2D] → [.., D]` |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
 //!
 //! Layers record operations through [`Var`](crate::Var) and know no device, gradient or kernel.
@@ -46,6 +49,7 @@ mod dropout;
 mod embedding;
 mod extent;
 mod flatten;
+mod glu;
 mod group_norm;
 mod instance_norm2d;
 mod layer_norm;
@@ -57,6 +61,8 @@ mod pixel_shuffle;
 mod pool1d;
 mod pool3d;
 mod recurrent;
+mod rms_norm;
+mod rotary_embedding;
 mod self_attention2d;
 mod sinusoidal_embedding;
 mod triple;
@@ -74,6 +80,7 @@ pub use conv3d::{Conv3d, Conv3dConfig, Conv3dOptions};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use flatten::Flatten;
+pub use glu::{Glu, SwiGlu, SwiGluConfig};
 pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
@@ -88,6 +95,8 @@ pub use recurrent::{
     Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
     RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,
 };
+pub use rms_norm::{RmsNorm, RmsNormConfig};
+pub use rotary_embedding::RotaryEmbedding;
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
 pub use triple::IntoTriple;

@@ -27,7 +27,7 @@ struct Row {
 }
 
 /// The parts of the table, by the files that the cases are from.
-const PARTS: [&str; 5] = ["models", "layers", "losses", "optimizers", "schedules"];
+const PARTS: [&str; 6] = ["models", "layers", "sequences", "losses", "optimizers", "schedules"];
 
 /// Rows by the part and by what PyTorch calls it.
 static ROWS: Mutex<BTreeMap<(usize, String), Row>> = Mutex::new(BTreeMap::new());
