@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::error::here;
 use crate::graph::{Operands, Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
-use crate::ops::Op;
+use crate::ops::{Op, sum_of_cotangents};
 use crate::param::Cell;
 use crate::tape::{Cotangents, Tape, Var};
 use crate::world::{Shards, World};
@@ -204,7 +204,7 @@ impl Sweep<'_> {
                 continue;
             }
             let sum = match self.cotangents.get(&value) {
-                Some(&sum) => self.tape.on_behalf_of(index, || self.tape.var(sum) + dx),
+                Some(&sum) => self.tape.on_behalf_of(index, || sum_of_cotangents(&self.tape.var(sum), &dx)),
                 None => dx,
             };
             self.cotangents.insert(value, sum.id()?);

@@ -113,6 +113,61 @@ LATER_LAYERS = [
     case("F.grid_sample(x, w, mode='nearest', padding_mode='border', align_corners=False)", x=(1, 3, 3, 7), w=(1, 5, 5, 2)),
 ]
 
+# Layers over sequences and over volumes, drawn apart from the others.
+SEQUENCES = [
+    case("nn.Conv1d(3, 5, 3, stride=2, padding=1)", x=(2, 3, 9)),
+    case("nn.Conv1d(4, 6, 3, stride=2, padding=3, dilation=2, groups=2, bias=False)", x=(3, 4, 8)),
+    case("nn.Conv1d(3, 6, 4, groups=3)", x=(1, 3, 4)),
+    case("nn.ConvTranspose1d(3, 2, 3)", x=(2, 3, 5)),
+    case(
+        "nn.ConvTranspose1d(4, 6, 3, stride=3, padding=1, output_padding=2, dilation=2, groups=2, bias=False)", x=(2, 4, 5)
+    ),
+    case("nn.MaxPool1d(3, stride=2, padding=1, dilation=2)", x=(2, 3, 9)),
+    case("nn.AvgPool1d(3, stride=2, padding=1)", x=(2, 2, 8)),
+    case("nn.AvgPool1d(2, count_include_pad=False, padding=1)", x=(1, 3, 7)),
+    case("nn.AdaptiveAvgPool1d(3)", x=(2, 3, 7)),
+    case("nn.AdaptiveAvgPool1d(5)", x=(1, 2, 3)),
+    case("nn.RNN(3, 4, batch_first=True)", "recurrent(m, x)", x=(2, 5, 3)),
+    case(
+        "nn.RNN(2, 3, 2, nonlinearity='relu', bias=False, bidirectional=True, batch_first=True)",
+        "recurrent(m, x, h, lengths=1 + lengths)", x=(3, 4, 2), h=(4, 3, 3), lengths=ints(4, (3,)),
+    ),
+    case("nn.LSTM(3, 4, batch_first=True)", "recurrent(m, x)", x=(2, 5, 3)),
+    case("nn.LSTM(3, 4, bias=False, batch_first=True)", "recurrent(m, x, h, c)", x=(1, 3, 3), h=(1, 1, 4), c=(1, 1, 4)),
+    case(
+        "nn.LSTM(3, 2, num_layers=2, bidirectional=True, batch_first=True)", "recurrent(m, x, lengths=1 + lengths)",
+        x=(4, 5, 3), lengths=ints(5, (4,)),
+    ),
+    case("nn.LSTM(2, 3, num_layers=3, dropout=0.5, batch_first=True).eval()", "recurrent(m, x)", x=(2, 3, 2)),
+    case("nn.GRU(3, 4, batch_first=True)", "recurrent(m, x)", x=(2, 5, 3)),
+    case("nn.GRU(3, 4, bias=False, batch_first=True)", "recurrent(m, x, h)", x=(2, 3, 3), h=(1, 2, 4)),
+    case(
+        "nn.GRU(3, 2, num_layers=2, bidirectional=True, batch_first=True)", "recurrent(m, x, h, lengths=1 + lengths)",
+        x=(3, 5, 3), h=(4, 3, 2), lengths=ints(5, (3,)),
+    ),
+    case("nn.RNNCell(3, 4, nonlinearity='relu')", "m(x, h)", x=(2, 3), h=(2, 4)),
+    case("nn.LSTMCell(3, 4)", "torch.cat(m(x, (h, c)))", x=(2, 3), h=(2, 4), c=(2, 4)),
+    case("nn.GRUCell(3, 4)", "m(x, h)", x=(2, 3), h=(2, 4)),
+    case("nn.RMSNorm(7, eps=1e-5)", x=(3, 2, 7)),
+    case("nn.RMSNorm((3, 5), eps=0.1, elementwise_affine=False)", x=(2, 3, 5)),
+    case("nn.GLU()", x=(2, 3, 6)),
+    case("nn.GLU(dim=1)", x=(2, 6, 3)),
+    case("SwiGlu(4, 6)", x=(2, 3, 4)),
+    case("SwiGlu(4, 3, bias=True)", x=(5, 4)),
+    case("RotaryEmbedding(6)", x=(2, 3, 4, 6)),
+    case("RotaryEmbedding(4, base=100.0, offset=7)", x=(3, 2, 4)),
+    case("nn.Conv3d(2, 3, 3)", x=(2, 2, 4, 5, 3)),
+    case("nn.Conv3d(3, 4, (2, 3, 1), stride=(2, 1, 2), padding=(1, 1, 0), dilation=(2, 1, 1))", x=(2, 3, 5, 4, 3)),
+    case("nn.Conv3d(4, 6, (3, 2, 2), stride=(1, 2, 1), padding=(2, 0, 1), groups=2, bias=False)", x=(2, 4, 3, 4, 3)),
+    case("nn.Conv3d(3, 6, (1, 2, 2), groups=3)", x=(1, 3, 2, 3, 4)),
+    case("nn.Conv3d(2, 2, 2, stride=3)", x=(1, 2, 8, 5, 4)),
+    case("nn.MaxPool3d(2)", x=(2, 2, 4, 5, 6)),
+    case("nn.MaxPool3d((3, 2, 2), stride=(2, 1, 1), padding=(1, 0, 1), dilation=(1, 2, 1))", x=(1, 2, 5, 4, 4), unit=0.5),
+    case("nn.AvgPool3d((2, 3, 2))", x=(1, 2, 5, 6, 4)),
+    case("nn.AvgPool3d(3, stride=(1, 2, 2), padding=(1, 0, 1))", x=(2, 2, 3, 5, 4)),
+    case("nn.AvgPool3d(2, stride=1, padding=1, count_include_pad=False)", x=(1, 2, 3, 2, 3)),
+]
+
 REDUCTIONS = ("mean", "sum", "none")
 
 LOSSES = [

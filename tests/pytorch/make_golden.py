@@ -215,7 +215,8 @@ def make():
         save(model.__name__, state)
         answers.append((model.__name__ + mode, answer))
     save_cases("models", answers)
-    save_cases("functions", [(case.torch, of_case(case, generator)) for case in cases.FUNCTIONS])
+    save_cases("functions", later(cases.FUNCTIONS))
+    save_cases("sequences", later(cases.SEQUENCES))
 
 
 def check_ours(directory):

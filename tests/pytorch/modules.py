@@ -92,6 +92,47 @@ class SinusoidalEmbedding(nn.Module):
         return torch.cat([angles.sin(), angles.cos()], -1)
 
 
+class SwiGlu(nn.Module):
+    """The feed-forward layer of Llama."""
+
+    def __init__(self, width, hidden, bias=False):
+        super().__init__()
+        self.gate_proj = nn.Linear(width, hidden, bias=bias)
+        self.up_proj = nn.Linear(width, hidden, bias=bias)
+        self.down_proj = nn.Linear(hidden, width, bias=bias)
+
+    def forward(self, x):
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class RotaryEmbedding(nn.Module):
+    """As Llama and GPT-NeoX have it: a feature of the first half turns with its fellow of the second."""
+
+    def __init__(self, width, base=10_000.0, offset=0):
+        super().__init__()
+        self.width, self.base, self.offset = width, base, offset
+
+    def forward(self, x):
+        frequencies = self.base ** (-torch.arange(0, self.width, 2, dtype=x.dtype) / self.width)
+        positions = self.offset + torch.arange(x.shape[-2], dtype=x.dtype)
+        angles = torch.outer(positions, frequencies).repeat(1, 2)
+        first, second = x.chunk(2, -1)
+        return x * angles.cos() + torch.cat([-second, first], -1) * angles.sin()
+
+
+def recurrent(module, x, *states, lengths=None):
+    """The outputs and all final states, one after the other."""
+    states = states if len(states) > 1 else states[0] if states else None
+    if lengths is None:
+        y, last = module(x, states)
+    else:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, last = module(packed, states)
+        y, _ = nn.utils.rnn.pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
+    last = last if isinstance(last, tuple) else (last,)
+    return torch.cat([part.flatten() for part in (y, *last)])
+
+
 class Lion(optim.Optimizer):
     """As its authors write it (Chen et al., 2023, algorithm 2)."""
 

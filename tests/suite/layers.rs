@@ -51,6 +51,9 @@ fn subjects() -> Vec<Subject> {
         of("linear on more axes", &[2, 3, 5], Linear::new(5, 3)),
         of("linear on many axes", &[2, 1, 3, 2, 4], Linear::new(4, 1)),
         of("linear from one to one", &[3, 1], Linear::new(1, 1)),
+        of("conv1d", &[2, 3, 9], Conv1d::new(3, 5, 3).padding(1)),
+        of("conv1d strided", &[3, 4, 8], Conv1d::new(4, 6, 3).stride(2).padding(2).dilation(2).groups(2).bias(false)),
+        of("conv_transpose1d", &[2, 3, 5], ConvTranspose1d::new(3, 2, 3).stride(2).padding(1).output_padding(1)),
         of("conv2d", &[2, 3, 7, 6], Conv2d::new(3, 5, 3)),
         of("conv2d without bias", &[3, 2, 5, 5], Conv2d::new(2, 3, 3).padding(1).bias(false)),
         of("conv2d more padding than half", &[2, 2, 4, 5], Conv2d::new(2, 3, 3).padding(2)),
@@ -69,6 +72,12 @@ fn subjects() -> Vec<Subject> {
         of("conv2d reflecting", &[2, 2, 4, 5], Conv2d::new(2, 3, 3).padding(2).padding_mode(Padding::Reflect)),
         of("conv2d replicating", &[1, 2, 3, 4], Conv2d::new(2, 2, 3).padding((1, 4)).padding_mode(Padding::Replicate)),
         of("conv2d on a torus", &[2, 1, 3, 4], Conv2d::new(1, 2, 3).padding(1).padding_mode(Padding::Circular)),
+        of("conv3d", &[2, 2, 4, 5, 3], Conv3d::new(2, 3, 3).padding(1)),
+        of(
+            "conv3d of all options",
+            &[1, 4, 5, 4, 5],
+            Conv3d::new(4, 2, (2, 1, 3)).stride((2, 1, 2)).padding((1, 0, 1)).dilation((2, 1, 1)).groups(2).bias(false),
+        ),
         of("conv_transpose2d", &[2, 3, 4, 5], ConvTranspose2d::new(3, 2, 3)),
         of(
             "conv_transpose2d doubling",
@@ -97,8 +106,14 @@ fn subjects() -> Vec<Subject> {
         of("layer_norm of two", &[3, 4, 2], LayerNorm::new([2]).eps(0.1)),
         of("layer_norm of images", &[2, 3, 2, 5], LayerNorm::new([3, 2, 5])),
         of("layer_norm without affine", &[2, 3, 5], LayerNorm::new([3, 5]).affine(false)),
+        of("rms_norm", &[4, 7], RmsNorm::new([7])),
+        of("rms_norm of images", &[2, 3, 2, 5], RmsNorm::new([2, 5]).eps(0.1)),
+        of("rms_norm without affine", &[2, 3, 5], RmsNorm::new([3, 5]).affine(false)),
         of("instance_norm2d", &[2, 3, 4, 3], InstanceNorm2d::new(3)),
         of("instance_norm2d affine", &[1, 3, 5, 2], InstanceNorm2d::new(3).affine(true)),
+        of("max_pool1d", &[2, 3, 8], MaxPool1d::new(3).stride(2).padding(1).dilation(2)),
+        of("avg_pool1d", &[2, 3, 7], AvgPool1d::new(3).stride(2).padding(1).count_include_pad(false)),
+        of("adaptive_avg_pool1d", &[2, 3, 7], AdaptiveAvgPool1d::new(3)),
         of("max_pool2d", &[2, 3, 6, 4], MaxPool2d::new(2)),
         of("max_pool2d with a rest", &[2, 2, 7, 5], MaxPool2d::new((3, 2))),
         of("max_pool2d overlapping", &[2, 2, 7, 6], MaxPool2d::new(3).stride(2).padding(1)),
@@ -110,6 +125,8 @@ fn subjects() -> Vec<Subject> {
         of("adaptive_avg_pool2d", &[2, 3, 7, 5], AdaptiveAvgPool2d::new((3, 2))),
         of("adaptive_avg_pool2d equal windows", &[2, 3, 6, 4], AdaptiveAvgPool2d::new(2)),
         of("adaptive_avg_pool2d growing", &[2, 1, 2, 3], AdaptiveAvgPool2d::new((5, 3))),
+        of("max_pool3d", &[2, 2, 4, 5, 4], MaxPool3d::new(2).stride((1, 2, 1)).padding((1, 0, 0)).dilation((2, 1, 1))),
+        of("avg_pool3d", &[2, 2, 3, 5, 4], AvgPool3d::new((2, 3, 2)).stride(2).padding(1).count_include_pad(false)),
         of("global_avg_pool2d", &[2, 3, 5, 3], GlobalAvgPool2d),
         of("upsample nearest", &[2, 3, 3, 4], Upsample::nearest(2)),
         of("upsample nearest unequal", &[1, 2, 1, 5], Upsample::nearest((3, 1))),
@@ -122,6 +139,16 @@ fn subjects() -> Vec<Subject> {
         of("pixel_unshuffle", &[1, 2, 6, 3], PixelUnshuffle::new(3)),
         of("sinusoidal_embedding", &[5], SinusoidalEmbedding::new(6)),
         of("sinusoidal_embedding of two", &[1], SinusoidalEmbedding::new(2)),
+        of("rnn", &[2, 4, 3], Rnn::new(3, 5)),
+        of("rnn relu", &[2, 3, 3], Rnn::new(3, 2).nonlinearity(RnnNonlinearity::Relu).bias(false).layers(2)),
+        of("lstm", &[2, 4, 3], Lstm::new(3, 5)),
+        of("lstm of all options", &[2, 3, 3], Lstm::new(3, 4).layers(2).bidirectional(true).dropout(0.3)),
+        of("gru", &[2, 4, 3], Gru::new(3, 5)),
+        of("gru of all options", &[2, 3, 3], Gru::new(3, 4).layers(2).bidirectional(true).dropout(0.3)),
+        built("lstm from a state", &[2, 4, 3], |device| {
+            let lstm = Lstm::new(3, 2).bidirectional(true).init(device, Seed::new(1))?;
+            Ok(Box::new(Remembering { lstm, h: target(device, &[2, 2, 2])?, c: target(device, &[2, 2, 2])? }))
+        }),
         of("multihead_attention", &[2, 5, 6], MultiheadAttention::new(6, 2)),
         of("multihead_attention of one head", &[2, 2, 3], MultiheadAttention::new(3, 1).bias(false)),
         built("cross attention", &[2, 3, 4], |device| {
@@ -130,6 +157,10 @@ fn subjects() -> Vec<Subject> {
         }),
         of("self_attention2d", &[2, 6, 3, 5], SelfAttention2d::new(6, 3)),
         of("self_attention2d of one head", &[1, 4, 2, 2], SelfAttention2d::new(4, 1).bias(false)),
+        of("glu", &[5, 6], Glu::new()),
+        of("glu of channels", &[2, 4, 3], Glu::new().axis(1)),
+        of("swi_glu", &[2, 3, 4], SwiGlu::new(4, 6)),
+        of("rotary_embedding", &[2, 3, 5, 6], RotaryEmbedding::new(6)),
         of("dropout", &[5, 7], Dropout::new(0.3)),
         of("flatten", &[2, 3, 2, 2], Flatten),
         of("relu", &[5, 7], Relu),
@@ -241,6 +272,23 @@ struct Across {
 impl Layer for Across {
     fn forward(&self, x: &Var) -> Var {
         self.attention.attend(x, &x.param(&self.context), Some(&x.param(&self.mask)))
+    }
+}
+
+/// An LSTM from a state, over sequences of different lengths: its outputs and what the final state adds to them.
+#[derive(Module)]
+struct Remembering {
+    lstm: Lstm,
+    h: Param,
+    c: Param,
+}
+
+impl Layer for Remembering {
+    fn forward(&self, x: &Var) -> Var {
+        let lengths = Tensor::indices(&x.tape().device(), [2], &[2, 4]).expect("two");
+        let start = LstmState { h: x.param(&self.h), c: x.param(&self.c) };
+        let (y, last) = self.lstm.run(x, Some(&start), Steps::Lengths(&x.tape().input(&lengths)));
+        y + (last.h * last.c).reshape([2, 1, 4])
     }
 }
 

@@ -44,6 +44,7 @@ mod planted;
 mod pytorch;
 mod ranges;
 mod reads;
+mod recurrent;
 mod reuse;
 mod runs;
 mod scale;
@@ -99,6 +100,7 @@ fn main() {
     halves::collect(&mut trials);
     ranges::collect(&mut trials);
     reads::collect(&mut trials);
+    recurrent::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
     optimizers::collect(&mut trials);

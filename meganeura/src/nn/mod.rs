@@ -10,20 +10,29 @@
 //! | [`Linear`] | `[.., in] → [.., out]` |
 //! | [`SinusoidalEmbedding`] | `[N] → [N, D]` |
 //! | [`MultiheadAttention`] | `[N, L, D]`, kept |
+//! | [`Rnn`], [`Lstm`], [`Gru`] | `[N, T, I] → [N, T, D·H]` |
 //! | [`SelfAttention2d`] | `[N, C, H, W]`, kept |
+//! | [`RotaryEmbedding`] | `[.., L, d]`, kept |
+//! | [`SwiGlu`] | `[.., D]`, kept |
 //! | [`Embedding`] | `u32 [I…] → [I…, D]` |
+//! | [`Conv1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`Conv2d`] | `[N, C, H, W] → [N, O, P, Q]` |
+//! | [`Conv3d`] | `[N, C, D, H, W] → [N, O, P, Q, R]` |
+//! | [`ConvTranspose1d`] | `[N, C, L] → [N, O, P]` |
 //! | [`ConvTranspose2d`] | `[N, C, H, W] → [N, O, P, Q]` |
 //! | [`BatchNorm1d`] | `[N, C]` or `[N, C, L]`, kept |
 //! | [`BatchNorm2d`] | `[N, C, H, W]`, kept |
 //! | [`GroupNorm`] | `[N, C, ..]`, kept |
-//! | [`LayerNorm`] | `[.., D₁, …, Dₖ]`, kept |
+//! | [`LayerNorm`], [`RmsNorm`] | `[.., D₁, …, Dₖ]`, kept |
 //! | [`InstanceNorm2d`] | `[N, C, H, W]`, kept |
+//! | [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] | `[N, C, L] → [N, C, P]` |
 //! | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`] | `[N, C, H, W] → [N, C, P, Q]` |
+//! | [`MaxPool3d`], [`AvgPool3d`] | `[N, C, D, H, W] → [N, C, P, Q, R]` |
 //! | [`GlobalAvgPool2d`] | `[N, C, H, W] → [N, C]` |
 //! | [`Upsample`] | `[N, C, H, W] → [N, C, s·H, s·W]` |
 //! | [`PixelShuffle`] | `[N, C·r², H, W] → [N, C, r·H, r·W]`; [`PixelUnshuffle`] is its inverse |
 //! | [`Dropout`], [`Relu`], [`LeakyRelu`], [`Elu`], [`Gelu`], [`GeluTanh`], [`Silu`], [`Sigmoid`], [`Tanh`], [`Softplus`] | any, kept |
+//! | [`Glu`] | `[.., 2D] → [.., D]` |
 //! | [`Flatten`] | `[N, ..] → [N, M]` |
 //!
 //! Layers record operations through [`Var`](crate::Var) and know no device, gradient or kernel.
@@ -34,11 +43,16 @@ mod avg_pool2d;
 mod batch_norm;
 mod batch_norm1d;
 mod batch_norm2d;
+mod conv1d;
 mod conv2d;
+mod conv3d;
+mod conv_transpose1d;
 mod conv_transpose2d;
 mod dropout;
 mod embedding;
+mod extent;
 mod flatten;
+mod glu;
 mod group_norm;
 mod instance_norm2d;
 mod layer_norm;
@@ -47,8 +61,14 @@ mod max_pool2d;
 mod multihead_attention;
 mod pair;
 mod pixel_shuffle;
+mod pool1d;
+mod pool3d;
+mod recurrent;
+mod rms_norm;
+mod rotary_embedding;
 mod self_attention2d;
 mod sinusoidal_embedding;
+mod triple;
 mod upsample;
 
 pub use activation::{Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Silu, Softplus, Tanh};
@@ -56,11 +76,15 @@ pub use adaptive_avg_pool2d::{AdaptiveAvgPool2d, GlobalAvgPool2d};
 pub use avg_pool2d::AvgPool2d;
 pub use batch_norm1d::{BatchNorm1d, BatchNorm1dConfig};
 pub use batch_norm2d::{BatchNorm2d, BatchNorm2dConfig};
+pub use conv_transpose1d::{ConvTranspose1d, ConvTranspose1dConfig, ConvTranspose1dOptions};
 pub use conv_transpose2d::{ConvTranspose2d, ConvTranspose2dConfig};
+pub use conv1d::{Conv1d, Conv1dConfig, Conv1dOptions};
 pub use conv2d::{Conv2d, Conv2dConfig};
+pub use conv3d::{Conv3d, Conv3dConfig, Conv3dOptions};
 pub use dropout::Dropout;
 pub use embedding::{Embedding, EmbeddingConfig};
 pub use flatten::Flatten;
+pub use glu::{Glu, SwiGlu, SwiGluConfig};
 pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
 pub use layer_norm::{LayerNorm, LayerNormConfig};
@@ -69,8 +93,17 @@ pub use max_pool2d::MaxPool2d;
 pub use multihead_attention::{MultiheadAttention, MultiheadAttentionConfig};
 pub use pair::IntoPair;
 pub use pixel_shuffle::{PixelShuffle, PixelUnshuffle};
+pub use pool1d::{AdaptiveAvgPool1d, AvgPool1d, MaxPool1d};
+pub use pool3d::{AvgPool3d, MaxPool3d};
+pub use recurrent::{
+    Gru, GruCell, GruGates, Lstm, LstmCell, LstmGates, LstmState, Recurrent, RecurrentCell, RecurrentCellConfig,
+    RecurrentConfig, RecurrentGates, RecurrentState, Rnn, RnnCell, RnnGates, RnnNonlinearity, Steps,
+};
+pub use rms_norm::{RmsNorm, RmsNormConfig};
+pub use rotary_embedding::RotaryEmbedding;
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
+pub use triple::IntoTriple;
 pub use upsample::Upsample;
 
 #[cfg(test)]

@@ -17,6 +17,13 @@ pub struct Concat {
     axis: usize,
 }
 
+impl Concat {
+    /// Whether it joins its operands along this axis.
+    pub(super) fn is_along(&self, axis: usize) -> bool {
+        self.axis == axis
+    }
+}
+
 impl Primitive for Concat {
     fn name(&self) -> &'static str {
         "concat"

@@ -52,6 +52,7 @@ pub use exchange::Exchange;
 pub(crate) use exchange::exchange;
 pub use grid_sample::GridSampleOptions;
 pub use padding::Padding;
+pub(crate) use pad::sum_of_cotangents;
 pub use pointwise::Pointwise;
 pub use random::philox;
 pub use view::View;

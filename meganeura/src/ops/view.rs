@@ -174,6 +174,19 @@ impl Var {
         })
     }
 
+    /// What `f` finds in the operation that made this value, and that operation's operands.
+    pub(super) fn made_by<T>(&self, f: impl FnOnce(&Op) -> Option<T>) -> Option<(T, Vec<Self>)> {
+        let id = self.id().ok()?;
+        let (found, inputs) = self.tape().with_graph(|graph| {
+            let node = graph.maker(id);
+            match &node.source {
+                Source::Op(op) => Some((f(op)?, node.inputs.clone())),
+                _ => None,
+            }
+        })?;
+        Some((found, inputs.iter().map(|&input| self.tape().var(input)).collect()))
+    }
+
     /// NumPy's broadcasting to a shape.
     #[must_use]
     #[track_caller]

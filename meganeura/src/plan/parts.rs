@@ -44,15 +44,10 @@ fn assembled(graph: &Graph, node: &Node, formats: &Formats) -> Option<Vec<Layout
 }
 
 impl Lowering<'_> {
-    /// Redirects those results of a program that are parts of other values into these.
+    /// Redirects those results of a program that are parts of other values into these. Several may be parts of one.
     pub(super) fn store_parts(&mut self, program: &mut Program, results: &[ValueId]) {
-        let mut wholes = Vec::new();
         for (value, place) in results.iter().zip(&mut program.places) {
-            // No buffer is bound twice for writing.
-            let Some(&(whole, layout)) = self.parts.get(value).filter(|(whole, _)| !wholes.contains(whole)) else {
-                continue;
-            };
-            wholes.push(whole);
+            let Some(&(whole, layout)) = self.parts.get(value) else { continue };
             let (storage, _) = self.result(whole);
             self.storage.insert(*value, storage);
             *place = Some(layout);

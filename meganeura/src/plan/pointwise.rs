@@ -130,6 +130,9 @@ impl Program {
             declare(Binding::Host, "read", "host", wgsl_type(DType::F32));
         }
         for (k, (&result, &format)) in results.iter().zip(&self.formats).enumerate() {
+            if bound(step, results, result) != result {
+                continue;
+            }
             let ty = match format {
                 Format::Half(_) => halves.to_owned(),
                 Format::Full if lines && self.stores_fours(k) => {
@@ -174,7 +177,7 @@ impl Program {
         self.read_words(&mut element.reads, prefix, suffix);
         element.work = self.work(prefix, suffix);
         for (k, (result, input)) in results.iter().zip(&self.results).enumerate() {
-            let place = self.place(k, &index);
+            let (place, result) = (self.place(k, &index), bound(step, results, *result));
             let _ = writeln!(element.writes, "    {prefix}y{result}[{place}] = {};", spell(input, suffix));
         }
         element
@@ -244,6 +247,7 @@ impl Program {
             line.work += &self.work(prefix, &own);
         }
         for (k, ((result, input), format)) in results.iter().zip(&self.results).zip(&self.formats).enumerate() {
+            let result = bound(step, results, *result);
             if *format == Format::Full && self.stores_fours(k) {
                 for (four, values) in fours(input, suffix).into_iter().enumerate() {
                     let place = format!("i{suffix} / 4u + {four}u");
@@ -446,6 +450,12 @@ fn wgsl_type(dtype: DType) -> &'static str {
 /// The result of the step in whose memory operand `k` is, if there is one.
 fn updated(step: &Step, results: &[usize], k: usize) -> Option<usize> {
     results.iter().copied().find(|&result| step.outputs[result].0 == step.inputs[k].storage)
+}
+
+/// The result whose binding has the memory of `result`: the first one there, as several may be parts of one buffer.
+fn bound(step: &Step, results: &[usize], result: usize) -> usize {
+    let storage = step.outputs[result].0;
+    results.iter().copied().find(|&other| step.outputs[other].0 == storage).unwrap_or(result)
 }
 
 /// The buffer from which operand `k` is read.

@@ -159,6 +159,7 @@ cases! {
     "io/names.rs::path" |_| Names::new().ignore("a").path("a");
     "io/report.rs::strict" |mut w| partial(&mut w).strict();
     "io/state.rs::from_safetensors" |w| OptimizerState::from_safetensors(b"nonsense", &w.device);
+    "nn/rotary_embedding.rs::table" |w| RotaryEmbedding::new(3).table(&w.device, 4);
     "run/metrics.rs::read_metrics" |w| read_metrics(w.damaged_metrics());
     "run/mod.rs::restore" |mut w| w.restored().restore(&mut w.net, &mut Sgd::new(0.1));
     "run/mod.rs::restore_parts" |w| w.restored().restore_parts();

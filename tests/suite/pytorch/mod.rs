@@ -13,6 +13,7 @@ mod layers;
 mod losses;
 mod models;
 mod optimizers;
+mod sequences;
 mod torchvision;
 
 use std::collections::BTreeMap;
@@ -65,8 +66,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("pytorch::a_wrong_setting_is_noticed", wrong_settings));
     models::collect(trials);
     optimizers::collect_schedules(trials);
-    let all = [layers::cases(), losses::cases(), functions::cases(), optimizers::cases(), models::cases()].concat();
-    for file in ["layers", "losses", "functions", "optimizers", "models"] {
+    let values = [layers::cases(), sequences::cases(), losses::cases(), functions::cases()].concat();
+    let all = [values, optimizers::cases(), models::cases()].concat();
+    for file in ["layers", "sequences", "losses", "functions", "optimizers", "models"] {
         let own: Vec<_> = all.iter().filter(|case| case.file == file).map(|case| case.torch.clone()).collect();
         trials.push(Trial::test(format!("pytorch::every_case_of_{file}_is_compared"), move || complete(file, &own)));
     }

@@ -1,0 +1,289 @@
+//! Pooling along sequences.
+
+use meganeura_derive::Module;
+
+use super::conv1d::{as_row, check_positive};
+use super::extent::Window;
+use crate::error::bail;
+use crate::module::{Init, Layer, Seed};
+use crate::{Device, ErrorKind, Result, Var};
+
+/// Max pooling along sequences: `y[n,c,p] = max x[n,c,p·s+i·d−pad]` over the kernel's `i`
+///
+/// What lies outside the input never wins. The gradient goes to the one element that won.
+///
+/// Shapes: `x [N, C, L]` → `y [N, C, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [1, 1, 4], &[1., 2., 4., 3.])?);
+/// assert_eq!(MaxPool1d::new(2).forward(&x).to_vec()?, [2., 4.]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct MaxPool1d {
+    #[module(skip)]
+    kernel: usize,
+    #[module(skip)]
+    stride: usize,
+    #[module(skip)]
+    padding: usize,
+    #[module(skip)]
+    dilation: usize,
+}
+
+impl MaxPool1d {
+    /// Windows of this extent, side by side.
+    pub fn new(kernel: usize) -> Self {
+        Self { kernel, stride: kernel, padding: 0, dilation: 1 }
+    }
+
+    /// How far the window moves from one output to the next; by default its own extent.
+    pub fn stride(self, stride: usize) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// Elements outside the input that a window may reach on each side; none by default, at most half the kernel.
+    pub fn padding(self, padding: usize) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// How far apart in the input the window's neighbours are; 1 by default.
+    pub fn dilation(self, dilation: usize) -> Self {
+        Self { dilation, ..self }
+    }
+
+    fn window(self) -> Window {
+        let Self { kernel, stride, padding, dilation } = self;
+        Window { kernel, stride, padding, dilation }
+    }
+}
+
+/// Checks the settings, as [`forward`](Layer::forward) does too.
+impl Init for MaxPool1d {
+    type Output = Self;
+
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
+        check("max_pool1d", self.window())?;
+        Ok(self)
+    }
+}
+
+impl Layer for MaxPool1d {
+    fn forward(&self, x: &Var) -> Var {
+        let Self { kernel, stride, padding, dilation } = *self;
+        match output(x, self.window()) {
+            Ok(y) => as_row(x).max_pool2d([1, kernel], [1, stride], [0, padding], [1, dilation]).reshape(y),
+            Err(message) => x.refuse("max_pool1d", ErrorKind::Shape, message),
+        }
+    }
+}
+
+/// Average pooling along sequences: `y[n,c,p] = Σ x[n,c,p·s+i−pad] / count` over the kernel's `i`
+///
+/// The count is the kernel's extent, padding included, or with [`count_include_pad(false)`](Self::count_include_pad) the
+/// part of it that lies in the input.
+///
+/// Shapes: `x [N, C, L]` → `y [N, C, P]` with `P = ⌊(L + 2·pad − K)/s⌋ + 1`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [1, 1, 4], &[1., 2., 4., 3.])?);
+/// assert_eq!(AvgPool1d::new(2).forward(&x).to_vec()?, [1.5, 3.5]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct AvgPool1d {
+    #[module(skip)]
+    kernel: usize,
+    #[module(skip)]
+    stride: usize,
+    #[module(skip)]
+    padding: usize,
+    #[module(skip)]
+    count_include_pad: bool,
+}
+
+impl AvgPool1d {
+    /// Windows of this extent, side by side.
+    pub fn new(kernel: usize) -> Self {
+        Self { kernel, stride: kernel, padding: 0, count_include_pad: true }
+    }
+
+    /// How far the window moves from one output to the next; by default its own extent.
+    pub fn stride(self, stride: usize) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// Zeros on each side of the input; none by default, at most half the kernel.
+    pub fn padding(self, padding: usize) -> Self {
+        Self { padding, ..self }
+    }
+
+    /// Whether padding counts in the average; it does by default.
+    pub fn count_include_pad(self, count_include_pad: bool) -> Self {
+        Self { count_include_pad, ..self }
+    }
+
+    fn window(self) -> Window {
+        let Self { kernel, stride, padding, .. } = self;
+        Window { kernel, stride, padding, dilation: 1 }
+    }
+}
+
+/// Checks the settings, as [`forward`](Layer::forward) does too.
+impl Init for AvgPool1d {
+    type Output = Self;
+
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
+        check("avg_pool1d", self.window())?;
+        Ok(self)
+    }
+}
+
+impl Layer for AvgPool1d {
+    fn forward(&self, x: &Var) -> Var {
+        let Self { kernel, stride, padding, count_include_pad } = *self;
+        match output(x, self.window()) {
+            Ok(y) => as_row(x).avg_pool2d([1, kernel], [1, stride], [0, padding], count_include_pad).reshape(y),
+            Err(message) => x.refuse("avg_pool1d", ErrorKind::Shape, message),
+        }
+    }
+}
+
+/// Average pooling to `P` elements whatever the input's length: the means of elements `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`
+///
+/// Windows overlap where `P` does not divide `L`, as in PyTorch. With `P` above `L`, elements come several times.
+///
+/// Shapes: `x [N, C, L]` → `y [N, C, P]`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let x = Tape::new(&device).input(&Tensor::from_slice(&device, [1, 1, 3], &[1.0, 2.0, 6.0])?);
+/// assert_eq!(AdaptiveAvgPool1d::new(2).forward(&x).to_vec()?, [1.5, 4.0]);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct AdaptiveAvgPool1d {
+    #[module(skip)]
+    size: usize,
+}
+
+impl AdaptiveAvgPool1d {
+    /// To sequences of this length.
+    pub fn new(size: usize) -> Self {
+        Self { size }
+    }
+}
+
+/// Checks the size, as [`forward`](Layer::forward) does too.
+impl Init for AdaptiveAvgPool1d {
+    type Output = Self;
+
+    fn build(self, _: &Device, _: Seed) -> Result<Self> {
+        check_positive("adaptive_avg_pool1d", [("size", self.size)])?;
+        Ok(self)
+    }
+}
+
+impl Layer for AdaptiveAvgPool1d {
+    fn forward(&self, x: &Var) -> Var {
+        let message = match (x.shape().dims(), self.size) {
+            (_, 0) => return x.refuse("adaptive_avg_pool1d", ErrorKind::Argument, "size 0; it must be at least 1"),
+            (&[n, c, _], size) if x.ty().dtype.is_float() => {
+                return as_row(x).adaptive_avg_pool2d([1, size]).reshape([n, c, size]);
+            }
+            _ => format!("the input must be floats [N, C, L], it is {}", x.ty()),
+        };
+        x.refuse("adaptive_avg_pool1d", ErrorKind::Shape, message)
+    }
+}
+
+/// The shape that pooling gives, or why there is none.
+fn output(x: &Var, window: Window) -> Result<[usize; 3], String> {
+    let (&[n, c, length], true) = (x.shape().dims(), x.ty().dtype.is_float()) else {
+        return Err(format!("the input must be floats [N, C, L], it is {}", x.ty()));
+    };
+    let Window { kernel, padding, .. } = window;
+    let p = window.slide("length", length)?;
+    if padding > kernel / 2 {
+        return Err(format!("padding {padding} is more than half the kernel, {kernel}"));
+    }
+    Ok([n, c, p])
+}
+
+fn check(layer: &str, Window { kernel, stride, padding, dilation }: Window) -> Result<()> {
+    check_positive(layer, [("kernel", kernel), ("stride", stride), ("dilation", dilation)])?;
+    if padding > kernel / 2 {
+        bail!(Argument, "{layer}: padding {padding} is more than half the kernel, {kernel}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Shape, Tape, Tensor};
+
+    fn input(shape: &[usize]) -> Var {
+        let device = Device::cpu();
+        let x: Vec<_> = (0..shape.iter().product::<usize>()).map(|i| -(i as f32)).collect();
+        Tape::new(&device).input(&Tensor::from_slice(&device, Shape::new(shape), &x).unwrap())
+    }
+
+    #[test]
+    fn computes_the_formulas() {
+        let x = input(&[1, 2, 5]);
+        // Negative values: padding with zeros would win.
+        let y = MaxPool1d::new(2).padding(1).forward(&x);
+        assert_eq!(y.shape(), Shape::from([1, 2, 3]));
+        assert_eq!(y.to_vec().unwrap(), [0.0, -1.0, -3.0, -5.0, -6.0, -8.0]);
+        assert_eq!(MaxPool1d::new(2).stride(1).dilation(3).forward(&x).to_vec().unwrap(), [0.0, -1.0, -5.0, -6.0]);
+        let pool = AvgPool1d::new(3).padding(1).stride(2);
+        assert_eq!(pool.forward(&x).to_vec().unwrap()[..3], [-1.0 / 3.0, -2.0, -7.0 / 3.0]);
+        assert_eq!(pool.count_include_pad(false).forward(&x).to_vec().unwrap()[..3], [-0.5, -2.0, -3.5]);
+        assert_eq!(AdaptiveAvgPool1d::new(2).forward(&x).to_vec().unwrap(), [-1.0, -3.0, -6.0, -8.0]);
+    }
+
+    #[test]
+    fn senseless_settings_are_errors() {
+        let device = Device::cpu();
+        let x = input(&[1, 1, 8]);
+        let pool = MaxPool1d::new(2);
+        for pool in [MaxPool1d::new(0), pool.stride(0), pool.dilation(0), pool.padding(2)] {
+            assert_eq!(pool.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
+            assert!(pool.forward(&x).error().is_some(), "{pool:?}");
+        }
+        for pool in [AvgPool1d::new(0), AvgPool1d::new(2).stride(0), AvgPool1d::new(2).padding(2)] {
+            assert_eq!(pool.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
+            assert!(pool.forward(&x).error().is_some(), "{pool:?}");
+        }
+        let none = AdaptiveAvgPool1d::new(0);
+        assert_eq!(none.init(&device, Seed::new(0)).unwrap_err().kind(), ErrorKind::Argument);
+        assert_eq!(none.forward(&x).error().unwrap().kind(), ErrorKind::Argument);
+    }
+
+    #[test]
+    fn other_shapes_are_errors() {
+        let images = input(&[1, 2, 3, 4]);
+        for (y, name) in [
+            (MaxPool1d::new(2).forward(&images), "max_pool1d"),
+            (AvgPool1d::new(2).forward(&images), "avg_pool1d"),
+            (AdaptiveAvgPool1d::new(2).forward(&images), "adaptive_avg_pool1d"),
+        ] {
+            let message = y.error().unwrap().to_string();
+            assert!(message.starts_with(&format!("{name}: the input must be floats [N, C, L]")), "{message}");
+        }
+        let message = MaxPool1d::new(3).forward(&input(&[1, 1, 2])).error().unwrap().to_string();
+        assert!(message.contains("reaches over 3 elements, the padded input has 2"), "{message}");
+    }
+}

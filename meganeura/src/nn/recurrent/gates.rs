@@ -1,0 +1,178 @@
+//! The formulas of recurrent cells.
+
+use std::fmt;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::Var;
+
+/// The values of a state: one, or two of an LSTM.
+pub(super) type Parts = SmallVec<[Var; 2]>;
+
+/// The state that a recurrent layer carries from step to step: a [`Var`], or an [`LstmState`].
+pub trait RecurrentState: Clone + fmt::Debug {
+    /// The values that it consists of, the hidden state first.
+    #[doc(hidden)]
+    fn to_parts(&self) -> SmallVec<[Var; 2]>;
+
+    /// The state of these values.
+    #[doc(hidden)]
+    fn from_parts(parts: SmallVec<[Var; 2]>) -> Self;
+}
+
+impl RecurrentState for Var {
+    fn to_parts(&self) -> Parts {
+        smallvec![self.clone()]
+    }
+
+    fn from_parts(mut parts: Parts) -> Self {
+        parts.swap_remove(0)
+    }
+}
+
+/// The state of an LSTM.
+#[derive(Clone, Debug)]
+pub struct LstmState {
+    /// The hidden state, which is the output too.
+    pub h: Var,
+    /// The memory.
+    pub c: Var,
+}
+
+impl RecurrentState for LstmState {
+    fn to_parts(&self) -> Parts {
+        smallvec![self.h.clone(), self.c.clone()]
+    }
+
+    fn from_parts(mut parts: Parts) -> Self {
+        let c = parts.swap_remove(1);
+        Self { h: parts.swap_remove(0), c }
+    }
+}
+
+/// The formula of a recurrent cell: [`RnnGates`], [`LstmGates`] or [`GruGates`].
+pub trait RecurrentGates: Copy + fmt::Debug + Send + Sync + 'static {
+    /// The state that goes from step to step.
+    type State: RecurrentState;
+
+    /// The name of the layer in messages.
+    #[doc(hidden)]
+    const NAME: &'static str;
+
+    /// The blocks of `H` rows in a weight.
+    #[doc(hidden)]
+    const COUNT: usize;
+
+    /// The values of a state.
+    #[doc(hidden)]
+    const PARTS: usize;
+
+    /// The bias to add to the input's products, `[COUNT·H]`, and the one that takes part in the formula, `[H]`.
+    #[doc(hidden)]
+    #[track_caller]
+    fn biases(bias_ih: Var, bias_hh: Var) -> (Var, Option<Var>) {
+        (bias_ih + bias_hh, None)
+    }
+
+    /// The next state. `x [N, COUNT·H]` are the input's products with their bias, `weight [H, COUNT·H]` is the transposed weight of
+    /// the hidden state, `bias [N, H]` the second of [`biases`](Self::biases).
+    #[doc(hidden)]
+    #[track_caller]
+    fn step(self, x: &Var, weight: &Var, bias: Option<&Var>, state: &[Var]) -> SmallVec<[Var; 2]>;
+}
+
+/// Block `index` of `[N, COUNT·H]`.
+#[track_caller]
+fn block(x: &Var, index: usize, hidden: usize) -> Var {
+    x.slice(1, index * hidden..(index + 1) * hidden)
+}
+
+/// The function of an [`Rnn`](super::Rnn).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RnnNonlinearity {
+    /// The hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// `max(x, 0)`
+    Relu,
+}
+
+/// The formula of an [`Rnn`](super::Rnn).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RnnGates {
+    /// The function that a step ends with.
+    pub nonlinearity: RnnNonlinearity,
+}
+
+impl RecurrentGates for RnnGates {
+    type State = Var;
+
+    const NAME: &'static str = "rnn";
+    const COUNT: usize = 1;
+    const PARTS: usize = 1;
+
+    fn step(self, x: &Var, weight: &Var, _: Option<&Var>, state: &[Var]) -> Parts {
+        let sum = state[0].matmul(weight) + x;
+        smallvec![match self.nonlinearity {
+            RnnNonlinearity::Tanh => sum.tanh(),
+            RnnNonlinearity::Relu => sum.relu(),
+        }]
+    }
+}
+
+/// The formula of an [`Lstm`](super::Lstm).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LstmGates;
+
+impl RecurrentGates for LstmGates {
+    type State = LstmState;
+
+    const NAME: &'static str = "lstm";
+    const COUNT: usize = 4;
+    const PARTS: usize = 2;
+
+    fn step(self, x: &Var, weight: &Var, _: Option<&Var>, state: &[Var]) -> Parts {
+        let hidden = weight.shape()[0];
+        // Whole rows: they are added where the product is stored.
+        let sums = state[0].matmul(weight) + x;
+        let input = block(&sums, 0, hidden).sigmoid();
+        let forget = block(&sums, 1, hidden).sigmoid();
+        let candidate = block(&sums, 2, hidden).tanh();
+        let output = block(&sums, 3, hidden).sigmoid();
+        let c = forget * &state[1] + input * candidate;
+        smallvec![output * c.tanh(), c]
+    }
+}
+
+/// The formula of a [`Gru`](super::Gru).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GruGates;
+
+impl RecurrentGates for GruGates {
+    type State = Var;
+
+    const NAME: &'static str = "gru";
+    const COUNT: usize = 3;
+    const PARTS: usize = 1;
+
+    /// The reset gate multiplies the hidden state's product in `n` with its bias, so that this bias stays apart.
+    fn biases(bias_ih: Var, bias_hh: Var) -> (Var, Option<Var>) {
+        let hidden = bias_hh.shape().elements() / 3;
+        let of_gates = bias_hh.slice(0, 0..2 * hidden).pad(&[(0, hidden)], 0.0);
+        (bias_ih + of_gates, Some(bias_hh.slice(0, 2 * hidden..3 * hidden)))
+    }
+
+    fn step(self, x: &Var, weight: &Var, bias: Option<&Var>, state: &[Var]) -> Parts {
+        let hidden = weight.shape()[0];
+        let h = &state[0];
+        let products = h.matmul(weight);
+        let reset = (block(x, 0, hidden) + block(&products, 0, hidden)).sigmoid();
+        let update = (block(x, 1, hidden) + block(&products, 1, hidden)).sigmoid();
+        let of_state = match bias {
+            Some(bias) => block(&products, 2, hidden) + bias,
+            None => block(&products, 2, hidden),
+        };
+        let new = (block(x, 2, hidden) + reset * of_state).tanh();
+        smallvec![update * (h - &new) + new]
+    }
+}

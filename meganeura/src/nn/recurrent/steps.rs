@@ -1,0 +1,63 @@
+//! Which steps of a batch's sequences there are.
+
+use std::panic::Location;
+
+use crate::{DType, Error, ErrorKind, Shape, Tensor, Var};
+
+/// The steps that the sequences of a batch `[N, T, I]` have; the others are padding.
+///
+/// Padding leaves states as they are and gives zeros. What stands there does not matter: it may be NaN. The reverse direction of
+/// a bidirectional layer begins at each sequence's own end.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Steps<'a> {
+    /// All of them.
+    #[default]
+    All,
+    /// Of each sequence the first so many: `u32 [N]`, from [`Tensor::indices`]. A sequence of length 0 keeps its initial state.
+    Lengths(&'a Var),
+    /// Those where this is not 0, `[N, T]`, wherever they are.
+    Mask(&'a Var),
+}
+
+impl Steps<'_> {
+    /// The mask `[N, T]`, if not all steps are there, or `x` poisoned.
+    #[track_caller]
+    pub(super) fn mask(self, name: &'static str, x: &Var, [n, t]: [usize; 2]) -> Result<Option<Var>, Var> {
+        let (given, kind, message) = match self {
+            Steps::All => return Ok(None),
+            Steps::Mask(mask) if mask.shape() == Shape::from([n, t]) && mask.ty().dtype.is_float() => {
+                return Ok(Some(mask.clone()));
+            }
+            Steps::Mask(mask) => {
+                (mask, ErrorKind::Shape, format!("the mask must be floats [{n}, {t}], it is {}", mask.ty()))
+            }
+            Steps::Lengths(lengths) if lengths.shape() != Shape::from([n]) || lengths.ty().dtype != DType::U32 => {
+                let message =
+                    format!("the lengths must be u32 [{n}], from `Tensor::indices`, they are {}", lengths.ty());
+                (lengths, ErrorKind::Shape, message)
+            }
+            Steps::Lengths(lengths) => match lengths.largest_index(None) {
+                Some(largest) if largest as usize > t => {
+                    (lengths, ErrorKind::Argument, format!("a length of {largest}, the sequences have {t} steps"))
+                }
+                _ => return from_lengths(x, lengths, t).map(Some),
+            },
+        };
+        let error = Error::new(kind, message).in_op(name).operand(given.ty(), given.path());
+        let error = given.error().unwrap_or(error);
+        Err(x.fail(error.at(Location::caller())))
+    }
+}
+
+/// 1 in as many places of each row as its length says, then 0.
+#[track_caller]
+#[expect(clippy::cast_precision_loss, reason = "steps are far below 2^24, up to which `f32` counts exactly")]
+fn from_lengths(x: &Var, lengths: &Var, t: usize) -> Result<Var, Var> {
+    let numbers: Vec<_> = (0..=t).map(|step| step as f64).collect();
+    let numbers = match Tensor::from_f64(&x.tape().device(), [t + 1], &numbers) {
+        Ok(numbers) => x.tape().input(&numbers),
+        Err(error) => return Err(x.fail(error)),
+    };
+    let n = lengths.shape().elements();
+    Ok(numbers.slice(0, 0..t).lt(&numbers.gather(lengths).reshape([n, 1])))
+}
