@@ -115,6 +115,21 @@ LATER_LAYERS = [
 
 # Layers over sequences and over volumes, drawn apart from the others.
 SEQUENCES = [
+    case("nn.TransformerEncoderLayer(4, 2, 6, 0.0, batch_first=True)", x=(2, 3, 4)),
+    case(
+        "nn.TransformerEncoderLayer(4, 2, 3, 0.0, F.gelu, batch_first=True, norm_first=True)",
+        "m(x, nn.Transformer.generate_square_subsequent_mask(5, dtype=x.dtype), is_causal=True)", x=(2, 5, 4),
+    ),
+    case(
+        "nn.TransformerEncoderLayer(4, 1, 6, 0.0, layer_norm_eps=0.1, batch_first=True)",
+        "m(x, src_key_padding_mask=torch.arange(5) > lengths[:, None])", x=(3, 5, 4), lengths=ints(5, (3,)),
+    ),
+    case("nn.TransformerDecoderLayer(4, 2, 6, 0.0, batch_first=True)", "m(x, t)", x=(2, 3, 4), t=(2, 5, 4)),
+    case(
+        "nn.TransformerDecoderLayer(6, 3, 5, 0.0, norm_first=True, batch_first=True)",
+        "m(x, t, nn.Transformer.generate_square_subsequent_mask(3, dtype=x.dtype), tgt_is_causal=True)",
+        x=(2, 3, 6), t=(2, 4, 6),
+    ),
     case("nn.Conv1d(3, 5, 3, stride=2, padding=1)", x=(2, 3, 9)),
     case("nn.Conv1d(4, 6, 3, stride=2, padding=3, dilation=2, groups=2, bias=False)", x=(3, 4, 8)),
     case("nn.Conv1d(3, 6, 4, groups=3)", x=(1, 3, 4)),
@@ -316,6 +331,9 @@ SCHEDULES = {
 }
 
 FUNCTIONS = [
+    case("F.scaled_dot_product_attention(x, k, v)", x=(2, 3, 5, 4), k=(2, 3, 7, 4), v=(2, 3, 7, 6)),
+    case("F.scaled_dot_product_attention(x, k, v, is_causal=True, scale=0.3)", x=(2, 70, 4), k=(2, 70, 4), v=(2, 70, 4)),
+    case("F.scaled_dot_product_attention(x, x, k, attn_mask=mask)", x=(2, 2, 5, 3), k=(1, 2, 5, 3), mask=(2, 1, 5, 5)),
     case("torch.sort(x, 1)[0]", x=(3, 7)),
     case("torch.sort(x, dim=0, descending=True, stable=True)[0]", x=(300, 2)),
     case("torch.topk(x, 3, 1)[0]", x=(2, 5, 4)),

@@ -11,6 +11,7 @@
 //! | [`SinusoidalEmbedding`] | `[N] → [N, D]` |
 //! | [`MultiheadAttention`] | `[N, L, D]`, kept |
 //! | [`Rnn`], [`Lstm`], [`Gru`] | `[N, T, I] → [N, T, D·H]` |
+//! | [`TransformerEncoderLayer`], [`TransformerDecoderLayer`] | `[N, L, D]`, kept |
 //! | [`SelfAttention2d`] | `[N, C, H, W]`, kept |
 //! | [`RotaryEmbedding`] | `[.., L, d]`, kept |
 //! | [`SwiGlu`] | `[.., D]`, kept |
@@ -55,6 +56,7 @@ mod flatten;
 mod glu;
 mod group_norm;
 mod instance_norm2d;
+mod key_value_cache;
 mod layer_norm;
 mod linear;
 mod max_pool2d;
@@ -68,6 +70,7 @@ mod rms_norm;
 mod rotary_embedding;
 mod self_attention2d;
 mod sinusoidal_embedding;
+mod transformer;
 mod triple;
 mod upsample;
 
@@ -87,6 +90,7 @@ pub use flatten::Flatten;
 pub use glu::{Glu, SwiGlu, SwiGluConfig};
 pub use group_norm::{GroupNorm, GroupNormConfig};
 pub use instance_norm2d::{InstanceNorm2d, InstanceNorm2dConfig};
+pub use key_value_cache::KeyValueCache;
 pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::MaxPool2d;
@@ -103,6 +107,10 @@ pub use rms_norm::{RmsNorm, RmsNormConfig};
 pub use rotary_embedding::RotaryEmbedding;
 pub use self_attention2d::{SelfAttention2d, SelfAttention2dConfig};
 pub use sinusoidal_embedding::{SinusoidalEmbedding, SinusoidalEmbeddingConfig};
+pub use transformer::{
+    FeedForward, FeedForwardActivation, TransformerDecoderLayer, TransformerDecoderLayerConfig,
+    TransformerEncoderLayer, TransformerEncoderLayerConfig, Visible,
+};
 pub use triple::IntoTriple;
 pub use upsample::Upsample;
 

@@ -4,9 +4,10 @@ use std::panic::Location;
 
 use meganeura_derive::Module;
 
-use super::{Linear, LinearConfig};
+use super::{KeyValueCache, Linear, LinearConfig};
 use crate::error::bail;
 use crate::module::{Init, Layer, Seed, init_field};
+use crate::ops::AttentionOptions;
 use crate::{Device, Error, ErrorKind, Result, Var};
 
 /// Attention of several heads over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, each head
@@ -57,6 +58,13 @@ impl MultiheadAttention {
     #[must_use]
     #[track_caller]
     pub fn attend(&self, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
+        self.attend_with(x, context, AttentionOptions { mask, ..AttentionOptions::default() })
+    }
+
+    /// As [`attend`](Self::attend), with the options of [`Var::attention_with`]: a causal attention, for example.
+    #[must_use]
+    #[track_caller]
+    pub fn attend_with(&self, x: &Var, context: &Var, options: AttentionOptions<'_>) -> Var {
         let (&[n, l, width], &[of, s, also]) = (x.shape().dims(), context.shape().dims()) else {
             return self.refuse(x, context);
         };
@@ -66,7 +74,24 @@ impl MultiheadAttention {
         let query = self.split(&self.query.forward(x), [n, l, width]);
         let key = self.split(&self.key.forward(context), [n, s, width]);
         let value = self.split(&self.value.forward(context), [n, s, width]);
-        let heads = query.attention(&key, &value, mask);
+        let heads = query.attention_with(&key, &value, options);
+        self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
+    }
+
+    /// As a causal attention of a whole sequence to itself, but of the next places `x [N, L, width]` alone, which see those in the
+    /// cache and are then in it.
+    ///
+    /// Errors: more places than the cache has room for; another batch or width than the cache was made for.
+    #[must_use]
+    #[track_caller]
+    pub fn attend_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
+        let &[n, l, width] = x.shape().dims() else { return self.refuse(x, x) };
+        if width != self.query.weight.shape()[1] {
+            return self.refuse(x, x);
+        }
+        let of_places = |projection: &Linear| self.split(&projection.forward(x), [n, l, width]);
+        let [key, value, mask] = cache.push(&of_places(&self.key), &of_places(&self.value));
+        let heads = of_places(&self.query).attention(&key, &value, Some(&mask));
         self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
     }
 
@@ -93,26 +118,6 @@ impl MultiheadAttention {
 impl Layer for MultiheadAttention {
     fn forward(&self, x: &Var) -> Var {
         self.attend(x, x, None)
-    }
-}
-
-impl Var {
-    /// Scaled dot-product attention from these queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
-    ///
-    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, leading axes as for [`Var::matmul`]; the mask broadcasts to
-    /// `[.., L, S]` → `[.., L, e]`.
-    #[must_use]
-    #[track_caller]
-    #[expect(clippy::cast_precision_loss, reason = "features are far below 2^53")]
-    pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
-        let features = self.shape().dims().last().copied().unwrap_or(1);
-        let scores = self.scale((features as f64).sqrt().recip()).matmul(&key.t());
-        let scores = match mask {
-            Some(mask) => scores + mask,
-            None => scores,
-        };
-        let last = scores.shape().rank().saturating_sub(1);
-        scores.softmax(last).matmul(value)
     }
 }
 

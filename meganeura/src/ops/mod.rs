@@ -47,12 +47,13 @@ use std::fmt;
 
 use smallvec::smallvec;
 
+pub use attention::AttentionOptions;
 pub use custom::{Custom, CustomOp};
 pub use exchange::Exchange;
 pub(crate) use exchange::exchange;
 pub use grid_sample::GridSampleOptions;
-pub use padding::Padding;
 pub(crate) use pad::sum_of_cotangents;
+pub use padding::Padding;
 pub use pointwise::Pointwise;
 pub use random::philox;
 pub use view::View;

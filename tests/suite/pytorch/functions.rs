@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use meganeura::Var;
+use meganeura::ops::AttentionOptions;
 
 use super::{Case, Inputs, function};
 
 pub(super) fn cases() -> Vec<Arc<Case>> {
     let of = |torch: &str, f: fn(&Inputs) -> Var| function("functions", torch, f);
-    [order(&of), arrangement(&of), picks(&of), numbers(&of)].concat()
+    [order(&of), arrangement(&of), picks(&of), numbers(&of), attention(&of)].concat()
 }
 
 type Of<'a> = &'a dyn Fn(&str, fn(&Inputs) -> Var) -> Arc<Case>;
@@ -81,5 +82,18 @@ fn numbers(of: Of<'_>) -> Vec<Arc<Case>> {
         }),
         of("torch.einsum('nchw,cd->ndwh', x, t)", |i| Var::einsum("nchw,cd->ndwh", &[i.var("x"), i.var("t")])),
         of("torch.einsum('ab,cd', x, t)", |i| Var::einsum("ab,cd", &[i.var("x"), i.var("t")])),
+    ]
+}
+
+fn attention(of: Of<'_>) -> Vec<Arc<Case>> {
+    vec![
+        of("F.scaled_dot_product_attention(x, k, v)", |i| i.var("x").attention(i.var("k"), i.var("v"), None)),
+        of("F.scaled_dot_product_attention(x, k, v, is_causal=True, scale=0.3)", |i| {
+            let options = AttentionOptions { causal: true, scale: Some(0.3), ..AttentionOptions::default() };
+            i.var("x").attention_with(i.var("k"), i.var("v"), options)
+        }),
+        of("F.scaled_dot_product_attention(x, x, k, attn_mask=mask)", |i| {
+            i.var("x").attention(i.var("x"), i.var("k"), Some(i.var("mask")))
+        }),
     ]
 }

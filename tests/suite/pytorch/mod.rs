@@ -15,6 +15,7 @@ mod models;
 mod optimizers;
 mod sequences;
 mod torchvision;
+mod transformers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("pytorch::a_wrong_setting_is_noticed", wrong_settings));
     models::collect(trials);
     optimizers::collect_schedules(trials);
-    let values = [layers::cases(), sequences::cases(), losses::cases(), functions::cases()].concat();
+    let values =
+        [layers::cases(), sequences::cases(), transformers::cases(), losses::cases(), functions::cases()].concat();
     let all = [values, optimizers::cases(), models::cases()].concat();
     for file in ["layers", "sequences", "losses", "functions", "optimizers", "models"] {
         let own: Vec<_> = all.iter().filter(|case| case.file == file).map(|case| case.torch.clone()).collect();

@@ -10,8 +10,10 @@ use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
-use crate::tape::Var;
-use crate::{Result, TensorType};
+use std::panic::Location;
+
+use crate::tape::{Tape, Var};
+use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 
 /// `y = softmax(scale·q·kᵀ + bias)·v`, and the logarithm of the sum of `eˢᶜᵒʳᵉ` of each query, `spread`
 ///
@@ -71,7 +73,7 @@ impl Attention {
                 bias.shape
             ));
         }
-        let lead = crate::Shape::new(&[b, l].concat());
+        let lead = Shape::new(&[b, l].concat());
         Ok([q.with_shape(q.shape.with(rank - 1, e[0])), q.with_shape(lead)])
     }
 }
@@ -157,9 +159,7 @@ impl Attention {
             return slopes;
         }
         let (l, s) = (bias.shape()[rank - 2], bias.shape()[rank - 1]);
-        let tape = bias.tape();
-        let last = tape.iota([l, 1], 0) + bias.constant(s as f64 - l as f64);
-        tape.iota([1, s], 1).le(&last).select(&slopes, &bias.constant(0.0))
+        sees(bias.tape(), l, s).select(&slopes, &bias.constant(0.0))
     }
 }
 
@@ -183,4 +183,110 @@ impl Kernel for Attention {
     fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         launch::forward(self, x, caps)
     }
+}
+
+/// How [`Var::attention_with`] attends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttentionOptions<'a> {
+    /// What is added to the scores, so −∞ hides a key: a mask, or a bias that is learned. Broadcasts to `[.., L, S]`.
+    pub mask: Option<&'a Var>,
+    /// Whether query `i` of `L` sees the first `i + 1 + S − L` of `S` keys alone: the last query sees all. For `L = S` that is PyTorch's
+    /// `is_causal`; with fewer queries than keys, the keys before are those of an earlier part of the sequence.
+    pub causal: bool,
+    /// The factor of the scores; `1/√d` unless it is given.
+    pub scale: Option<f64>,
+}
+
+impl Var {
+    /// Scaled dot-product attention from these queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
+    ///
+    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, leading axes as for [`Var::matmul`]; the mask broadcasts to
+    /// `[.., L, S]` → `[.., L, e]`. A query must see some key, else its result is NaN.
+    #[must_use]
+    #[track_caller]
+    pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
+        self.attention_with(key, value, AttentionOptions { mask, ..AttentionOptions::default() })
+    }
+
+    /// As [`attention`](Self::attention), causal or with another scale.
+    ///
+    /// Scores are computed as they are needed, forward and backward, and never in memory: it takes as much as `q`, `key`, `value` and the
+    /// result. There are two exceptions. On a device of [fast](crate::Precision::Fast) precision, and for heads of more than 128
+    /// features, scores are products of matrices. The gradient of a mask is as large as the mask's scores.
+    ///
+    /// ```
+    /// use meganeura::ops::AttentionOptions;
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::randn(&device, [2, 4, 10, 16], 1)?);
+    /// let y = x.attention_with(&x, &x, AttentionOptions { causal: true, ..AttentionOptions::default() });
+    /// // The first query sees the first key alone.
+    /// assert_eq!(y.at((.., .., 0)).to_vec()?, x.at((.., .., 0)).to_vec()?);
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    #[track_caller]
+    #[expect(clippy::cast_precision_loss, reason = "features are far below 2^53")]
+    pub fn attention_with(&self, key: &Self, value: &Self, options: AttentionOptions<'_>) -> Self {
+        let AttentionOptions { mask, causal, scale } = options;
+        let (q, k, v) = (self.shape(), key.shape(), value.shape());
+        let ([batch @ .., l, d], [k_batch @ .., s, _], [v_batch @ .., _, e]) = (q.dims(), k.dims(), v.dims()) else {
+            let message = format!("from {q} to {k} and {v}, which need two axes each");
+            return self.refuse("attention", ErrorKind::Shape, message);
+        };
+        let scale = scale.unwrap_or_else(|| (*d as f64).sqrt().recip());
+        let mut lead =
+            Shape::new(batch).broadcast(&Shape::new(k_batch)).and_then(|lead| lead.broadcast(&Shape::new(v_batch)));
+        if let (Some(mask), Some(known)) = (mask, lead) {
+            let mask = mask.shape();
+            lead = known.broadcast(&Shape::new(&mask.dims()[..mask.rank().saturating_sub(2)]));
+        }
+        let Some(lead) = lead else {
+            let error = Error::new(ErrorKind::Shape, "the leading axes do not broadcast").in_op("attention");
+            let operands = [Some(self), Some(key), Some(value), mask].into_iter().flatten();
+            let error = operands.fold(error, |error, x| error.operand(x.ty(), x.path()));
+            return self.fail(error.at(Location::caller()));
+        };
+        let as_matrices = |x: &Self| {
+            let shape = x.shape();
+            x.expand(&[lead.dims(), &shape.dims()[shape.rank() - 2..]].concat()[..])
+        };
+        let operands = [as_matrices(self), as_matrices(key), as_matrices(value)];
+        let of_scores = [lead.dims(), &[*l, *s]].concat();
+        let mask = mask.map(|mask| mask.expand(&of_scores[..]));
+        if (*d).max(*e) > MOST || self.tape().device().precision() == Precision::Fast {
+            return composed(operands, mask, causal, scale);
+        }
+        let operands: Vec<_> = operands.iter().chain(&mask).collect();
+        let [y, _] = self.record_many(Attention { scale: Exact(scale), causal }, &operands);
+        y
+    }
+}
+
+/// Features of a head above which products of whole matrices are faster.
+const MOST: usize = 128;
+
+/// Attention as products of matrices.
+#[track_caller]
+fn composed([q, k, v]: [Var; 3], mask: Option<Var>, causal: bool, scale: f64) -> Var {
+    let mut scores = q.scale(scale).matmul(&k.t());
+    if let Some(mask) = mask {
+        scores = scores + mask;
+    }
+    let rank = scores.shape().rank();
+    if causal {
+        let (tape, hidden) = (scores.tape().clone(), scores.tape().scalar(f64::NEG_INFINITY));
+        scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).select(&scores, &hidden);
+    }
+    scores.softmax(rank - 1).matmul(&v)
+}
+
+/// 1 where one of `l` queries sees one of `s` keys in a causal attention, else 0: `[l, s]`.
+#[track_caller]
+#[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
+fn sees(tape: &Tape, l: usize, s: usize) -> Var {
+    let last = tape.iota([l, 1], 0) + tape.constant(s as f64 - l as f64);
+    tape.iota([1, s], 1).le(&last)
 }

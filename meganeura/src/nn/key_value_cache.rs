@@ -1,0 +1,111 @@
+//! What attention keeps of a sequence that is written place by place.
+
+use crate::{ErrorKind, Tape, Var};
+
+use super::MultiheadAttention;
+
+/// Keys and values of the places that an attention has seen, for generating: [`MultiheadAttention::attend_next`] adds the next ones
+///
+/// It has room for a fixed number of places, so that every step has the same structure and runs the same plan. It belongs to one tape,
+/// which is to be an inference tape that all steps use.
+///
+/// ```
+/// use meganeura::nn::KeyValueCache;
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let attention = MultiheadAttention::new(8, 2).init(&device, Seed::new(42))?;
+/// let tape = Tape::inference(&device);
+/// let mut cache = KeyValueCache::new(&tape, &attention, 1, 16);
+/// let prompt = tape.input(&Tensor::randn(&device, [1, 5, 8], 1)?);
+/// let next = tape.input(&Tensor::randn(&device, [1, 1, 8], 2)?);
+/// assert_eq!(attention.attend_next(&prompt, &mut cache).to_vec()?.len(), 5 * 8);
+/// assert_eq!(attention.attend_next(&next, &mut cache).to_vec()?.len(), 8);
+/// assert_eq!(cache.len(), 6);
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct KeyValueCache {
+    /// `[N, heads, capacity, d]`
+    key: Var,
+    value: Var,
+    len: usize,
+}
+
+impl KeyValueCache {
+    /// An empty cache for so many sequences of at most `capacity` places.
+    #[must_use]
+    #[track_caller]
+    pub fn new(tape: &Tape, attention: &MultiheadAttention, batch: usize, capacity: usize) -> Self {
+        let width = attention.query.weight.shape()[0];
+        let empty = tape.constant(0.0).expand([batch, attention.heads, capacity, width / attention.heads]);
+        Self { key: empty.clone(), value: empty, len: 0 }
+    }
+
+    /// The number of places that were seen.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no place was seen.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Takes the keys and values `[N, heads, L, d]` of the next places in, and gives those of all, `[N, heads, capacity, d]`, with the mask
+    /// `[L, capacity]` that hides what comes after a place.
+    #[track_caller]
+    #[expect(clippy::cast_precision_loss, reason = "places are far below 2^53")]
+    pub(super) fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {
+        let (next, capacity) = (key.shape()[2], self.key.shape().dims().get(2).copied().unwrap_or(0));
+        if self.len + next > capacity {
+            let message = format!("{next} places after {}, the cache has room for {capacity}", self.len);
+            let full = key.refuse("key_value_cache", ErrorKind::Argument, message);
+            return [full.clone(), full.clone(), full];
+        }
+        let tape = key.tape();
+        let before = tape.scalar(self.len as f64);
+        // The number of each place of the cache among the next ones.
+        let number = tape.iota([capacity], 0) - &before;
+        let last = tape.constant(next as f64 - 1.0);
+        let is_next = (number.ge(&tape.constant(0.0)) * number.le(&last)).reshape([capacity, 1]);
+        let from = number.maximum(&tape.constant(0.0)).minimum(&last).to_index();
+        for (all, next) in [(&mut self.key, key), (&mut self.value, value)] {
+            *all = is_next.select(&next.index_select(2, &from), all).detach();
+        }
+        self.len += next;
+        let last_seen = tape.iota([next, 1], 0) + before;
+        let is_seen = tape.iota([1, capacity], 1).le(&last_seen);
+        let mask = is_seen.select(&tape.constant(0.0), &tape.scalar(f64::NEG_INFINITY));
+        [self.key.clone(), self.value.clone(), mask]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::{TransformerEncoderLayer, Visible};
+    use crate::{Device, Init, Result, Seed, Tensor};
+
+    #[test]
+    fn place_by_place_is_the_causal_attention() -> Result<()> {
+        let device = Device::cpu();
+        let layer = TransformerEncoderLayer::new(8, 2).feed_forward(5).init(&device, Seed::new(3))?;
+        let tape = Tape::inference(&device);
+        let x = tape.input(&Tensor::randn(&device, [2, 7, 8], 1)?);
+        let whole = layer.run(&x, Visible { causal: true, ..Visible::default() }).to_tensor()?;
+        let mut cache = KeyValueCache::new(&tape, &layer.attention, 2, 9);
+        for part in [0..3, 3..4, 4..5, 5..7] {
+            let y = layer.run_next(&x.slice(1, part.clone()), &mut cache).to_tensor()?;
+            let expected = whole.map(|whole| whole.slice(1, part))?;
+            y.expect_close(&expected, 1e-5, 1e-6)?;
+        }
+        assert_eq!(cache.len(), 7);
+        let full =
+            layer.run_next(&x.slice(1, 0..3), &mut cache).to_vec().expect_err("seven and three are more than nine");
+        assert!(full.to_string().contains("3 places after 7, the cache has room for 9"), "{full}");
+        Ok(())
+    }
+}

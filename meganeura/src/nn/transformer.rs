@@ -1,0 +1,326 @@
+//! Layers of transformers, as encoders and decoders stack them.
+
+use meganeura_derive::Module;
+
+use super::{Dropout, KeyValueCache, LayerNorm, Linear, MultiheadAttention};
+use crate::module::{Init, Layer, Seed, init_field};
+use crate::ops::AttentionOptions;
+use crate::{Device, ErrorKind, Result, Var};
+
+/// What stands between the two linear maps of a feed-forward part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FeedForwardActivation {
+    /// `max(x, 0)`
+    #[default]
+    Relu,
+    /// `x·Φ(x)`
+    Gelu,
+}
+
+/// Which places of a sequence a transformer's layer sees.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Visible<'a> {
+    /// What is added to the scores: −∞ hides a place. Broadcasts to `[N, heads, L, S]`.
+    pub mask: Option<&'a Var>,
+    /// `[N, S]`: what is not 0 is padding, which nobody sees. PyTorch's `key_padding_mask`.
+    pub padding: Option<&'a Var>,
+    /// Whether a place sees none after itself.
+    pub causal: bool,
+}
+
+impl Visible<'_> {
+    /// What [`MultiheadAttention::attend_with`] is to do.
+    #[track_caller]
+    fn attend(self, attention: &MultiheadAttention, x: &Var, context: &Var) -> Var {
+        let padding = self.padding.map(|padding| {
+            let shape = padding.shape();
+            let &[n, s] = shape.dims() else {
+                return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {shape}"));
+            };
+            let tape = padding.tape();
+            padding.select(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s])
+        });
+        let mask = match (self.mask, padding) {
+            (Some(mask), Some(padding)) => Some(mask + padding),
+            (mask, padding) => mask.cloned().or(padding),
+        };
+        attention.attend_with(x, context, AttentionOptions { mask: mask.as_ref(), causal: self.causal, scale: None })
+    }
+}
+
+/// A layer of a transformer's encoder: attention of a sequence to itself, then two linear maps with an activation between, each with dropout, a
+/// residual and a layer normalisation
+///
+/// With `norm_first`, `x + attention(norm(x))`, else `norm(x + attention(x))`, and so for the linear maps. It is PyTorch's
+/// `nn.TransformerEncoderLayer(width, heads, batch_first=True)`; a decoder without cross-attention, as in GPT, is this with
+/// [`Visible::causal`].
+///
+/// Shapes: `x [N, L, width]`, kept. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762); `norm_first`
+/// [Xiong et al., 2020](https://arxiv.org/abs/2002.04745).
+///
+/// ```
+/// use meganeura::nn::Visible;
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let layer = TransformerEncoderLayer::new(32, 4).feed_forward(64).norm_first(true).init(&device, Seed::new(42))?;
+///
+/// let tape = Tape::inference(&device);
+/// let x = tape.input(&Tensor::zeros(&device, [2, 10, 32])?);
+/// assert_eq!(layer.run(&x, Visible { causal: true, ..Visible::default() }).shape(), x.shape());
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+#[derive(Module, Debug, Clone)]
+pub struct TransformerEncoderLayer {
+    /// From each place to all.
+    pub attention: MultiheadAttention,
+    /// The two linear maps.
+    pub feed_forward: FeedForward,
+    /// Of the attention.
+    pub norm1: LayerNorm,
+    /// Of the linear maps.
+    pub norm2: LayerNorm,
+    /// On the attention's result.
+    pub dropout: Dropout,
+    /// Whether what is normalised is the operand of each part, rather than its sum with the residual.
+    #[module(skip)]
+    pub norm_first: bool,
+}
+
+/// A layer of a transformer's decoder: as [`TransformerEncoderLayer`], with an attention to the encoder's result between the two parts
+///
+/// PyTorch's `nn.TransformerDecoderLayer(width, heads, batch_first=True)`.
+///
+/// Shapes: `x [N, L, width]` and `memory [N, S, width]` → `[N, L, width]`.
+#[derive(Module, Debug, Clone)]
+pub struct TransformerDecoderLayer {
+    /// From each place to all.
+    pub attention: MultiheadAttention,
+    /// From each place to the encoder's.
+    pub cross_attention: MultiheadAttention,
+    /// The two linear maps.
+    pub feed_forward: FeedForward,
+    /// Of the attention.
+    pub norm1: LayerNorm,
+    /// Of the attention to the encoder's result.
+    pub norm2: LayerNorm,
+    /// Of the linear maps.
+    pub norm3: LayerNorm,
+    /// On the results of both attentions.
+    pub dropout: Dropout,
+    /// Whether what is normalised is the operand of each part, rather than its sum with the residual.
+    #[module(skip)]
+    pub norm_first: bool,
+}
+
+/// Two linear maps with an activation and dropout between, and dropout behind.
+///
+/// Shapes: `x [.., width]`, kept.
+#[derive(Module, Debug, Clone)]
+pub struct FeedForward {
+    /// `width → hidden`
+    pub linear1: Linear,
+    /// `hidden → width`
+    pub linear2: Linear,
+    /// Between the maps and behind them.
+    pub dropout: Dropout,
+    /// Between the maps.
+    #[module(skip)]
+    pub activation: FeedForwardActivation,
+}
+
+impl Layer for FeedForward {
+    fn forward(&self, x: &Var) -> Var {
+        let hidden = self.linear1.forward(x);
+        let hidden = match self.activation {
+            FeedForwardActivation::Relu => hidden.relu(),
+            FeedForwardActivation::Gelu => hidden.gelu(),
+        };
+        self.dropout.forward(&self.linear2.forward(&self.dropout.forward(&hidden)))
+    }
+}
+
+/// A part with its residual and its normalisation.
+#[track_caller]
+fn residual(x: &Var, norm: &LayerNorm, norm_first: bool, part: impl FnOnce(&Var) -> Var) -> Var {
+    if norm_first { x + part(&norm.forward(x)) } else { norm.forward(&(x + part(x))) }
+}
+
+impl TransformerEncoderLayer {
+    /// Over vectors of `width` features, in `heads` heads; 2,048 hidden features and dropout of 0.1, as in PyTorch.
+    #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+    pub fn new(width: usize, heads: usize) -> TransformerEncoderLayerConfig {
+        TransformerEncoderLayerConfig(Settings::new(width, heads))
+    }
+
+    /// The layer's result, where places see what they may.
+    #[must_use]
+    #[track_caller]
+    pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
+        let x =
+            residual(x, &self.norm1, self.norm_first, |x| self.dropout.forward(&visible.attend(&self.attention, x, x)));
+        residual(&x, &self.norm2, self.norm_first, |x| self.feed_forward.forward(x))
+    }
+
+    /// The causal layer's result for the next places of a sequence whose earlier ones are in the cache: see
+    /// [`MultiheadAttention::attend_next`].
+    #[must_use]
+    #[track_caller]
+    pub fn run_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
+        let x =
+            residual(x, &self.norm1, self.norm_first, |x| self.dropout.forward(&self.attention.attend_next(x, cache)));
+        residual(&x, &self.norm2, self.norm_first, |x| self.feed_forward.forward(x))
+    }
+}
+
+impl Layer for TransformerEncoderLayer {
+    fn forward(&self, x: &Var) -> Var {
+        self.run(x, Visible::default())
+    }
+}
+
+impl TransformerDecoderLayer {
+    /// Over vectors of `width` features, in `heads` heads; 2,048 hidden features and dropout of 0.1, as in PyTorch.
+    #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
+    pub fn new(width: usize, heads: usize) -> TransformerDecoderLayerConfig {
+        TransformerDecoderLayerConfig(Settings::new(width, heads))
+    }
+
+    /// The layer's result, where places see what they may, of the sequence itself and of the encoder's result.
+    #[must_use]
+    #[track_caller]
+    pub fn run(&self, x: &Var, memory: &Var, visible: Visible<'_>, visible_memory: Visible<'_>) -> Var {
+        let x =
+            residual(x, &self.norm1, self.norm_first, |x| self.dropout.forward(&visible.attend(&self.attention, x, x)));
+        let x = residual(&x, &self.norm2, self.norm_first, |x| {
+            self.dropout.forward(&visible_memory.attend(&self.cross_attention, x, memory))
+        });
+        residual(&x, &self.norm3, self.norm_first, |x| self.feed_forward.forward(x))
+    }
+}
+
+/// What both layers are made of.
+#[derive(Debug, Clone)]
+struct Settings {
+    width: usize,
+    heads: usize,
+    hidden: usize,
+    dropout: f64,
+    activation: FeedForwardActivation,
+    norm_first: bool,
+    eps: f64,
+}
+
+impl Settings {
+    fn new(width: usize, heads: usize) -> Self {
+        let activation = FeedForwardActivation::default();
+        Self { width, heads, hidden: 2048, dropout: 0.1, activation, norm_first: false, eps: 1e-5 }
+    }
+
+    fn attention(&self, name: &'static str, device: &Device, seed: Seed) -> Result<MultiheadAttention> {
+        init_field(name, MultiheadAttention::new(self.width, self.heads).build(device, seed.field(name)))
+    }
+
+    fn norm(&self, name: &'static str, device: &Device, seed: Seed) -> Result<LayerNorm> {
+        init_field(name, LayerNorm::new([self.width]).eps(self.eps).build(device, seed.field(name)))
+    }
+
+    fn dropout(&self, device: &Device, seed: Seed) -> Result<Dropout> {
+        init_field("dropout", Dropout::new(self.dropout).build(device, seed.field("dropout")))
+    }
+
+    fn feed_forward(&self, device: &Device, seed: Seed) -> Result<FeedForward> {
+        let seed = seed.field("feed_forward");
+        let linear =
+            |name, inputs, outputs| init_field(name, Linear::new(inputs, outputs).build(device, seed.field(name)));
+        let parts = || {
+            Ok(FeedForward {
+                linear1: linear("linear1", self.width, self.hidden)?,
+                linear2: linear("linear2", self.hidden, self.width)?,
+                dropout: self.dropout(device, seed)?,
+                activation: self.activation,
+            })
+        };
+        init_field("feed_forward", parts())
+    }
+}
+
+macro_rules! configs {
+    ($($(#[$doc:meta])* $Config:ident;)+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone)]
+            #[must_use]
+            pub struct $Config(Settings);
+
+            impl $Config {
+                /// The features between the two linear maps; 2,048 unless set.
+                pub fn feed_forward(self, hidden: usize) -> Self {
+                    Self(Settings { hidden, ..self.0 })
+                }
+
+                /// The probability of dropping an element; 0.1 unless set.
+                pub fn dropout(self, dropout: f64) -> Self {
+                    Self(Settings { dropout, ..self.0 })
+                }
+
+                /// What stands between the two linear maps; ReLU unless set.
+                pub fn activation(self, activation: FeedForwardActivation) -> Self {
+                    Self(Settings { activation, ..self.0 })
+                }
+
+                /// Whether each part's operand is normalised, rather than its sum with the residual; not unless set.
+                pub fn norm_first(self, norm_first: bool) -> Self {
+                    Self(Settings { norm_first, ..self.0 })
+                }
+
+                /// What normalisations add to the variance; 1e-5 unless set.
+                pub fn eps(self, eps: f64) -> Self {
+                    Self(Settings { eps, ..self.0 })
+                }
+            }
+        )+
+    };
+}
+
+configs! {
+    /// Describes a [`TransformerEncoderLayer`]; [`Init::init`] builds it.
+    TransformerEncoderLayerConfig;
+    /// Describes a [`TransformerDecoderLayer`]; [`Init::init`] builds it.
+    TransformerDecoderLayerConfig;
+}
+
+impl Init for TransformerEncoderLayerConfig {
+    type Output = TransformerEncoderLayer;
+
+    fn build(self, device: &Device, seed: Seed) -> Result<TransformerEncoderLayer> {
+        let Self(settings) = self;
+        Ok(TransformerEncoderLayer {
+            attention: settings.attention("attention", device, seed)?,
+            feed_forward: settings.feed_forward(device, seed)?,
+            norm1: settings.norm("norm1", device, seed)?,
+            norm2: settings.norm("norm2", device, seed)?,
+            dropout: settings.dropout(device, seed)?,
+            norm_first: settings.norm_first,
+        })
+    }
+}
+
+impl Init for TransformerDecoderLayerConfig {
+    type Output = TransformerDecoderLayer;
+
+    fn build(self, device: &Device, seed: Seed) -> Result<TransformerDecoderLayer> {
+        let Self(settings) = self;
+        Ok(TransformerDecoderLayer {
+            attention: settings.attention("attention", device, seed)?,
+            cross_attention: settings.attention("cross_attention", device, seed)?,
+            feed_forward: settings.feed_forward(device, seed)?,
+            norm1: settings.norm("norm1", device, seed)?,
+            norm2: settings.norm("norm2", device, seed)?,
+            norm3: settings.norm("norm3", device, seed)?,
+            dropout: settings.dropout(device, seed)?,
+            norm_first: settings.norm_first,
+        })
+    }
+}
