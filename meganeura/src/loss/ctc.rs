@@ -152,18 +152,13 @@ mod tests {
 
     #[test]
     fn impossible_targets_have_no_gradient() {
-        for (zero_infinity, expected) in [(true, 0.0), (false, f64::NAN)] {
+        for zero_infinity in [true, false] {
             let tape = tape();
             let x = input(&tape, &[2, 1, 3], &numbers(6));
             let options = CtcOptions { zero_infinity, ..Default::default() };
             let loss = x.ctc_with(&indices(&[1, 2], &[1, 1]), &indices(&[1], &[2]), &indices(&[1], &[2]), &options);
             let dx = tape.backward(&loss).unwrap().of(&x).unwrap().to_tensor().unwrap().to_f64_vec().unwrap();
-            assert!(
-                dx.iter().all(|dx| dx.to_bits() == expected.to_bits()
-                    || *dx == expected
-                    || dx.is_nan() && expected.is_nan()),
-                "{dx:?}"
-            );
+            assert!(dx.iter().all(|dx| if zero_infinity { *dx == 0.0 } else { dx.is_nan() }), "{dx:?}");
         }
     }
 

@@ -49,7 +49,7 @@ fn class_of(n: u32, state: u32) -> u32 {
 
 /// The logarithm of the probability of a state's class; NaN for a label beyond the classes.
 fn emission(example: Example, t: u32, state: u32) -> f32 {
-    let class = class_of(example.n, state);
-    let value = m_max(x[(t * EXAMPLES + example.n) * CLASSES + min(class, CLASSES - 1u)], LEAST);
-    return select(value, quiet_nan(), example.is_broken || class >= CLASSES);
+    let c = class_of(example.n, state);
+    let value = m_max(x[(t * EXAMPLES + example.n) * CLASSES + min(c, CLASSES - 1u)], LEAST);
+    return select(value, quiet_nan(), example.is_broken || c >= CLASSES);
 }

@@ -142,6 +142,10 @@ impl<'a, T: Real> Example<'a, T> {
         if t >= self.steps {
             return;
         }
+        // Of no path, or of one with a NaN: then all are.
+        if shares[0].is_nan() {
+            return dx.fill(T::NAN);
+        }
         for (state, &share) in shares[..self.states()].iter().enumerate() {
             match dx.get_mut(self.class(state)) {
                 Some(dx) => *dx = *dx - dloss * share,

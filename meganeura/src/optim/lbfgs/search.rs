@@ -150,7 +150,7 @@ mod tests {
             |t| ((0.1 * t).cosh() - t, 0.1 * (0.1 * t).sinh() - 1.0),
         ];
         for (k, f) in functions.into_iter().enumerate() {
-            for first in [1e-3, 0.1, 1.0, 10.0, 1e3] {
+            for first in [1e-3, 0.1, 1.0, 10.0] {
                 let (start, found, count) = found(first, f);
                 let will_do = falls_enough(&start, &found) && is_flat(&start, &found);
                 assert!(will_do && count <= MOST + 1, "{k} from {first}: {found:?} after {count}");
