@@ -1,4 +1,5 @@
-//! Examples of many fields, of different lengths, and in orders of other kinds: through threads, and from the middle of an epoch.
+//! Examples of many fields, of different lengths, and in orders of other kinds: through threads, and from the middle of
+//! an epoch.
 
 use libtest_mimic::Trial;
 use meganeura::data::{Array, Batches, Collate, Examples, Fields, HorizontalFlip};
@@ -248,6 +249,9 @@ fn collate_may_fail() -> Outcome {
     Ok(())
 }
 
+/// Batches in an order, given labels and weights.
+type Ordered = fn(Batches, &[u32], &[f64]) -> Batches;
+
 fn samplers() -> Outcome {
     let device = Device::cpu();
     let classes: Vec<u32> = (0..41).map(|i| u32::from(i % 5 == 0)).collect();
@@ -256,7 +260,7 @@ fn samplers() -> Outcome {
     let (dataset, _) = Dataset::new(numbers, [1], classes)?.split(0.8, 3)?;
     let labels = dataset.targets()?;
     let weights: Vec<_> = labels.iter().map(|&label| if label == 1 { 4.0 } else { 1.0 }).collect();
-    let orders: [fn(Batches, &[u32], &[f64]) -> Batches; 3] = [
+    let orders: [Ordered; 3] = [
         |batches, _, _| batches.shuffle(7),
         |batches, _, weights| batches.weighted(weights, 7),
         |batches, labels, _| batches.stratified(labels, 7),
@@ -269,7 +273,8 @@ fn samplers() -> Outcome {
         assert_ne!(all(epoch(4), &device)?, all(epoch(5), &device)?);
         for batch in epoch(1).on(&device) {
             let batch = batch?;
-            let ones = batch.inputs.to_vec()?.iter().map(|x| u32::from(*x as u32 % 5 == 0)).collect::<Vec<_>>();
+            let ones =
+                batch.inputs.to_vec()?.iter().map(|x| u32::from((*x as u32).is_multiple_of(5))).collect::<Vec<_>>();
             assert_eq!(batch.targets.to_u32_vec()?, ones, "an input with another's label");
         }
     }

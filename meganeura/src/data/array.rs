@@ -137,7 +137,7 @@ impl<E: Number> Array<E> {
     }
 
     /// On a device; floats in its precision.
-    pub(super) fn to_tensor(self, device: &Device) -> Result<Tensor> {
+    pub(super) fn into_tensor(self, device: &Device) -> Result<Tensor> {
         let host = E::host(self.values);
         let host = if E::DTYPE.is_float() { host.try_cast(device.precision().dtype())? } else { host };
         Tensor::from_host(device, self.shape, host)
@@ -149,8 +149,8 @@ impl<E: Number> Array<E> {
 }
 
 impl Array<f32> {
-    /// This array after a [transformation](Transform), which draws from this seed. Two arrays that are to change alike, an
-    /// image and its mask, get the same seed.
+    /// This array after a [transformation](Transform), which draws from this seed. Two arrays that are to change alike,
+    /// an image and its mask, get the same seed.
     ///
     /// # Errors
     ///

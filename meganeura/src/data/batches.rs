@@ -300,7 +300,6 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// it. What is wrong from the beginning (batches of 0 examples, 0 batches ahead, weights that make no sense) is one error and
     /// no batches. Errors name the line of this call.
     #[track_caller]
-    #[expect(clippy::type_complexity, reason = "tensors for a dataset of single inputs and targets")]
     pub fn on(self, device: &Device) -> BatchesOn<<C::Inputs as Fields>::Tensors, <C::Targets as Fields>::Tensors> {
         let Settings { skip, workers, ahead, .. } = self.settings;
         let pace = [skip, workers, ahead.unwrap_or(workers.saturating_mul(2))];

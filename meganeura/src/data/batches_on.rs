@@ -10,8 +10,8 @@ use super::loader::Loader;
 use super::recipe::Make;
 use crate::{Error, Result, Tensor};
 
-/// The batches of a dataset on a device: an iterator. `nth` reads nothing of what it skips, nor do loops over `skip` and `step_by`,
-/// which call it.
+/// The batches of a dataset on a device: an iterator. `nth` reads nothing of what it skips, nor do loops over `skip`
+/// and `step_by`, which call it.
 #[must_use]
 pub struct BatchesOn<I = Tensor, T = Tensor> {
     state: State<I, T>,

@@ -33,7 +33,6 @@ pub trait Collate<I, T>: Clone + Send + Sync + 'static {
 
     /// A batch of the next `count` examples; `None` if it is not wanted any more.
     #[doc(hidden)]
-    #[expect(clippy::type_complexity, reason = "nobody else writes it")]
     fn collate(
         &self,
         examples: &mut dyn Iterator<Item = Result<Option<Example<I, T>>>>,
@@ -92,7 +91,8 @@ fn shown([inputs, targets]: &[Vec<TensorType>; 2]) -> String {
 
 type Function<I, T, A, B> = dyn Fn(Vec<(I, T)>) -> Result<(A, B)> + Send + Sync;
 
-/// The function of [`Batches::collate`](super::Batches::collate), which takes examples `(I, T)` and makes a batch `(A, B)`.
+/// The function of [`Batches::collate`](super::Batches::collate), which takes examples `(I, T)` and makes a batch `(A,
+/// B)`.
 pub struct Collated<I, T, A, B>(Arc<Function<I, T, A, B>>);
 
 impl<I, T, A, B> Collated<I, T, A, B> {

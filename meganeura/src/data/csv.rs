@@ -15,7 +15,8 @@ use crate::{Result, Shape};
 /// The longest name or number that a cell can be expected to have.
 const CELL: u64 = 64;
 
-/// How examples stand in a CSV file: a row for each, its numbers and its label, or the [numbers](Self::targets) of its target.
+/// How examples stand in a CSV file: a row for each, its numbers and its label, or the [numbers](Self::targets) of its
+/// target.
 ///
 /// ```
 /// use meganeura::data::{Array, Csv};
@@ -43,8 +44,7 @@ pub struct Csv<T = Vec<u32>> {
     divisor: f32,
     classes: Option<u32>,
     unpacked_limit: Option<u64>,
-    /// The targets of all rows.
-    gather: fn(Rows, Option<Shape>) -> Result<(Vec<f32>, T)>,
+    gather: Gather<T>,
 }
 
 impl<T> Clone for Csv<T> {
@@ -117,8 +117,9 @@ impl<T: Columns> Csv<T> {
         Self { divisor, ..self }
     }
 
-    /// With at most this many bytes unpacked from a file that is packed with gzip. The default is 250 times what is packed, or 64 MiB
-    /// where that is more: a table that shrinks further says next to nothing, and a file made to fill the memory shrinks 1000 times.
+    /// With at most this many bytes unpacked from a file that is packed with gzip. The default is 250 times what is
+    /// packed, or 64 MiB where that is more: a table that shrinks further says next to nothing, and a file made to fill
+    /// the memory shrinks 1000 times.
     pub fn unpacked_limit(self, bytes: u64) -> Self {
         Self { unpacked_limit: Some(bytes), ..self }
     }
@@ -127,15 +128,16 @@ impl<T: Columns> Csv<T> {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read; if a row has not as many columns as it should, a number is none or not finite, or a label none, all
-    /// of which are said with file, line, column and byte; if a packed file grows beyond the [limit](Self::unpacked_limit), or there
-    /// is no memory for the rows.
+    /// If the file cannot be read; if a row has not as many columns as it should, a number is none or not finite, or a
+    /// label none, all of which are said with file, line, column and byte; if a packed file grows beyond the
+    /// [limit](Self::unpacked_limit), or there is no memory for the rows.
     #[track_caller]
     pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset<Array<f32>, T::Fields>> {
         here(|| self.parse(Contents::open(path.as_ref())?))
     }
 
-    /// As [`read`](Self::read), from whatever has bytes, such as a file that is part of the program. The name is for messages.
+    /// As [`read`](Self::read), from whatever has bytes, such as a file that is part of the program. The name is for
+    /// messages.
     ///
     /// # Errors
     ///
@@ -222,6 +224,9 @@ impl<T: Columns> Csv<T> {
         Ok(())
     }
 }
+
+/// The inputs and the targets of all rows, given the shape of a target that is numbers.
+type Gather<T> = fn(Rows, Option<Shape>) -> Result<(Vec<f32>, T)>;
 
 /// The rows so far: of labels and values, the one that targets are.
 #[derive(Default)]

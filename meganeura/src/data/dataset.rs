@@ -46,13 +46,13 @@ impl<I, T> Clone for Dataset<I, T> {
 
 impl<T: Fields> Dataset<Array<f32>, T> {
     /// Examples in memory: inputs of this shape, `[channels, height, width]` for images, one after the other, and the
-    /// [targets](Columns) of each: a `Vec<u32>` of labels, a `Vec<f32>` of numbers to predict, or an [`Array`] whose first axis counts the
-    /// examples.
+    /// [targets](Columns) of each: a `Vec<u32>` of labels, a `Vec<f32>` of numbers to predict, or an [`Array`] whose
+    /// first axis counts the examples.
     ///
     /// # Errors
     ///
-    /// If there are not as many inputs as targets, the shape has no elements, or it has as many axes as a tensor can have, which
-    /// leaves none for the batch.
+    /// If there are not as many inputs as targets, the shape has no elements, or it has as many axes as a tensor can
+    /// have, which leaves none for the batch.
     #[track_caller]
     pub fn new(inputs: Vec<f32>, shape: impl Into<Shape>, targets: impl Columns<Fields = T>) -> Result<Self> {
         here(|| {
@@ -62,8 +62,8 @@ impl<T: Fields> Dataset<Array<f32>, T> {
         })
     }
 
-    /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255 is 1) when a
-    /// batch is made.
+    /// As [`new`](Self::new), from the bytes of pixels. They stay bytes in memory and become numbers from 0 to 1 (255
+    /// is 1) when a batch is made.
     ///
     /// # Errors
     ///
@@ -160,8 +160,9 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
         })
     }
 
-    /// The targets of all examples, in order: labels to [stratify](Batches::stratified) by, or to [weigh](Batches::weighted)
-    /// classes by. Inputs are not read where the source knows the targets without them, as all of this crate do.
+    /// The targets of all examples, in order: labels to [stratify](Batches::stratified) by, or to
+    /// [weigh](Batches::weighted) classes by. Inputs are not read where the source knows the targets without them, as
+    /// all of this crate do.
     ///
     /// # Errors
     ///
@@ -180,8 +181,8 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
 
     /// Two sets drawn at random: the share `fraction` of the examples, rounded, and the rest.
     ///
-    /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth to test with. The seed says which, by the order that
-    /// [`shuffle`](Batches::shuffle) would give.
+    /// `let (train, test) = dataset.split(0.8, seed)?` leaves a fifth to test with. The seed says which, by the order
+    /// that [`shuffle`](Batches::shuffle) would give.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@ use crate::error::bail;
 
 /// Where examples come from: memory, a folder of images, or whatever you can read by number.
 ///
-/// [`Dataset::of`](super::Dataset::of) makes a dataset of it; shuffling, splits, transformations, batches and loader threads then
-/// work as with any other. Examples are read when they are needed, by several threads at once if there are
+/// [`Dataset::of`](super::Dataset::of) makes a dataset of it; shuffling, splits, transformations, batches and loader
+/// threads then work as with any other. Examples are read when they are needed, by several threads at once if there are
 /// [workers](super::Batches::workers), and in any order.
 ///
 /// ```
@@ -56,7 +56,8 @@ pub trait Examples: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Any error ends up in the training loop in place of the batch, so its message should say where the example comes from.
+    /// Any error ends up in the training loop in place of the batch, so its message should say where the example comes
+    /// from.
     fn read(&self, index: usize) -> Result<(Self::Inputs, Self::Targets)>;
 
     /// The targets alone. A source that has them without reading the inputs should say so here:

@@ -44,8 +44,8 @@ use crate::{Device, Result, Shape, Tensor, TensorType};
 ///         self.right.push_onto(&mut batch.right)
 ///     }
 ///
-///     fn to_tensors(self, device: &Device) -> Result<Stereo<Tensor>> {
-///         Ok(Stereo { left: self.left.to_tensors(device)?, right: self.right.to_tensors(device)? })
+///     fn into_tensors(self, device: &Device) -> Result<Stereo<Tensor>> {
+///         Ok(Stereo { left: self.left.into_tensors(device)?, right: self.right.into_tensors(device)? })
 ///     }
 /// }
 /// ```
@@ -78,7 +78,7 @@ pub trait Fields: Sized + Send + 'static {
     /// # Errors
     ///
     /// If a field has no elements, or the device has no room for it.
-    fn to_tensors(self, device: &Device) -> Result<Self::Tensors>;
+    fn into_tensors(self, device: &Device) -> Result<Self::Tensors>;
 }
 
 impl<E: Number> Fields for Array<E> {
@@ -97,8 +97,8 @@ impl<E: Number> Fields for Array<E> {
         batch.push(self.values(), self.shape())
     }
 
-    fn to_tensors(self, device: &Device) -> Result<Tensor> {
-        self.to_tensor(device)
+    fn into_tensors(self, device: &Device) -> Result<Tensor> {
+        self.into_tensor(device)
     }
 }
 
@@ -121,8 +121,8 @@ macro_rules! single {
                 batch.push(&[self], Shape::from([]))
             }
 
-            fn to_tensors(self, device: &Device) -> Result<Tensor> {
-                Array::new(vec![self], [])?.to_tensor(device)
+            fn into_tensors(self, device: &Device) -> Result<Tensor> {
+                Array::new(vec![self], [])?.into_tensor(device)
             }
         }
     )+};
@@ -149,8 +149,8 @@ macro_rules! tuples {
                 Ok(())
             }
 
-            fn to_tensors(self, device: &Device) -> Result<Self::Tensors> {
-                Ok(($(self.$place.to_tensors(device)?,)*))
+            fn into_tensors(self, device: &Device) -> Result<Self::Tensors> {
+                Ok(($(self.$place.into_tensors(device)?,)*))
             }
         }
     )+};
@@ -182,7 +182,7 @@ impl Fields for () {
         Ok(())
     }
 
-    fn to_tensors(self, _: &Device) -> Result<()> {
+    fn into_tensors(self, _: &Device) -> Result<()> {
         Ok(())
     }
 }
@@ -206,8 +206,8 @@ impl<F: Fields> Fields for Vec<F> {
         self.into_iter().zip(batch).try_for_each(|(field, batch)| field.push_onto(batch))
     }
 
-    fn to_tensors(self, device: &Device) -> Result<Self::Tensors> {
-        self.into_iter().map(|field| field.to_tensors(device)).collect()
+    fn into_tensors(self, device: &Device) -> Result<Self::Tensors> {
+        self.into_iter().map(|field| field.into_tensors(device)).collect()
     }
 }
 
@@ -227,8 +227,8 @@ impl<F: Fields, const M: usize> Fields for [F; M] {
         self.into_iter().zip(batch).try_for_each(|(field, batch)| field.push_onto(batch))
     }
 
-    fn to_tensors(self, device: &Device) -> Result<Self::Tensors> {
-        each(self, |field| field.to_tensors(device))
+    fn into_tensors(self, device: &Device) -> Result<Self::Tensors> {
+        each(self, |field| field.into_tensors(device))
     }
 }
 
@@ -239,8 +239,8 @@ fn each<F, G, const M: usize>(fields: [F; M], of: impl FnMut(F) -> Result<G>) ->
 
 /// The inputs or the targets of all examples of a dataset in memory ([`Dataset::from_columns`]).
 ///
-/// `Vec<u32>` and `Vec<f32>` have a number for each example; the first axis of an [`Array`] counts the examples. Tuples of
-/// up to six and arrays have as many fields. `()` has none.
+/// `Vec<u32>` and `Vec<f32>` have a number for each example; the first axis of an [`Array`] counts the examples. Tuples
+/// of up to six and arrays have as many fields. `()` has none.
 ///
 /// [`Dataset::from_columns`]: super::Dataset::from_columns
 pub trait Columns: Send + Sync + 'static {
@@ -383,7 +383,7 @@ mod tests {
         let mut batch = example(0).stack(3).unwrap();
         example(1).push_onto(&mut batch).unwrap();
         example(2).push_onto(&mut batch).unwrap();
-        let (a, [b, c], d, (), (e, f)) = batch.to_tensors(&device).unwrap();
+        let (a, [b, c], d, (), (e, f)) = batch.into_tensors(&device).unwrap();
         assert_eq!((a.shape(), a.to_vec().unwrap()), ([3, 2].into(), vec![0.0, -0.0, 1.0, -1.0, 2.0, -2.0]));
         assert_eq!((b.to_u32_vec().unwrap(), c.to_u32_vec().unwrap()), (vec![0, 1, 2], vec![9; 3]));
         assert_eq!((d[0].shape(), e.shape(), f.to_vec().unwrap()), ([3].into(), [3, 1].into(), vec![0.0, 1.0, 2.0]));
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn floats_follow_the_precision() {
         let device = Device::cpu().with_precision(Precision::Double).unwrap();
-        let (x, label) = (0.5_f32, 3_u32).to_tensors(&device).unwrap();
+        let (x, label) = (0.5_f32, 3_u32).into_tensors(&device).unwrap();
         assert_eq!((x.ty().dtype, label.ty().dtype), (DType::F64, DType::U32));
     }
 }

@@ -59,8 +59,8 @@ pub(super) fn numbered(examples: usize) -> Result<Vec<usize>> {
     numbers.map_err(|error| error.context(format_args!("the order of {examples} examples")))
 }
 
-/// Durstenfeld's shuffle: for `i` from the last place down to the second, exchange it with place [`below`]`(i + 1)`, by the numbers of
-/// [`Seed::rng`].
+/// Durstenfeld's shuffle: for `i` from the last place down to the second, exchange it with place [`below`]`(i + 1)`, by
+/// the numbers of [`Seed::rng`].
 pub(super) fn shuffle(rows: &mut [usize], seed: Seed) {
     let mut rng = seed.rng();
     for i in (1..rows.len()).rev() {
@@ -80,7 +80,8 @@ fn weighted(weights: &[f64], seed: Seed) -> Result<Vec<usize>> {
         sum += weight;
         sums.push(sum);
     }
-    if !weights.is_empty() && !(sum.is_finite() && sum > 0.0) {
+    let has_chances = sum.is_finite() && sum > 0.0;
+    if !weights.is_empty() && !has_chances {
         bail!(Argument, "the weights of {} examples add up to {sum}; the sum is finite and above 0", weights.len());
     }
     let mut rng = seed.rng();
@@ -93,11 +94,12 @@ fn weighted(weights: &[f64], seed: Seed) -> Result<Vec<usize>> {
     try_collect((0..weights.len()).map(|_| draw()))
 }
 
-/// Every class spread evenly. Of n examples, n꜀ are of class c: the j-th of them, from 0 on and in shuffled order, comes at one of the places
-/// from `⌊j·n/n꜀⌋` to `⌈(j+1)·n/n꜀⌉ − 1`. Of those that may come at a place, the one that must come first does, of several the first in shuffled order.
+/// Every class spread evenly. Of n examples, n꜀ are of class c: the j-th of them, from 0 on and in shuffled order,
+/// comes at one of the places from `⌊j·n/n꜀⌋` to `⌈(j+1)·n/n꜀⌉ − 1`. Of those that may come at a place, the one that
+/// must come first does, of several the first in shuffled order.
 ///
-/// So the first p examples have more than `p·n꜀/n − 1` and fewer than `p·n꜀/n + 1` of the class. Earliest deadlines first keeps all
-/// deadlines, since the classes' shares add up to 1 (Baruah et al., Proportionate Progress, 1996).
+/// So the first p examples have more than `p·n꜀/n − 1` and fewer than `p·n꜀/n + 1` of the class. Earliest deadlines
+/// first keeps all deadlines, since the classes' shares add up to 1 (Baruah et al., Proportionate Progress, 1996).
 fn stratified(classes: &[u32], seed: Seed) -> Result<Vec<usize>> {
     let mut order = numbered(classes.len())?;
     shuffle(&mut order, seed);

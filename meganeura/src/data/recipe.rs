@@ -1,4 +1,5 @@
-//! How a batch is made: by its number alone, so that it has the same bits whoever makes it, and whatever was made before.
+//! How a batch is made: by its number alone, so that it has the same bits whoever makes it, and whatever was made
+//! before.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ impl<I: Fields, T: Fields> Source<I, T> for Arc<dyn Examples<Inputs = I, Targets
     }
 }
 
-/// Examples changed by a function. Each function draws from a seed of its own, so that one more at the end leaves the others as they
-/// were.
+/// Examples changed by a function. Each function draws from a seed of its own, so that one more at the end leaves the
+/// others as they were.
 pub(super) struct Mapped<I, T, F> {
     pub source: Arc<dyn Source<I, T>>,
     pub function: F,
@@ -88,8 +89,8 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Make<TensorsOf<C::Inputs>, TensorsO
         });
         let Some((inputs, targets)) = self.collate.collate(&mut examples, count)? else { return Ok(None) };
         let in_batch = |error: crate::Error| error.context(format_args!("batch {number}"));
-        let inputs = inputs.to_tensors(&self.device).map_err(in_batch)?;
-        let targets = targets.to_tensors(&self.device).map_err(in_batch)?;
+        let inputs = inputs.into_tensors(&self.device).map_err(in_batch)?;
+        let targets = targets.into_tensors(&self.device).map_err(in_batch)?;
         Ok(Some(Batch { inputs, targets }))
     }
 }

@@ -194,8 +194,8 @@ impl Confusion {
         })
     }
 
-    /// The F1 of the counts of all classes together: each example counts alike. As each has one label and one prediction,
-    /// it is the [accuracy](Self::accuracy).
+    /// The F1 of the counts of all classes together: each example counts alike. As each has one label and one
+    /// prediction, it is the [accuracy](Self::accuracy).
     ///
     /// # Errors
     ///

@@ -21,9 +21,9 @@
 //! # Ok::<(), meganeura::Error>(())
 //! ```
 //!
-//! An update reads each of its tensors once. It either counts the whole batch or fails and counts nothing. NaN among the
-//! predictions is an error of kind [`NotFinite`](crate::ErrorKind::NotFinite), never a number; so is the value of an
-//! accumulator that has seen nothing, of kind [`Argument`](crate::ErrorKind::Argument). The same updates in the same
+//! An update reads each of its tensors once. It either counts the whole batch or fails and counts nothing. NaN among
+//! the predictions is an error of kind [`NotFinite`](crate::ErrorKind::NotFinite), never a number; so is the value of
+//! an accumulator that has seen nothing, of kind [`Argument`](crate::ErrorKind::Argument). The same updates in the same
 //! order give the same bits.
 
 mod accuracy;

@@ -12,8 +12,8 @@ use crate::{DType, Result, Tensor};
 /// has a larger score than a negative one, where equal scores count half (Hanley & McNeil, The meaning and use of the
 /// area under a ROC curve, 1982). 1 is a perfect order, ½ one by chance.
 ///
-/// `Σₚ Σₙ ([sₚ > sₙ] + ½·[sₚ = sₙ]) / (P·N)`, by the ranks of the scores. The sum is counted exactly, so the value does not
-/// depend on the order of updates and merges. All scores are kept: 8 bytes an example.
+/// `Σₚ Σₙ ([sₚ > sₙ] + ½·[sₚ = sₙ]) / (P·N)`, by the ranks of the scores. The sum is counted exactly, so the value does
+/// not depend on the order of updates and merges. All scores are kept: 8 bytes an example.
 ///
 /// ```
 /// use meganeura::metric::RocAuc;

@@ -5,7 +5,7 @@ mod stage;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Gradcheck, gradcheck};
-use meganeura::data::{Array, Cifar100Label, Csv, Examples, HorizontalFlip, ImageFolder};
+use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
 use meganeura::metric::{Accuracy, Confusion, Perplexity, RocAuc};
@@ -219,10 +219,10 @@ const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
     "data/examples.rs::read",
     "data/examples.rs::read_targets",
     "data/fields.rs::counts",
+    "data/fields.rs::into_tensors",
     "data/fields.rs::push_onto",
     "data/fields.rs::row",
     "data/fields.rs::stack",
-    "data/fields.rs::to_tensors",
     "data/transform/mod.rs::shape",
     "module/init.rs::build",
     "ops/custom.rs::vjp",
