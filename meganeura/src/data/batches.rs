@@ -1,15 +1,14 @@
 //! Batches: the examples of a dataset, some at a time, as tensors.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::order::Order;
 use super::recipe::{Mapped, Recipe, Source};
+use super::settings::{Last, Settings};
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
-use crate::error::bail;
 use crate::host::try_collect;
 use crate::module::Seed;
 use crate::world::World;
@@ -17,8 +16,8 @@ use crate::{Device, Result, Tensor};
 
 /// How a dataset is cut into batches; [`on`](Self::on) cuts it.
 ///
-/// A batch depends on the seed, the epoch and its number alone: it has the same bits with [workers](Self::workers) or without, and
-/// after the batches before it were [skipped](Self::skip).
+/// A batch depends on the seed, the epoch and its number alone: it has the same bits with [workers](Self::workers) or
+/// without, and after the batches before it were [skipped](Self::skip).
 ///
 /// `I` and `T` are the inputs and the targets of an example, `C` what makes a batch of examples.
 #[must_use]
@@ -29,31 +28,6 @@ pub struct Batches<I = Array<f32>, T = u32, C = Stack> {
     collate: C,
     rows: Arc<Vec<usize>>,
     settings: Settings,
-}
-
-/// What does not depend on the types of examples.
-#[derive(Clone)]
-struct Settings {
-    size: usize,
-    seed: Seed,
-    order: Order,
-    epoch: Option<u64>,
-    last: Last,
-    skip: usize,
-    workers: usize,
-    ahead: Option<usize>,
-    /// The rank whose part of each batch is made, and how many there are.
-    part: (usize, usize),
-    /// The ranks that have the other parts.
-    world: Option<World>,
-}
-
-/// What becomes of examples at the end that are too few for a batch.
-#[derive(Clone, Copy)]
-enum Last {
-    Keep,
-    Drop,
-    Fill,
 }
 
 /// Some examples on a device.
@@ -67,24 +41,12 @@ pub struct Batch<I = Tensor, T = Tensor> {
 
 impl<I: Fields, T: Fields> Batches<I, T> {
     pub(super) fn new(source: Arc<dyn Source<I, T>>, rows: Arc<Vec<usize>>, size: usize) -> Self {
-        let settings = Settings {
-            size,
-            seed: Seed::new(0),
-            order: Order::Given,
-            epoch: None,
-            last: Last::Keep,
-            skip: 0,
-            workers: 0,
-            ahead: None,
-            part: (0, 1),
-            world: None,
-        };
-        Self { source, stages: 0, collate: Stack, rows, settings }
+        Self { source, stages: 0, collate: Stack, rows, settings: Settings::new(size) }
     }
 
-    /// With batches made by this function of their examples, instead of stacking examples of equal shapes: for sequences of
-    /// different lengths, which it pads to the longest. It is called once for each batch, with its examples in order, and returns the
-    /// inputs and targets of the batch, axis of the batch included.
+    /// With batches made by this function of their examples, instead of stacking examples of equal shapes: for
+    /// sequences of different lengths, which it pads to the longest. It is called once for each batch, with its
+    /// examples in order, and returns the inputs and targets of the batch, axis of the batch included.
     ///
     /// ```
     /// use meganeura::data::{Array, Examples};
@@ -122,8 +84,8 @@ impl<I: Fields, T: Fields> Batches<I, T> {
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     ///
-    /// Like everything else that makes a batch, it runs in the [workers](Self::workers), and must give the same for the same
-    /// examples. Of a [world](Self::part_of), each rank collates its own part.
+    /// Like everything else that makes a batch, it runs in the [workers](Self::workers), and must give the same for the
+    /// same examples. Of a [world](Self::part_of), each rank collates its own part.
     pub fn collate<A: Fields, B: Fields>(
         self,
         function: impl Fn(Vec<(I, T)>) -> Result<(A, B)> + Send + Sync + 'static,
@@ -132,8 +94,9 @@ impl<I: Fields, T: Fields> Batches<I, T> {
         Batches { source, stages, collate: Collated::new(function), rows, settings }
     }
 
-    /// With each example changed by this function as it is put into a batch, after what was named before. All that is random about
-    /// it comes from its seed, which depends on the seed of the batches, the epoch and the position of the example in the epoch.
+    /// With each example changed by this function as it is put into a batch, after what was named before. All that is
+    /// random about it comes from its seed, which depends on the seed of the batches, the epoch and the position of the
+    /// example in the epoch.
     ///
     /// ```
     /// use meganeura::data::{Array, HorizontalFlip};
@@ -161,10 +124,11 @@ impl<I: Fields, T: Fields> Batches<I, T> {
 }
 
 impl<T: Fields> Batches<Array<f32>, T> {
-    /// With the input of each example changed as it is put into a batch: cropped, flipped, normalised. Those named first are applied
-    /// first. [`map`](Self::map) changes targets, and several inputs, along.
+    /// With the input of each example changed as it is put into a batch: cropped, flipped, normalised. Those named
+    /// first are applied first. [`map`](Self::map) changes targets, and several inputs, along.
     ///
-    /// What is random about it depends on the seed, the epoch and the position of the example in the epoch, nothing else.
+    /// What is random about it depends on the seed, the epoch and the position of the example in the epoch, nothing
+    /// else.
     pub fn transform(self, transform: impl Transform + 'static) -> Self {
         self.map(move |input, targets, seed| Ok((input.transformed(&transform, seed)?, targets)))
     }
@@ -179,19 +143,19 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
 
     /// In a random order, another for each seed: let it depend on the epoch, by [`epoch`](Self::epoch) or as you like.
     ///
-    /// The order is that of Durstenfeld's shuffle with the numbers of [`Seed::rng`], and will not change. The seed is also that of the
-    /// [transformations](Self::transform). Of `shuffle`, [`weighted`](Self::weighted) and [`stratified`](Self::stratified), the last
-    /// counts.
+    /// The order is that of Durstenfeld's shuffle with the numbers of [`Seed::rng`], and will not change. The seed is
+    /// also that of the [transformations](Self::transform). Of `shuffle`, [`weighted`](Self::weighted) and
+    /// [`stratified`](Self::stratified), the last counts.
     pub fn shuffle(self, seed: impl Into<Seed>) -> Self {
         self.with(|settings| settings.order = Order::Shuffled).seed(seed)
     }
 
-    /// With examples drawn at random, each time anew, with these chances: rare classes more often than they are there. An epoch has as
-    /// many draws as there are examples, so that some come several times and others not at all.
+    /// With examples drawn at random, each time anew, with these chances: rare classes more often than they are there.
+    /// An epoch has as many draws as there are examples, so that some come several times and others not at all.
     ///
-    /// Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. The draws follow the seed and the epoch as those of
-    /// [`shuffle`](Self::shuffle) do. What makes no sense is an error of [`on`](Self::on): a weight that is NaN, infinite or
-    /// below 0, weights that add up to 0, or not one for each example.
+    /// Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. The draws follow the seed and the epoch as
+    /// those of [`shuffle`](Self::shuffle) do. What makes no sense is an error of [`on`](Self::on): a weight that is
+    /// NaN, infinite or below 0, weights that add up to 0, or not one for each example.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -212,12 +176,12 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.order = Order::Weighted(weights)).seed(seed)
     }
 
-    /// In a random order in which the classes are spread evenly, given the class of each example: every example comes once, and
-    /// every batch has about the classes of the whole.
+    /// In a random order in which the classes are spread evenly, given the class of each example: every example comes
+    /// once, and every batch has about the classes of the whole.
     ///
-    /// Up to any place of the epoch, a class has come less than once too often or too seldom for its share; in a batch, less
-    /// than twice. The order follows the seed and the epoch as that of [`shuffle`](Self::shuffle) does. Not one class for each
-    /// example is an error of [`on`](Self::on).
+    /// Up to any place of the epoch, a class has come less than once too often or too seldom for its share; in a batch,
+    /// less than twice. The order follows the seed and the epoch as that of [`shuffle`](Self::shuffle) does. Not one
+    /// class for each example is an error of [`on`](Self::on).
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -234,7 +198,8 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.order = Order::Stratified(classes)).seed(seed)
     }
 
-    /// The seed of the [transformations](Self::transform), where there is no [`shuffle`](Self::shuffle) to name it. It is 0 otherwise.
+    /// The seed of the [transformations](Self::transform), where there is no [`shuffle`](Self::shuffle) to name it. It
+    /// is 0 otherwise.
     pub fn seed(self, seed: impl Into<Seed>) -> Self {
         let seed = seed.into();
         self.with(|settings| settings.seed = seed)
@@ -246,15 +211,17 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.epoch = Some(epoch))
     }
 
-    /// Without the last batch if it is smaller than the others. Every step then has the same shapes, and so the same plan.
+    /// Without the last batch if it is smaller than the others. Every step then has the same shapes, and so the same
+    /// plan.
     ///
     /// Unless told otherwise, a smaller batch at the end is kept.
     pub fn drop_last(self) -> Self {
         self.with(|settings| settings.last = Last::Drop)
     }
 
-    /// With the last batch filled up by examples from the front of the order, if it would be smaller than the others. No example is
-    /// left out and every step has the same shapes, but some examples come twice: for training, not for counting errors.
+    /// With the last batch filled up by examples from the front of the order, if it would be smaller than the others.
+    /// No example is left out and every step has the same shapes, but some examples come twice: for training, not for
+    /// counting errors.
     pub fn fill_last(self) -> Self {
         self.with(|settings| settings.last = Last::Fill)
     }
@@ -264,14 +231,16 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.skip = batches)
     }
 
-    /// The part of each batch that is this rank's of a [world](crate::world): the batches, their order and the random numbers of transformations
-    /// are those of one rank, and each rank reads and makes its own examples alone. The part of rank 0 comes first in each batch.
+    /// The part of each batch that is this rank's of a [world](crate::world): the batches, their order and the random
+    /// numbers of transformations are those of one rank, and each rank reads and makes its own examples alone. The part
+    /// of rank 0 comes first in each batch.
     ///
-    /// Batches must be a multiple of the number of ranks: of unequal parts, the mean of the ranks is not the mean of the batch. So a smaller
-    /// one at the end is [dropped](Self::drop_last) or [filled up](Self::fill_last), unless it is such a multiple, too.
+    /// Batches must be a multiple of the number of ranks: of unequal parts, the mean of the ranks is not the mean of
+    /// the batch. So a smaller one at the end is [dropped](Self::drop_last) or [filled up](Self::fill_last), unless it
+    /// is such a multiple, too.
     ///
-    /// [`on`](Self::on) is then a collective call: ranks compare the size of the batches and the order of the examples. A
-    /// difference is an error on every rank.
+    /// [`on`](Self::on) is then a collective call: ranks compare the size of the batches and the order of the examples.
+    /// A difference is an error on every rank.
     pub fn part_of(self, world: &World) -> Self {
         self.with(|settings| {
             settings.part = (world.rank(), world.size());
@@ -279,26 +248,28 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         })
     }
 
-    /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default, a batch is made
-    /// by the thread that asks for it.
+    /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default,
+    /// a batch is made by the thread that asks for it.
     ///
-    /// Batches come in the same order and with the same bits. What goes wrong in a thread, panics included, is the error of that batch.
-    /// The threads start with the first batch that is asked for, and have ended when the iterator is dropped.
+    /// Batches come in the same order and with the same bits. What goes wrong in a thread, panics included, is the
+    /// error of that batch. The threads start with the first batch that is asked for, and have ended when the iterator
+    /// is dropped.
     pub fn workers(self, threads: usize) -> Self {
         self.with(|settings| settings.workers = threads)
     }
 
-    /// How many batches the [workers](Self::workers) may be ahead of the loop: at most so many are there or in the making, besides those
-    /// that the loop holds. By default two for each worker. This bounds the memory, on the host and on the device.
+    /// How many batches the [workers](Self::workers) may be ahead of the loop: at most so many are there or in the
+    /// making, besides those that the loop holds. By default two for each worker. This bounds the memory, on the host
+    /// and on the device.
     pub fn ahead(self, batches: usize) -> Self {
         self.with(|settings| settings.ahead = Some(batches))
     }
 
     /// The batches, one after the other, as tensors on `device`.
     ///
-    /// Each is an error if an example cannot be read, changed or put into a batch with the others, or the device has no room for
-    /// it. What is wrong from the beginning (batches of 0 examples, 0 batches ahead, weights that make no sense) is one error and
-    /// no batches. Errors name the line of this call.
+    /// Each is an error if an example cannot be read, changed or put into a batch with the others, or the device has no
+    /// room for it. What is wrong from the beginning (batches of 0 examples, 0 batches ahead, weights that make no
+    /// sense) is one error and no batches. Errors name the line of this call.
     #[track_caller]
     pub fn on(self, device: &Device) -> BatchesOn<<C::Inputs as Fields>::Tensors, <C::Targets as Fields>::Tensors> {
         let Settings { skip, workers, ahead, .. } = self.settings;
@@ -309,40 +280,10 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
 
     fn recipe(self, device: &Device) -> Result<Recipe<I, T, C>> {
         let Self { source, collate, rows, settings, .. } = self;
-        let Settings { size, part: (part, parts), .. } = settings;
-        if size == 0 {
-            bail!(Argument, "batches of 0 examples were asked for; a batch has at least 1");
-        }
-        if settings.ahead == Some(0) {
-            bail!(Argument, "0 batches ahead leave the workers nothing to do; there is at least 1");
-        }
-        if !size.is_multiple_of(parts) {
-            bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
-        }
-        let seed = settings.epoch.map_or(settings.seed, |epoch| settings.seed.field(&epoch.to_string()));
-        let order = settings.order.of(rows.len(), seed)?;
-        let positions = match settings.last {
-            Last::Keep => order.len(),
-            Last::Drop => order.len() / size * size,
-            Last::Fill => order.len().div_ceil(size).saturating_mul(size),
-        };
-        let rest = positions % size;
-        if !rest.is_multiple_of(parts) {
-            bail!(
-                Argument,
-                "the last batch, of {rest} examples, has no {parts} equal parts, one for each rank: `drop_last` leaves it out, \
-                 `fill_last` fills it up"
-            );
-        }
-        if let Some(world) = &settings.world {
-            let mut digest = DefaultHasher::new();
-            order.hash(&mut digest);
-            let (len, skip, digest) = (rows.len(), settings.skip, digest.finish());
-            let own = format!("of {size} of {len} examples, from {skip} on, in the order {digest:x}");
-            world.expect_same("the batches", &own)?;
-        }
+        let (order, positions) = settings.order_of(rows.len())?;
         let order = try_collect(order.into_iter().map(|index| rows[index]))?;
-        let (seed, device) = (seed.field("transform"), device.clone());
+        let Settings { size, part: (part, parts), .. } = settings;
+        let (seed, device) = (settings.seed_of_epoch().field("transform"), device.clone());
         Ok(Recipe { source, collate, device, order, positions, size, part, parts, seed })
     }
 }
@@ -434,11 +375,7 @@ mod tests {
         assert_eq!(labels(dataset.batches(2).fill_last().shuffle(7)), [[30, 10], [20, 40], [0, 30]]);
         assert_ne!(labels(dataset.batches(5).shuffle(8)), labels(dataset.batches(5).shuffle(7)));
         assert_eq!(labels(dataset.batches(5)), [[0, 10, 20, 30, 40]]);
-    }
-
-    #[test]
-    fn an_epoch_is_a_seed() {
-        let dataset = dataset();
+        // An epoch is a seed.
         let epoch = |epoch| labels(dataset.batches(5).epoch(epoch).shuffle(7));
         assert_eq!(epoch(3), labels(dataset.batches(5).shuffle(Seed::new(7).index(3))));
         assert_ne!(epoch(3), epoch(4));

@@ -20,6 +20,7 @@ mod order;
 #[cfg(feature = "images")]
 mod picture;
 mod recipe;
+mod settings;
 mod transform;
 
 pub use array::{Array, Number};

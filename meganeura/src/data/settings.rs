@@ -1,0 +1,92 @@
+//! The settings of batches that do not depend on what examples are.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::order::Order;
+use crate::Result;
+use crate::error::bail;
+use crate::module::Seed;
+use crate::world::World;
+
+/// Sizes, orders and threads of [`Batches`](super::Batches).
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub size: usize,
+    pub seed: Seed,
+    pub order: Order,
+    pub epoch: Option<u64>,
+    pub last: Last,
+    pub skip: usize,
+    pub workers: usize,
+    pub ahead: Option<usize>,
+    /// The rank whose part of each batch is made, and how many there are.
+    pub part: (usize, usize),
+    /// The ranks that have the other parts.
+    pub world: Option<World>,
+}
+
+/// What becomes of examples at the end that are too few for a batch.
+#[derive(Clone, Copy)]
+pub(super) enum Last {
+    Keep,
+    Drop,
+    Fill,
+}
+
+impl Settings {
+    pub(super) fn new(size: usize) -> Self {
+        Self {
+            size,
+            seed: Seed::new(0),
+            order: Order::Given,
+            epoch: None,
+            last: Last::Keep,
+            skip: 0,
+            workers: 0,
+            ahead: None,
+            part: (0, 1),
+            world: None,
+        }
+    }
+
+    pub(super) fn seed_of_epoch(&self) -> Seed {
+        self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()))
+    }
+
+    /// The order of so many examples, and the number of positions for which there are batches. With several ranks, a
+    /// collective call.
+    pub(super) fn order_of(&self, examples: usize) -> Result<(Vec<usize>, usize)> {
+        let Self { size, part: (_, parts), .. } = *self;
+        if size == 0 {
+            bail!(Argument, "batches of 0 examples were asked for; a batch has at least 1");
+        }
+        if self.ahead == Some(0) {
+            bail!(Argument, "0 batches ahead leave the workers nothing to do; there is at least 1");
+        }
+        if !size.is_multiple_of(parts) {
+            bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
+        }
+        let order = self.order.of(examples, self.seed_of_epoch())?;
+        let positions = match self.last {
+            Last::Keep => order.len(),
+            Last::Drop => order.len() / size * size,
+            Last::Fill => order.len().div_ceil(size).saturating_mul(size),
+        };
+        let rest = positions % size;
+        if !rest.is_multiple_of(parts) {
+            bail!(
+                Argument,
+                "the last batch, of {rest} examples, has no {parts} equal parts, one for each rank: `drop_last` leaves it out, \
+                 `fill_last` fills it up"
+            );
+        }
+        if let Some(world) = &self.world {
+            let mut digest = DefaultHasher::new();
+            order.hash(&mut digest);
+            let (skip, digest) = (self.skip, digest.finish());
+            let own = format!("of {size} of {examples} examples, from {skip} on, in the order {digest:x}");
+            world.expect_same("the batches", &own)?;
+        }
+        Ok((order, positions))
+    }
+}
