@@ -54,14 +54,14 @@ fn main(
 #else
     let end = S;
 #endif
-    for (var from = 0u; from < end; from += TILE) {
+    for (var start = 0u; start < end; start += TILE) {
         var scores = array<vec4<f32>, 4>();
         for (var d = 0u; d < D; d += STEP) {
             for (var i = lane; i < TILE * STEP; i += WG) {
                 let row = i / STEP;
                 let at = i % STEP;
                 left[at * PITCH + row / 4u][row % 4u] = q_element(b, first + row, d + at);
-                right[at * PITCH + row / 4u][row % 4u] = k_element(b, from + row, d + at);
+                right[at * PITCH + row / 4u][row % 4u] = k_element(b, start + row, d + at);
             }
             workgroupBarrier();
             add_terms(&scores, ty, tx);
@@ -71,7 +71,7 @@ fn main(
             var largest = negative_infinity();
             for (var c = 0u; c < 4u; c++) {
                 let i = first + ty * 4u + r;
-                let j = from + tx * 4u + c;
+                let j = start + tx * 4u + c;
                 var element = negative_infinity();
                 if is_visible(i, j) {
                     element = score(b, i, j, scores[r][c]);
@@ -100,7 +100,7 @@ fn main(
             for (var i = lane; i < TILE * STEP; i += WG) {
                 let row = i / TILE;
                 let at = i % TILE;
-                right[row * PITCH + at / 4u][at % 4u] = v_element(b, from + j + row, column + at);
+                right[row * PITCH + at / 4u][at % 4u] = v_element(b, start + j + row, column + at);
             }
             workgroupBarrier();
             add_weighted(&sums, j, ty, tx);

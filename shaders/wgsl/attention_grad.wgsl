@@ -107,14 +107,14 @@ fn main(
     begin = (max(first + L, S) - S) / TILE * TILE;
 #endif
 #endif
-    for (var from = begin; from < end; from += TILE) {
+    for (var start = begin; start < end; start += TILE) {
         var tile = array<vec4<f32>, 4>();
         for (var d = 0u; d < D; d += STEP) {
             for (var i = lane; i < TILE * STEP; i += WG) {
                 let row = i / STEP;
                 let at = i % STEP;
                 left[at * PITCH + row / 4u][row % 4u] = row_of_score(b, first + row, d + at);
-                right[at * PITCH + row / 4u][row % 4u] = column_of_score(b, from + row, d + at);
+                right[at * PITCH + row / 4u][row % 4u] = column_of_score(b, start + row, d + at);
             }
             workgroupBarrier();
             add_terms(&tile, ty, tx);
@@ -126,7 +126,7 @@ fn main(
                 let row = i / STEP;
                 let at = i % STEP;
                 left[at * PITCH + row / 4u][row % 4u] = row_of_slope(b, first + row, e + at);
-                right[at * PITCH + row / 4u][row % 4u] = column_of_slope(b, from + row, e + at);
+                right[at * PITCH + row / 4u][row % 4u] = column_of_slope(b, start + row, e + at);
             }
             workgroupBarrier();
             add_terms(&slopes, ty, tx);
@@ -136,9 +136,9 @@ fn main(
             for (var c = 0u; c < 4u; c++) {
 #if OF == queries
                 let i = first + ty * 4u + r;
-                let j = from + tx * 4u + c;
+                let j = start + tx * 4u + c;
 #else
-                let i = from + tx * 4u + c;
+                let i = start + tx * 4u + c;
                 let j = first + ty * 4u + r;
 #endif
                 var weight = 0.0;
@@ -157,7 +157,7 @@ fn main(
             for (var i = lane; i < TILE * STEP; i += WG) {
                 let row = i / TILE;
                 let at = i % TILE;
-                right[row * PITCH + at / 4u][at % 4u] = column_of_slope(b, from + j + row, column + at);
+                right[row * PITCH + at / 4u][at % 4u] = column_of_slope(b, start + j + row, column + at);
             }
             workgroupBarrier();
             add_weighted(&of_weights, j, ty, tx);
@@ -169,7 +169,7 @@ fn main(
             for (var i = lane; i < TILE * STEP; i += WG) {
                 let row = i / TILE;
                 let at = i % TILE;
-                right[row * PITCH + at / 4u][at % 4u] = column_of_score(b, from + j + row, column + at);
+                right[row * PITCH + at / 4u][at % 4u] = column_of_score(b, start + j + row, column + at);
             }
             workgroupBarrier();
             add_weighted(&of_slopes, j, ty, tx);

@@ -30,3 +30,97 @@ impl Var {
         (axis >= rank).then(|| self.refuse(op, ErrorKind::Shape, format!("axis {axis} of a shape of {rank} axes")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Device, ErrorKind, Result, Tape, Tensor, Var};
+
+    fn input(tape: &Tape, shape: &[usize]) -> Result<Var> {
+        Ok(tape.input(&Tensor::randn(&tape.device(), crate::Shape::new(shape), 1)?))
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_that_says_so() -> Result<()> {
+        let tape = Tape::new(&Device::cpu());
+        let (x, y) = (input(&tape, &[2, 3])?, input(&tape, &[2, 4])?);
+        let index = tape.input(&Tensor::indices(&tape.device(), [2, 1], &[0, 3])?);
+        for (result, expected) in [
+            (x.topk(1, 4).0, "topk: the 4 largest of axis 1, which has 3 elements"),
+            (x.topk(1, 0).0, "topk: the 0 largest"),
+            (x.topk(2, 1).0, "argsort: axis 2 of a shape of 2 axes"),
+            (x.sort(5, true).0, "argsort: axis 5"),
+            (x.cumsum(2), "cumsum: axis 2"),
+            (x.cumprod(2), "cumprod: axis 2"),
+            (x.argmax(2), "axis 2 of a shape of 2 axes"),
+            (x.flip(&[0, 0]), "flip: axis 0 is named twice"),
+            (x.roll(2, 1), "roll: axis 2"),
+            (x.squeeze(0), "squeeze: axis 0 of [2, 3], which is not one of extent 1"),
+            (x.unsqueeze(3), "unsqueeze: a new axis 3 in [2, 3]"),
+            (x.transpose(0, 2), "transpose: axis 2"),
+            (x.at((0, 1, 2)), "at: 3 ranges for the 2 axes of [2, 3]"),
+            (x.at((.., 1..4)), "slice: elements 1..4 of axis 1, whose extent is 3"),
+            (x.at(2), "slice: elements 2..3 of axis 0, whose extent is 2"),
+            (x.chunk(0, 0).swap_remove(0), "chunk: 0 parts"),
+            (x.split(1, &[2, 2]).swap_remove(1), "split: parts of [2, 2] elements do not make up axis 1"),
+            (x.tile(&[2]), "tile: [2] does not say how often"),
+            (x.repeat_interleave(0, 0), "repeat_interleave: 0 times"),
+            (x.diagonal(), "diagonal: of [2, 3], which is not square"),
+            (x.tril(0).sum().tril(0), "tril: of [], which is no matrix"),
+            (x.norm_over(&[0], -1.0), "norm: p must be at least 0, it is -1"),
+            (x.masked_fill(&y, 0.0), "masked_fill: a mask [2, 4] does not broadcast to [2, 3]"),
+            (x.gather_along(1, &index), "gather_along: index 3 is past the end, axis 1 has 3 elements"),
+            (x.scatter_add(1, &index, &y), "scatter_add: index 3 is past the end"),
+            (x.index_select(1, &index), "index_select: takes one index for each slice"),
+            (Var::stack(&[&x, &y], 0), "stack: shapes [2, 3] and [2, 4]"),
+            (Var::einsum("ij,jk->ik", &[&x, &y]), "einsum: j has extents 3 and 2 in \"ij,jk->ik\""),
+            (Var::einsum("ij->k", &[&x]), "einsum: the result names 'k', no operand does"),
+            (Var::einsum("i1", &[&x]), "einsum: axes are named by letters, not by '1'"),
+            (Var::einsum("i,j", &[&x]), "einsum: 2 operands are named, 1 are given"),
+            (x.attention(&y, &y, None), "attention: needs q [.., L, D]"),
+        ] {
+            let error = result.error().unwrap_or_else(|| panic!("no error, expected {expected}"));
+            assert!(error.to_string().contains(expected), "{error}, expected {expected}");
+            assert!(matches!(error.kind(), ErrorKind::Shape | ErrorKind::Argument), "{error:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn edges_of_the_definitions() -> Result<()> {
+        let tape = Tape::new(&Device::cpu());
+        let of =
+            |data: &[f32]| Ok::<_, crate::Error>(tape.input(&Tensor::from_slice(&tape.device(), [data.len()], data)?));
+        let x = of(&[2.0, f32::NAN, -1.0, 2.0])?;
+        // NaN is the largest, and the first of equals wins.
+        assert_eq!(x.argmax(0).to_tensor()?.to_u32_vec()?, [1]);
+        assert_eq!(x.argsort(0, false).to_tensor()?.to_u32_vec()?, [2, 0, 3, 1]);
+        assert_eq!(x.argsort(0, true).to_tensor()?.to_u32_vec()?, [1, 0, 3, 2]);
+        let y = of(&[0.0, -0.0, 0.0])?;
+        assert_eq!(y.argsort(0, true).to_tensor()?.to_u32_vec()?, [0, 1, 2]);
+        assert_eq!((y.any().item()?, y.all().item()?, x.all().item()?), (0.0, 0.0, 1.0));
+        // A norm of 0 has gradient 0.
+        let grads = tape.backward(&y.norm())?;
+        assert_eq!(grads.of(&y).expect("it depends on it").to_vec()?, [0.0; 3]);
+        let none = of(&[f32::NEG_INFINITY; 2])?;
+        assert_eq!(none.logsumexp(&[0]).item()?, f32::NEG_INFINITY);
+        assert_eq!(of(&[1.0, f32::INFINITY])?.logsumexp(&[0]).item()?, f32::INFINITY);
+        assert_eq!(of(&[0.5, 1.5, 2.5, -0.5])?.round().to_vec()?, [0.0, 2.0, 2.0, -0.0]);
+        let index = of(&[-1.0, 0.5, 5e9, f32::NAN])?.to_index().to_tensor()?;
+        assert_eq!(index.to_u32_vec()?, [u32::MAX, 0, u32::MAX, u32::MAX]);
+        // The last of several sources of one place wins.
+        let index = tape.input(&Tensor::indices(&tape.device(), [3], &[1, 1, 0])?);
+        let scattered = of(&[7.0, 8.0, 9.0])?.scatter(0, &index, &of(&[1.0, 2.0, 3.0])?);
+        assert_eq!(scattered.to_vec()?, [3.0, 2.0, 9.0]);
+        Ok(())
+    }
+
+    #[test]
+    fn normal_numbers_have_mean_0_and_variance_1() -> Result<()> {
+        let tape = Tape::with_seed(&Device::cpu(), 5);
+        let x = tape.input(&Tensor::zeros(&tape.device(), [40_000])?).random_normal();
+        // Four standard errors: 1/√40,000 of the mean, √2/√40,000 of the variance.
+        assert!(x.mean().item()?.abs() < 0.02);
+        assert!((x.variance(0).item()? - 1.0).abs() < 0.03);
+        Ok(())
+    }
+}

@@ -5,12 +5,12 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
-use crate::{Error, ErrorKind, Result, TensorType};
+use crate::{Result, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
 ///
 /// Shapes: `q`, `k`, `v`, `spread [B…, L]`, `drift [B…, L]`, `dy [B…, L, E]`, and where there is one the bias → as `q`, `k` and `v`. The
-/// drift is `Σ dy·y − dspread`. Has no gradient.
+/// drift is `Σ dy·y − dspread`. Gradient: by operations on the scores, which are in memory then.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionGrad {
     pub(super) forward: Attention,
@@ -32,14 +32,47 @@ impl Primitive for AttentionGrad {
         Ok(vec![*q, *k, *v])
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(Error::new(ErrorKind::Argument, "has no derivative: attention is differentiated once"))
+    /// With `w` the weights, `p = dy·vᵀ − drift` and `ds = scale·w·p`, from cotangents `a`, `b` and `c` of `dq = ds·k`, `dk = dsᵀ·q` and
+    /// `dv = wᵀ·dy`: that of `ds` is `a·kᵀ + q·bᵀ`, that of `w` is `dy·cᵀ` and what comes through `ds`, and so on down to the scores.
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let [q, k, v, spread, drift, dresult] = &x[..6] else { unreachable!("the type rule counted the operands") };
+        let scale = self.forward.scale.0;
+        let [weights, slopes] = self.forward.weights([q, k, v], x.get(6), [spread, drift, dresult]);
+        let ds = (&weights * &slopes).scale(scale);
+        let [a, b, c] = [0, 1, 2].map(|result| dy[result].as_ref());
+        let sum = |terms: [Option<Var>; 3]| terms.into_iter().flatten().reduce(|a, b| a + b);
+        let of_ds = sum([a.map(|a| a.matmul(&k.t())), b.map(|b| q.matmul(&b.t())), None]);
+        let of_weights =
+            sum([c.map(|c| dresult.matmul(&c.t())), of_ds.as_ref().map(|of_ds| (of_ds * &slopes).scale(scale)), None]);
+        let Some(of_weights) = of_weights else { return Ok(vec![None; x.len()]) };
+        let of_scores = of_weights * &weights;
+        let of_slopes = of_ds.map(|of_ds| (of_ds * &weights).scale(scale));
+        let last = weights.shape().rank() - 1;
+        let scaled = of_scores.scale(scale);
+        let mut gradients = vec![
+            sum([Some(scaled.matmul(k)), b.map(|b| ds.matmul(b)), None]),
+            sum([Some(scaled.t().matmul(q)), a.map(|a| ds.t().matmul(a)), None]),
+            of_slopes.as_ref().map(|of_slopes| of_slopes.t().matmul(dresult)),
+            Some(-of_scores.sum_over(&[last])),
+            of_slopes.as_ref().map(|of_slopes| -of_slopes.sum_over(&[last])),
+            sum([of_slopes.map(|of_slopes| of_slopes.matmul(v)), c.map(|c| weights.matmul(c)), None]),
+        ];
+        gradients.extend(x.get(6).map(|_| Some(of_scores)));
+        Ok(gradients)
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
-        // Those of attention have its gradients.
-        Vec::new()
+        use crate::graph::Exact;
+        use crate::ops::case::Case;
+        let of = |[l, s, d, e]: [usize; 4], causal, bias: bool| {
+            let forward = Attention { scale: Exact(0.4), causal };
+            // A spread above most scores: the weights of another would be large.
+            let case = Case::new(Self { forward }).input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
+            let case = case.input(&[2, l]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
+            if bias { case.input(&[2, l, s]) } else { case }
+        };
+        vec![of([5, 7, 3, 4], false, true), of([4, 6, 3, 2], true, false)]
     }
 }
 

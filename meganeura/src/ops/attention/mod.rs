@@ -114,7 +114,9 @@ impl Primitive for Attention {
         let [dq, dk, dv] = q.record_many(AttentionGrad { forward: self.clone() }, &operands);
         let mut gradients = vec![Some(dq), Some(dk), Some(dv)];
         if let Some(bias) = x.get(3) {
-            gradients.push(Some(self.bias_gradient(x, bias, [spread, &drift, &dy])));
+            // As large as the bias: where this is asked for, the scores are in memory.
+            let [weights, slopes] = self.weights([q, &x[1], v], Some(bias), [spread, &drift, &dy]);
+            gradients.push(Some(weights * slopes));
         }
         Ok(gradients)
     }
@@ -149,17 +151,20 @@ impl Primitive for Attention {
 }
 
 impl Attention {
-    /// `ds`, which is as large as the bias: where its gradient is asked for, the scores are in memory.
-    fn bias_gradient(&self, x: &[Var], bias: &Var, [spread, drift, dy]: [&Var; 3]) -> Var {
-        let rank = bias.shape().rank();
+    /// The weights, and `dy·vᵀ − drift`, in memory: for what needs them as a whole.
+    fn weights(&self, [q, k, v]: [&Var; 3], bias: Option<&Var>, [spread, drift, dy]: [&Var; 3]) -> [Var; 2] {
         let column = |x: &Var| x.reshape(&[x.shape().dims(), &[1]].concat()[..]);
-        let weights = (x[0].scale(self.scale.0).matmul(&x[1].t()) + bias - column(spread)).exp();
-        let slopes = weights * (dy.matmul(&x[2].t()) - column(drift));
-        if !self.causal {
-            return slopes;
+        let mut scores = q.scale(self.scale.0).matmul(&k.t());
+        if let Some(bias) = bias {
+            scores = scores + bias;
         }
-        let (l, s) = (bias.shape()[rank - 2], bias.shape()[rank - 1]);
-        sees(bias.tape(), l, s).select(&slopes, &bias.constant(0.0))
+        let mut weights = (scores - column(spread)).exp();
+        if self.causal {
+            let rank = weights.shape().rank();
+            let (l, s) = (weights.shape()[rank - 2], weights.shape()[rank - 1]);
+            weights = sees(q.tape(), l, s).select(&weights, &q.constant(0.0));
+        }
+        [weights, dy.matmul(&v.t()) - column(drift)]
     }
 }
 
@@ -249,19 +254,25 @@ impl Var {
             let error = operands.fold(error, |error, x| error.operand(x.ty(), x.path()));
             return self.fail(error.at(Location::caller()));
         };
-        let as_matrices = |x: &Self| {
-            let shape = x.shape();
-            x.expand(&[lead.dims(), &shape.dims()[shape.rank() - 2..]].concat()[..])
-        };
-        let operands = [as_matrices(self), as_matrices(key), as_matrices(value)];
+        let operands = [self.as_matrices(lead), key.as_matrices(lead), value.as_matrices(lead)];
         let of_scores = [lead.dims(), &[*l, *s]].concat();
-        let mask = mask.map(|mask| mask.expand(&of_scores[..]));
+        let mask = match mask {
+            Some(mask) => Some(mask.expand(&of_scores[..])),
+            None => None,
+        };
         if (*d).max(*e) > MOST || self.tape().device().precision() == Precision::Fast {
             return composed(operands, mask, causal, scale);
         }
         let operands: Vec<_> = operands.iter().chain(&mask).collect();
         let [y, _] = self.record_many(Attention { scale: Exact(scale), causal }, &operands);
         y
+    }
+
+    /// The matrices of the last two axes, as many as these leading axes say.
+    #[track_caller]
+    fn as_matrices(&self, lead: Shape) -> Self {
+        let shape = self.shape();
+        self.expand(&[lead.dims(), &shape.dims()[shape.rank() - 2..]].concat()[..])
     }
 }
 
