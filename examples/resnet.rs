@@ -164,7 +164,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let [mistaken, loss, weights] = ["mistakes.png", "loss.svg", "resnet.safetensors"].map(|name| folder.join(name));
     let mut pixels = Vec::new();
     for &index in wrong.iter().take(48) {
-        pixels.extend(images.test.get(index)?.0);
+        pixels.extend(images.test.get(index)?.0.values());
     }
     pictures::grid(&mistaken, &pixels, shape, 12)?;
     curve::draw(&loss, "ResNet-18: training loss", &training::losses(&mut run)?, steps_per_epoch)?;

@@ -50,7 +50,7 @@
 //! * **Models** ([`module`]): structs, enums and containers nested as you like, `Vec<Box<dyn Layer>>` included; parameters tied, shared, frozen
 //!   or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no gradient; parts in evaluation while others train
 //!   (`net.evaluate("encoder")`); counted, printed, averaged and copied.
-//! * **Functions** ([`Var`]): what NumPy and PyTorch have, from `argmax` and `sort` over `scatter_add` and `einsum` to attention in one pass; of
+//! * **Functions** ([`Var`]): what NumPy and PyTorch have, from `argmax` and `sort` over `scatter_add` to `einsum` and attention; of
 //!   a [`Tensor`] through [`Tensor::map`].
 //! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
 //!   weights, smoothed labels and labels to ignore, or with probabilities as targets, negative log-likelihood, KL divergence, focal, Dice, hinge,

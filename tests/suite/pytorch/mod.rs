@@ -48,7 +48,7 @@ type Run = dyn Fn(&Device, &Golden) -> Result<Numbers, Failed> + Send + Sync;
 type Numbers = BTreeMap<String, Array>;
 
 /// How far from PyTorch's numbers ours may be, relative to the largest of a tensor.
-fn tolerance(file: &str, precision: Precision) -> f64 {
+fn tolerance(file: &str, torch: &str, precision: Precision) -> f64 {
     match precision {
         // Gradients of models are stored in single precision, 6e-8 of each number.
         Precision::Double if file == "models" => 1e-7,
@@ -56,6 +56,8 @@ fn tolerance(file: &str, precision: Precision) -> f64 {
         Precision::Double => 1e-12,
         // Operands of products are rounded to 11 bits, and images to 8 bits after each of a model's operations.
         Precision::Fast if file == "models" => 5e-2,
+        // A line search turns differences of losses into steps.
+        Precision::Fast if torch.contains("LBFGS") => 5e-2,
         Precision::Fast => 1e-2,
         // Sums of thousands of roundings of 6e-8, through seventeen layers in the deepest model.
         Precision::Full => 1e-4,
@@ -113,7 +115,7 @@ fn agrees(case: &Case, device: &Device) -> Result<(), Failed> {
     // are noted, and held to nothing.
     let is_held = |key: &str| device.precision() != Precision::Fast || case.file != "models" || key == "output";
     let errors: Vec<_> = errors.into_iter().filter(|(key, _)| is_held(key)).collect();
-    within(&errors, tolerance(case.file, device.precision()))
+    within(&errors, tolerance(case.file, &case.torch, device.precision()))
 }
 
 fn within(errors: &[(String, f64)], allowed: f64) -> Result<(), Failed> {
@@ -149,7 +151,7 @@ fn wrong_settings() -> Result<(), Failed> {
     for (case, keys) in layers::wrong().into_iter().chain(optimizers::wrong()) {
         for precision in [Precision::Double, Precision::Full] {
             let device = Device::cpu_with(precision).for_testing(0)?;
-            let (errors, allowed) = (errors(&case, &device)?, tolerance(case.file, precision));
+            let (errors, allowed) = (errors(&case, &device)?, tolerance(case.file, &case.torch, precision));
             let wrong: Vec<_> = errors.iter().filter(|(_, error)| *error > allowed).map(|(key, _)| &**key).collect();
             assert_eq!(wrong, keys, "{}, {errors:?}", case.torch);
             assert!(within(&errors, allowed).is_err());

@@ -95,8 +95,8 @@ impl<G: RecurrentGates> RecurrentCell<G> {
     }
 
     /// A cell with initial values: uniform in ±1/√H, as in PyTorch. `suffix` ends the names of its parameters.
-    pub(super) fn draw(config: RecurrentCellConfig<G>, suffix: &str, device: &Device, seed: Seed) -> Result<Self> {
-        let RecurrentCellConfig { inputs, hidden, bias, gates } = config;
+    pub(super) fn draw(config: &RecurrentCellConfig<G>, suffix: &str, device: &Device, seed: Seed) -> Result<Self> {
+        let &RecurrentCellConfig { inputs, hidden, bias, gates } = config;
         let rows = G::COUNT * hidden;
         #[expect(clippy::cast_precision_loss, reason = "features are far below 2^53")]
         let bound = (hidden as f64).sqrt().recip();
@@ -201,6 +201,6 @@ impl<G: RecurrentGates> Init for RecurrentCellConfig<G> {
 
     fn build(self, device: &Device, seed: Seed) -> Result<RecurrentCell<G>> {
         self.check()?;
-        RecurrentCell::draw(self, "", device, seed)
+        RecurrentCell::draw(&self, "", device, seed)
     }
 }

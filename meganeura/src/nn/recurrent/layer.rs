@@ -242,7 +242,7 @@ impl<G: RecurrentGates> Init for RecurrentConfig<G> {
         let build = |index: usize| {
             let inputs = if index < directions { cell.inputs } else { directions * cell.hidden };
             let config = RecurrentCellConfig { inputs, ..cell.clone() };
-            RecurrentCell::draw(config, &Recurrent::<G>::suffix(index, directions), device, seed)
+            RecurrentCell::draw(&config, &Recurrent::<G>::suffix(index, directions), device, seed)
         };
         let cells = (0..layers * directions).map(build).collect::<Result<_>>()?;
         Ok(Recurrent { cells, directions, dropout })

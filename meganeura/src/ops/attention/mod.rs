@@ -215,9 +215,9 @@ impl Var {
 
     /// As [`attention`](Self::attention), causal or with another scale.
     ///
-    /// Scores are computed as they are needed, forward and backward, and never in memory: it takes as much as `q`, `key`, `value` and the
-    /// result. There are two exceptions. On a device of [fast](crate::Precision::Fast) precision, and for heads of more than 128
-    /// features, scores are products of matrices. The gradient of a mask is as large as the mask's scores.
+    /// More than 2²⁶ scores are computed as they are needed, forward and backward, and never in memory: attention takes as much as
+    /// `q`, `key`, `value` and the result. Fewer are kept, which is faster. They are kept as well on devices of
+    /// [fast](crate::Precision::Fast) precision, for heads of more than 128 features, and for the gradient of a mask.
     ///
     /// ```
     /// use meganeura::ops::AttentionOptions;
@@ -254,16 +254,16 @@ impl Var {
             let error = operands.fold(error, |error, x| error.operand(x.ty(), x.path()));
             return self.fail(error.at(Location::caller()));
         };
-        let operands = [self.as_matrices(lead), key.as_matrices(lead), value.as_matrices(lead)];
-        let of_scores = [lead.dims(), &[*l, *s]].concat();
-        let mask = match mask {
-            Some(mask) => Some(mask.expand(&of_scores[..])),
-            None => None,
-        };
-        if (*d).max(*e) > MOST || self.tape().device().precision() == Precision::Fast {
-            return composed(operands, mask, causal, scale);
+        let scores = Shape::new(&[lead.dims(), &[*l, *s]].concat());
+        let mut operands = vec![self.as_matrices(lead), key.as_matrices(lead), value.as_matrices(lead)];
+        if let Some(mask) = mask {
+            operands.push(mask.expand(scores));
         }
-        let operands: Vec<_> = operands.iter().chain(&mask).collect();
+        let is_fast = self.tape().device().precision() == Precision::Fast;
+        if is_fast || (*d).max(*e) > WIDEST || scores.elements() <= FEW_SCORES {
+            return composed(&operands, causal, scale);
+        }
+        let operands: Vec<_> = operands.iter().collect();
         let [y, _] = self.record_many(Attention { scale: Exact(scale), causal }, &operands);
         y
     }
@@ -276,14 +276,17 @@ impl Var {
     }
 }
 
-/// Features of a head above which products of whole matrices are faster.
-const MOST: usize = 128;
+/// Features of a head up to which attention is in one pass. The passes over wider ones compute scores several times.
+const WIDEST: usize = 128;
+
+/// Scores up to which they are kept in memory, 256 MiB of them: products of whole matrices are faster.
+const FEW_SCORES: usize = 1 << 26;
 
 /// Attention as products of matrices.
 #[track_caller]
-fn composed([q, k, v]: [Var; 3], mask: Option<Var>, causal: bool, scale: f64) -> Var {
-    let mut scores = q.scale(scale).matmul(&k.t());
-    if let Some(mask) = mask {
+fn composed(x: &[Var], causal: bool, scale: f64) -> Var {
+    let mut scores = x[0].scale(scale).matmul(&x[1].t());
+    if let Some(mask) = x.get(3) {
         scores = scores + mask;
     }
     let rank = scores.shape().rank();
@@ -291,7 +294,7 @@ fn composed([q, k, v]: [Var; 3], mask: Option<Var>, causal: bool, scale: f64) ->
         let (tape, hidden) = (scores.tape().clone(), scores.tape().scalar(f64::NEG_INFINITY));
         scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).select(&scores, &hidden);
     }
-    scores.softmax(rank - 1).matmul(&v)
+    scores.softmax(rank - 1).matmul(&x[2])
 }
 
 /// 1 where one of `l` queries sees one of `s` keys in a causal attention, else 0: `[l, s]`.

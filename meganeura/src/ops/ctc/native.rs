@@ -58,7 +58,7 @@ impl<'a, T: Real> Example<'a, T> {
     }
 
     fn class(&self, state: usize) -> usize {
-        if state % 2 == 0 { self.blank } else { self.targets[state / 2] as usize }
+        if state.is_multiple_of(2) { self.blank } else { self.targets[state / 2] as usize }
     }
 
     /// The logarithm of the probability of a state's class.

@@ -8,7 +8,7 @@ use self::search::{Search, Trial};
 use super::rule::expect_not_negative;
 use super::trained::{Trained, expect_gradients};
 use crate::error::{bail, here};
-use crate::module::{Module, ModuleExt};
+use crate::module::{Leaf, Module, ModuleExt};
 use crate::{Result, Tensor, Var};
 
 /// L-BFGS: Newton's method with an inverse Hessian `H` that is made of the last changes of parameters and gradients.
@@ -184,7 +184,7 @@ impl Lbfgs {
     pub fn step<M: Module>(&mut self, module: &mut M, mut loss: impl FnMut(&M) -> Result<Var>) -> Result<f64> {
         here(|| {
             self.check()?;
-            let start: Vec<_> = module.leaves().iter().map(|leaf| leaf.value()).collect();
+            let start: Vec<_> = module.leaves().iter().map(Leaf::value).collect();
             let result = self.iterate(module, &mut loss);
             if result.is_err() {
                 self.memory = Memory::default();
@@ -303,7 +303,7 @@ fn write<M: Module>(module: &M, mut numbers: &[f64]) -> Result<()> {
     Ok(())
 }
 
-fn trained<M: Module>(module: &M) -> impl Iterator<Item = crate::module::Leaf<'_>> {
+fn trained<M: Module>(module: &M) -> impl Iterator<Item = Leaf<'_>> {
     module.leaves().into_iter().filter(|leaf| leaf.role == crate::module::Role::Trained)
 }
 
