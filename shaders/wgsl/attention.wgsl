@@ -57,11 +57,21 @@ fn main(
     for (var start = 0u; start < end; start += TILE) {
         var scores = array<vec4<f32>, 4>();
         for (var d = 0u; d < D; d += STEP) {
-            for (var i = lane; i < TILE * STEP; i += WG) {
-                let row = i / STEP;
+            for (var i = lane; i < SIDE * STEP; i += WG) {
+                let row = i / STEP * 4u;
                 let at = i % STEP;
-                left[at * PITCH + row / 4u][row % 4u] = q_element(b, first + row, d + at);
-                right[at * PITCH + row / 4u][row % 4u] = k_element(b, start + row, d + at);
+                left[at * PITCH + row / 4u] = vec4(
+                    q_element(b, first + row, d + at),
+                    q_element(b, first + row + 1u, d + at),
+                    q_element(b, first + row + 2u, d + at),
+                    q_element(b, first + row + 3u, d + at),
+                );
+                right[at * PITCH + row / 4u] = vec4(
+                    k_element(b, start + row, d + at),
+                    k_element(b, start + row + 1u, d + at),
+                    k_element(b, start + row + 2u, d + at),
+                    k_element(b, start + row + 3u, d + at),
+                );
             }
             workgroupBarrier();
             add_terms(&scores, ty, tx);
@@ -97,10 +107,15 @@ fn main(
         }
         put_weights(&scores, ty, tx);
         for (var j = 0u; j < TILE; j += STEP) {
-            for (var i = lane; i < TILE * STEP; i += WG) {
-                let row = i / TILE;
-                let at = i % TILE;
-                right[row * PITCH + at / 4u][at % 4u] = v_element(b, start + j + row, column + at);
+            for (var i = lane; i < SIDE * STEP; i += WG) {
+                let row = i / SIDE;
+                let at = i % SIDE * 4u;
+                right[row * PITCH + at / 4u] = vec4(
+                    v_element(b, start + j + row, column + at),
+                    v_element(b, start + j + row, column + at + 1u),
+                    v_element(b, start + j + row, column + at + 2u),
+                    v_element(b, start + j + row, column + at + 3u),
+                );
             }
             workgroupBarrier();
             add_weighted(&sums, j, ty, tx);

@@ -110,11 +110,21 @@ fn main(
     for (var start = begin; start < end; start += TILE) {
         var tile = array<vec4<f32>, 4>();
         for (var d = 0u; d < D; d += STEP) {
-            for (var i = lane; i < TILE * STEP; i += WG) {
-                let row = i / STEP;
+            for (var i = lane; i < SIDE * STEP; i += WG) {
+                let row = i / STEP * 4u;
                 let at = i % STEP;
-                left[at * PITCH + row / 4u][row % 4u] = row_of_score(b, first + row, d + at);
-                right[at * PITCH + row / 4u][row % 4u] = column_of_score(b, start + row, d + at);
+                left[at * PITCH + row / 4u] = vec4(
+                    row_of_score(b, first + row, d + at),
+                    row_of_score(b, first + row + 1u, d + at),
+                    row_of_score(b, first + row + 2u, d + at),
+                    row_of_score(b, first + row + 3u, d + at),
+                );
+                right[at * PITCH + row / 4u] = vec4(
+                    column_of_score(b, start + row, d + at),
+                    column_of_score(b, start + row + 1u, d + at),
+                    column_of_score(b, start + row + 2u, d + at),
+                    column_of_score(b, start + row + 3u, d + at),
+                );
             }
             workgroupBarrier();
             add_terms(&tile, ty, tx);
@@ -122,11 +132,21 @@ fn main(
         }
         var slopes = array<vec4<f32>, 4>();
         for (var e = 0u; e < E; e += STEP) {
-            for (var i = lane; i < TILE * STEP; i += WG) {
-                let row = i / STEP;
+            for (var i = lane; i < SIDE * STEP; i += WG) {
+                let row = i / STEP * 4u;
                 let at = i % STEP;
-                left[at * PITCH + row / 4u][row % 4u] = row_of_slope(b, first + row, e + at);
-                right[at * PITCH + row / 4u][row % 4u] = column_of_slope(b, start + row, e + at);
+                left[at * PITCH + row / 4u] = vec4(
+                    row_of_slope(b, first + row, e + at),
+                    row_of_slope(b, first + row + 1u, e + at),
+                    row_of_slope(b, first + row + 2u, e + at),
+                    row_of_slope(b, first + row + 3u, e + at),
+                );
+                right[at * PITCH + row / 4u] = vec4(
+                    column_of_slope(b, start + row, e + at),
+                    column_of_slope(b, start + row + 1u, e + at),
+                    column_of_slope(b, start + row + 2u, e + at),
+                    column_of_slope(b, start + row + 3u, e + at),
+                );
             }
             workgroupBarrier();
             add_terms(&slopes, ty, tx);
@@ -154,10 +174,15 @@ fn main(
 #if OF == keys
         put_weights(&tile, ty, tx);
         for (var j = 0u; j < TILE; j += STEP) {
-            for (var i = lane; i < TILE * STEP; i += WG) {
-                let row = i / TILE;
-                let at = i % TILE;
-                right[row * PITCH + at / 4u][at % 4u] = column_of_slope(b, start + j + row, column + at);
+            for (var i = lane; i < SIDE * STEP; i += WG) {
+                let row = i / SIDE;
+                let at = i % SIDE * 4u;
+                right[row * PITCH + at / 4u] = vec4(
+                    column_of_slope(b, start + j + row, column + at),
+                    column_of_slope(b, start + j + row, column + at + 1u),
+                    column_of_slope(b, start + j + row, column + at + 2u),
+                    column_of_slope(b, start + j + row, column + at + 3u),
+                );
             }
             workgroupBarrier();
             add_weighted(&of_weights, j, ty, tx);
@@ -166,10 +191,15 @@ fn main(
 #endif
         put_weights(&slopes, ty, tx);
         for (var j = 0u; j < TILE; j += STEP) {
-            for (var i = lane; i < TILE * STEP; i += WG) {
-                let row = i / TILE;
-                let at = i % TILE;
-                right[row * PITCH + at / 4u][at % 4u] = column_of_score(b, start + j + row, column + at);
+            for (var i = lane; i < SIDE * STEP; i += WG) {
+                let row = i / SIDE;
+                let at = i % SIDE * 4u;
+                right[row * PITCH + at / 4u] = vec4(
+                    column_of_score(b, start + j + row, column + at),
+                    column_of_score(b, start + j + row, column + at + 1u),
+                    column_of_score(b, start + j + row, column + at + 2u),
+                    column_of_score(b, start + j + row, column + at + 3u),
+                );
             }
             workgroupBarrier();
             add_weighted(&of_slopes, j, ty, tx);

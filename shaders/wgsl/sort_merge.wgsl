@@ -32,7 +32,7 @@ fn main(
     let line = i / (LEN * INNER) * INNER + i % INNER;
     let at = i / INNER % LEN;
     let element = runs[i];
-    let key = key_of(x[place(line, element)]);
+    let key = key_of(x[place(line, min(element, LEN - 1u))]);
     let is_left = at / RUN % 2u == 0u;
     let pair = at / (2u * RUN) * 2u * RUN;
     let other = pair + select(0u, RUN, is_left);
@@ -41,7 +41,7 @@ fn main(
     var high = min(other + RUN, LEN);
     while low < high {
         let middle = (low + high) / 2u;
-        let found = key_of(x[place(line, runs[place(line, middle)])]);
+        let found = key_of(x[place(line, min(runs[place(line, middle)], LEN - 1u))]);
         if found < key || (found == key && !is_left) {
             low = middle + 1u;
         } else {

@@ -26,6 +26,8 @@ fn main(
         return;
     }
     let value = x[${IN_OFFSET}];
-    let fits = !is_nan(value) && (is_zero(value) || value > 0.0) && value < 4294967040.0;
+    // By the sign's bit: a device may take small numbers for 0.
+    let is_positive = is_zero(value) || bitcast<u32>(value) < 0x80000000u;
+    let fits = !is_nan(value) && is_positive && value <= 4294967040.0;
     y[i] = select(0xffffffffu, u32(select(0.0, value, fits)), fits);
 }

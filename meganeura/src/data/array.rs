@@ -138,9 +138,11 @@ impl<E: Number> Array<E> {
 
     /// On a device; floats in its precision.
     pub(super) fn into_tensor(self, device: &Device) -> Result<Tensor> {
-        let host = E::host(self.values);
-        let host = if E::DTYPE.is_float() { host.try_cast(device.precision().dtype())? } else { host };
-        Tensor::from_host(device, self.shape, host)
+        match E::host(self.values) {
+            // What is largest is known then, so a label past the end is an error.
+            HostBuffer::U32(data) => Tensor::from_indices(device, self.shape, data),
+            host => Tensor::from_host(device, self.shape, host.try_cast(device.precision().dtype())?),
+        }
     }
 
     pub(super) fn dtype() -> DType {
@@ -159,6 +161,9 @@ impl Array<f32> {
     pub fn transformed(self, transform: &(impl Transform + ?Sized), seed: impl Into<Seed>) -> Result<Self> {
         let (seed, Self { mut values, shape }) = (seed.into(), self);
         here(|| {
+            if shape.elements() == 0 {
+                bail!(Shape, "{transform:?} needs at least one number, shape {shape} has none");
+            }
             let after = transform.shape(shape).map_err(|error| error.context(format_args!("{transform:?}")))?;
             reserve(&mut values, after.elements())?;
             transform.apply(&mut values, shape, seed);
@@ -194,6 +199,19 @@ mod tests {
         let mut zeros = Array::<u32>::zeros([2]).unwrap();
         zeros.values_mut()[1] = 7;
         assert_eq!(zeros, Array::from(vec![0, 7]));
+    }
+
+    #[test]
+    fn the_largest_of_a_batch_of_labels_is_known() {
+        let labels = Array::from(vec![0_u32, 7]).into_tensor(&Device::cpu()).unwrap();
+        assert_eq!(labels.largest_index(None), Some(7));
+    }
+
+    #[test]
+    fn nothing_is_not_transformed() {
+        let empty = Array::<f32>::zeros([3, 5, 0]).unwrap();
+        let error = empty.transformed(&HorizontalFlip::new(1.0), 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Shape);
     }
 
     #[test]

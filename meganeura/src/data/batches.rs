@@ -9,7 +9,6 @@ use super::recipe::{Mapped, Recipe, Source};
 use super::settings::{Last, Settings};
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
-use crate::host::try_collect;
 use crate::module::Seed;
 use crate::world::World;
 use crate::{Device, Result, Tensor};
@@ -71,7 +70,7 @@ impl<I: Fields, T: Fields> Batches<I, T> {
     ///
     /// let sentences = Dataset::of(Sentences(vec![(vec![5, 2, 9], 1), (vec![7], 0)]))?;
     /// let batches = sentences.batches(2).collate(|examples| {
-    ///     let longest = examples.iter().map(|(tokens, _)| tokens.values().len()).max().unwrap_or(0);
+    ///     let longest = examples.iter().map(|(tokens, _)| tokens.values().len()).max().unwrap_or(0).max(1);
     ///     let mut tokens = Array::zeros([examples.len(), longest])?; // 0 is padding
     ///     for (row, (sentence, _)) in tokens.values_mut().chunks_mut(longest).zip(&examples) {
     ///         row[..sentence.values().len()].copy_from_slice(sentence.values());
@@ -280,8 +279,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
 
     fn recipe(self, device: &Device) -> Result<Recipe<I, T, C>> {
         let Self { source, collate, rows, settings, .. } = self;
-        let (order, positions) = settings.order_of(rows.len())?;
-        let order = try_collect(order.into_iter().map(|index| rows[index]))?;
+        let (order, positions) = settings.order_of(&rows)?;
         let Settings { size, part: (part, parts), .. } = settings;
         let (seed, device) = (settings.seed_of_epoch().field("transform"), device.clone());
         Ok(Recipe { source, collate, device, order, positions, size, part, parts, seed })

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::order::Order;
 use crate::Result;
 use crate::error::bail;
+use crate::host::try_collect;
 use crate::module::Seed;
 use crate::world::World;
 
@@ -53,9 +54,23 @@ impl Settings {
         self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()))
     }
 
-    /// The order of so many examples, and the number of positions for which there are batches. With several ranks, a
-    /// collective call.
-    pub(super) fn order_of(&self, examples: usize) -> Result<(Vec<usize>, usize)> {
+    /// These rows in the order of the epoch, and the number of positions for which there are batches. With several ranks, a
+    /// collective call: an error of one rank, or a difference, is one of all.
+    pub(super) fn order_of(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
+        let own = self.own_order(rows);
+        let Some(world) = &self.world else { return own };
+        let (order, positions) = world.expect_all(own)?;
+        let mut digest = DefaultHasher::new();
+        order.hash(&mut digest);
+        let Self { size, skip, .. } = self;
+        let (examples, digest) = (rows.len(), digest.finish());
+        let own =
+            format!("of {size} of {examples} examples, {positions} in all, from {skip} on, in the order {digest:x}");
+        world.expect_same("the batches", &own)?;
+        Ok((order, positions))
+    }
+
+    fn own_order(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
         let Self { size, part: (_, parts), .. } = *self;
         if size == 0 {
             bail!(Argument, "batches of 0 examples were asked for; a batch has at least 1");
@@ -66,7 +81,7 @@ impl Settings {
         if !size.is_multiple_of(parts) {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
         }
-        let order = self.order.of(examples, self.seed_of_epoch())?;
+        let order = self.order.of(rows.len(), self.seed_of_epoch())?;
         let positions = match self.last {
             Last::Keep => order.len(),
             Last::Drop => order.len() / size * size,
@@ -80,13 +95,7 @@ impl Settings {
                  `fill_last` fills it up"
             );
         }
-        if let Some(world) = &self.world {
-            let mut digest = DefaultHasher::new();
-            order.hash(&mut digest);
-            let (skip, digest) = (self.skip, digest.finish());
-            let own = format!("of {size} of {examples} examples, from {skip} on, in the order {digest:x}");
-            world.expect_same("the batches", &own)?;
-        }
+        let order = try_collect(order.into_iter().map(|index| rows[index]))?;
         Ok((order, positions))
     }
 }

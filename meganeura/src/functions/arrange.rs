@@ -163,6 +163,9 @@ impl Var {
             let message = format!("{times:?} does not say how often to repeat each axis of {shape}");
             return self.refuse("tile", ErrorKind::Shape, message);
         }
+        if self.error().is_some() {
+            return self.clone();
+        }
         let lead = times.len() - shape.rank();
         let mut result = self.reshape(&[&vec![1; lead][..], shape.dims()].concat()[..]);
         for (axis, &times) in times.iter().enumerate().filter(|(_, times)| **times > 1) {

@@ -81,7 +81,7 @@ impl Var {
     }
 
     /// The Kullback–Leibler divergence of log-probabilities from a target's probabilities: `mean t·(ln t − x)`, where a
-    /// probability of 0 costs 0.
+    /// probability of 0 costs 0, if the other is not 0.
     ///
     /// As in PyTorch, the mean is over all elements. The divergence per example is that of [`Reduction::Sum`], divided by their number
     /// (PyTorch's `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).

@@ -151,13 +151,7 @@ impl Var {
     fn distance(&self, other: &Self, p: f64, eps: f64) -> Self {
         let last = [self.shape().rank() - 1];
         let difference = self - other + self.constant(eps);
-        if p == 2.0 {
-            difference.square().sum_over(&last).sqrt()
-        } else if p == 1.0 {
-            difference.abs().sum_over(&last)
-        } else {
-            difference.abs().powf(p).sum_over(&last).powf(1.0 / p)
-        }
+        difference.norm_over(&last, p)
     }
 }
 

@@ -114,6 +114,8 @@ impl Depth {
     #[track_caller]
     fn slices(&self, x: &Var) -> Vec<Var> {
         let Self { kernel, stride, padding, dilation, output } = *self;
+        // Of one result, the next would be however far away.
+        let stride = if output == 1 { 1 } else { stride };
         let [n, c, d, h, w] = *x.shape().dims() else { unreachable!("five axes, as was checked") };
         // Whole strides, so that they are rows of a reshape: more zeros at the end, or less of the input.
         let needed = (kernel - 1) * dilation + output * stride;

@@ -59,7 +59,16 @@ impl KeyValueCache {
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "places are far below 2^53")]
     pub(super) fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {
-        let (next, capacity) = (key.shape()[2], self.key.shape().dims().get(2).copied().unwrap_or(0));
+        if let Some(error) = [key, value, &self.key, &self.value].into_iter().find_map(Var::error) {
+            let failed = key.fail(error);
+            return [failed.clone(), failed.clone(), failed];
+        }
+        let (next, capacity) = (key.shape()[2], self.key.shape()[2]);
+        if key.shape().with(2, capacity) != self.key.shape() {
+            let message = format!("keys {} do not go into a cache of {}", key.shape(), self.key.shape());
+            let misfit = key.refuse("key_value_cache", ErrorKind::Shape, message);
+            return [misfit.clone(), misfit.clone(), misfit];
+        }
         if self.len + next > capacity {
             let message = format!("{next} places after {}, the cache has room for {capacity}", self.len);
             let full = key.refuse("key_value_cache", ErrorKind::Argument, message);
@@ -106,6 +115,8 @@ mod tests {
         let full =
             layer.run_next(&x.slice(1, 0..3), &mut cache).to_vec().expect_err("seven and three are more than nine");
         assert!(full.to_string().contains("3 places after 7, the cache has room for 9"), "{full}");
+        let other = layer.run_next(&x.slice(0, 0..1).slice(1, 0..1), &mut cache).to_vec().expect_err("another batch");
+        assert!(other.to_string().contains("do not go into a cache of [2, 2, 9, 4]"), "{other}");
         Ok(())
     }
 }

@@ -111,7 +111,8 @@ impl Var {
     #[track_caller]
     pub fn cumsum(&self, axis: usize) -> Self {
         let shape = self.shape();
-        let Some(&len) = shape.dims().get(axis).filter(|&&len| len > PART && shape.rank() < crate::MAX_RANK) else {
+        let is_long = |len: &&usize| **len > PART && shape.rank() < crate::MAX_RANK && self.ty().dtype.is_float();
+        let Some(&len) = shape.dims().get(axis).filter(is_long).filter(|_| self.error().is_none()) else {
             return self.record(Cumsum { axis, reverse: false }, &[self]);
         };
         // [.., parts, PART, ..], the last part filled up with zeros.
@@ -120,8 +121,10 @@ impl Var {
         widths[axis] = (0, parts * PART - len);
         let split = [&shape.dims()[..axis], &[parts, PART], &shape.dims()[axis + 1..]].concat();
         let within = self.pad(&widths, 0.0).reshape(&split[..]).cumsum(axis + 1);
-        let totals = within.slice(axis + 1, PART - 1..PART);
-        let before = totals.cumsum(axis) - totals;
-        (within + before).reshape(shape.with(axis, parts * PART)).slice(axis, 0..len)
+        // What comes before each part: the sums up to the one before it, and nothing before the first.
+        let mut shifted = vec![(0, 0); shape.rank() + 1];
+        shifted[axis] = (1, 0);
+        let totals = within.slice(axis + 1, PART - 1..PART).slice(axis, 0..parts - 1);
+        (within + totals.cumsum(axis).pad(&shifted, 0.0)).reshape(shape.with(axis, parts * PART)).slice(axis, 0..len)
     }
 }

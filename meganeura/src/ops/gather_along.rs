@@ -59,7 +59,8 @@ impl Primitive for GatherAlong {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
         let (index, axis) = (&x[1], self.axis);
-        let dx = if self.permutation {
+        // Floats number so many elements.
+        let dx = if self.permutation && x[0].shape()[axis] <= 1 << 24 {
             // The place of `r` in a permutation is where sorting brings it from.
             let inverse = index.to_float().argsort(axis, false);
             dy.record(self.clone(), &[dy, &inverse])
@@ -280,6 +281,13 @@ impl Var {
             let message = format!("index {largest} is past the end, axis {axis} has {rows} elements");
             let error = Error::new(ErrorKind::Argument, message).in_op(op).operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(std::panic::Location::caller()));
+        }
+        let fits = self.shape().rank() == index.shape().rank()
+            && rows > 0
+            && index.shape().with(axis, 1) == self.shape().with(axis, 1);
+        if !fits && index.error().is_none() {
+            let message = format!("{} and the indices' {} differ outside axis {axis}", self.shape(), index.shape());
+            return self.refuse(op, ErrorKind::Shape, message);
         }
         index.note_range(rows, None);
         f()

@@ -49,6 +49,7 @@ impl Kept {
     /// Makes what is kept of a parameter that is new, and moves that of one that went to another device.
     pub(super) fn prepare(&mut self, parameter: &Cell, count: usize) -> Result<()> {
         let tensor = parameter.value();
+        self.cells.truncate(count);
         while self.cells.len() < count {
             self.cells.push(Cell::new(Tensor::zeros(tensor.device(), tensor.shape())?, Kind::Buffer));
         }

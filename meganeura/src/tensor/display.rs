@@ -140,7 +140,7 @@ fn fixed(x: f64, precision: usize, dtype: DType) -> String {
         return text;
     }
     let rounded = format!("{x:.precision$}");
-    rounded.trim_end_matches('0').trim_end_matches('.').to_owned()
+    if rounded.contains('.') { rounded.trim_end_matches('0').trim_end_matches('.').to_owned() } else { rounded }
 }
 
 /// The mantissa in as few digits as tell the number from its neighbours, and the exponent.
@@ -240,6 +240,7 @@ mod tests {
         assert_eq!(Tensor::indices(&Device::cpu(), [3], &[1, 20, 3])?.to_string(), "[ 1 20  3]");
         let third = Tensor::from_slice(&Device::cpu(), [2], &[1.0 / 3.0, 2.0])?;
         assert_eq!(format!("{third:.2}"), "[0.33 2.  ]");
+        assert_eq!(format!("{:.0}", Tensor::from_slice(&Device::cpu(), [1], &[100.3])?), "[100.]");
         Ok(())
     }
 

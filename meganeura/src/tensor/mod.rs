@@ -85,9 +85,14 @@ impl Tensor {
     /// As [`Tensor::from_slice`].
     #[track_caller]
     pub fn indices(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
+        Self::from_indices(device, shape.into(), data.to_vec())
+    }
+
+    #[track_caller]
+    pub(crate) fn from_indices(device: &Device, shape: Shape, data: Vec<u32>) -> Result<Self> {
         let first = data.iter().max().copied();
         let second = data.iter().filter(|&&element| Some(element) != first).max().copied();
-        Ok(Self { largest: [first, second], ..Self::from_host(device, shape.into(), HostBuffer::U32(data.to_vec()))? })
+        Ok(Self { largest: [first, second], ..Self::from_host(device, shape, HostBuffer::U32(data))? })
     }
 
     /// A tensor with this number everywhere.

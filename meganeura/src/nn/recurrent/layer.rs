@@ -89,6 +89,10 @@ impl<G: RecurrentGates> Recurrent<G> {
             // Step by step, the directions of a step side by side.
             let in_order: Vec<_> = (0..t).flat_map(|step| outputs.iter().map(move |of| &of[step])).collect();
             y = Var::concat(&in_order, 1).reshape([n, t, cells.len() * hidden]);
+            if y.error().is_some() {
+                let state = poisoned::<G>(&y);
+                return (y, state);
+            }
         }
         let mut parts = Parts::new();
         for part in 0..G::PARTS {

@@ -148,6 +148,8 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
             {
                 let at = b * l + first + i;
                 weights.iter_mut().for_each(|weight| *weight = (*weight - spread[at]).exp());
+                // Of a query that sees no key, too.
+                weights[all.visible(first + i).min(keys)..].fill(T::ZERO);
                 slopes.iter_mut().zip(weights).for_each(|(ds, &mut w)| *ds = w * (*ds - drift[at]) * scale);
             }
             let transposed = (1, keys);

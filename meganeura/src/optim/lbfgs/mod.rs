@@ -99,7 +99,7 @@ impl Memory {
         let curvature = dot(&of_gradient, &change);
         // Of a loss that curves downwards, nothing can be learned.
         if curvature > 1e-10 {
-            if self.pairs.len() == history {
+            while self.pairs.len() >= history {
                 self.pairs.pop_front();
             }
             self.scale = curvature / dot(&of_gradient, &of_gradient);
@@ -177,9 +177,10 @@ impl Lbfgs {
     /// # Errors
     ///
     /// Those of `loss` and of the backward pass; [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](super::Optimizer::step);
-    /// [`NotFinite`](crate::ErrorKind::NotFinite) if the loss or its gradient are NaN or infinite at the start;
-    /// [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or the parameters are others than before. The parameters are as
-    /// before the step then, and the history is forgotten.
+    /// [`NotFinite`](crate::ErrorKind::NotFinite) if the loss or its gradient are NaN or infinite at the start, or the loss
+    /// after an iteration;
+    /// [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or the number of trained numbers is another than before. The
+    /// parameters are as before the step then, and the history is forgotten, but for a setting that makes no sense.
     #[track_caller]
     pub fn step<M: Module>(&mut self, module: &mut M, mut loss: impl FnMut(&M) -> Result<Var>) -> Result<f64> {
         here(|| {
@@ -219,7 +220,7 @@ impl Lbfgs {
             let (before, now) = (direction.len(), point.gradient.len());
             bail!(Argument, "lbfgs: {now} numbers are trained, and it remembers a step of {before}");
         }
-        let most = self.evaluations.unwrap_or(self.iterations * 5 / 4);
+        let most = self.evaluations.unwrap_or(self.iterations.saturating_add(self.iterations / 4));
         let mut parameters = read(module)?;
         for iteration in 1..=self.iterations {
             if largest(&point.gradient) <= self.gradient_tolerance {
@@ -257,6 +258,9 @@ impl Lbfgs {
             if !self.line_search && iteration != self.iterations {
                 point = evaluate(module, loss)?;
                 count += 1;
+                if !point.loss.is_finite() {
+                    bail!(NotFinite, "lbfgs: the loss becomes {} after {iteration} iterations", point.loss);
+                }
             }
             let change = length * largest(&direction);
             self.memory.last = Some((direction, length, before.gradient));

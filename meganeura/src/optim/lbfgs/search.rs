@@ -54,7 +54,7 @@ impl Search {
             trial = at(next)?;
             tries += 1;
         }
-        Ok(if start.loss <= trial.loss { start } else { trial })
+        Ok(if trial.loss < start.loss { trial } else { start })
     }
 
     /// Makes the interval between two lengths smaller until it has an end that will do.

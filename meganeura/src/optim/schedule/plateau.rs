@@ -183,7 +183,7 @@ impl Plateau {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, or its learning rate is NaN, infinite or below 0. Nothing has
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, its learning rate is NaN, infinite or below 0, or its best value is NaN. Nothing has
     /// changed then.
     #[track_caller]
     pub fn load_state(&mut self, text: &str) -> Result<()> {
@@ -194,6 +194,9 @@ impl Plateau {
             };
             if !(state.lr >= 0.0 && state.lr.is_finite()) {
                 bail!(Checkpoint, "the plateau's learning rate is {}; it must be 0 or above", state.lr);
+            }
+            if state.best.is_nan() {
+                bail!(Checkpoint, "the plateau's best value is NaN");
             }
             self.state = state;
             Ok(())
