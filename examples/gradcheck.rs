@@ -77,7 +77,7 @@ fn run(options: &Options) -> Result<bool> {
         return Ok(false);
     }
     if !options.json {
-        println!("{:19} {:71} {:>8} {:>10} {:>10}", "layer", "setting", "checked", "absolute", "relative");
+        println!("{:23} {:71} {:>8} {:>10} {:>10}", "layer", "setting", "checked", "absolute", "relative");
     }
     let mut failed = 0;
     for subject in &subjects {
@@ -116,7 +116,7 @@ fn print(subject: &Subject, report: &Report, as_json: bool) {
     }
     let verdict = if report.passed() { "ok" } else { "FAIL" };
     let Subject { name, setting, .. } = subject;
-    println!("{name:19} {setting:71} {checked:>8} {absolute:>10.1e} {relative:>10.1e}  {verdict}");
+    println!("{name:23} {setting:71} {checked:>8} {absolute:>10.1e} {relative:>10.1e}  {verdict}");
     if !report.passed() {
         print!("{report}"); // each parameter, with the element that is worst
     }
@@ -141,13 +141,30 @@ fn subjects(seed: Seed) -> Result<Vec<Subject>> {
         "Linear", [2, 3, 5], Linear::new(5, 3);
         "Conv2d", [2, 4, 9, 8], Conv2d::new(4, 6, (3, 2)).stride(2).padding((2, 1)).dilation((1, 2)).groups(2);
         "ConvTranspose2d", [2, 2, 3, 4], ConvTranspose2d::new(2, 3, (2, 3)).stride((2, 1)).padding((0, 1)).dilation((2, 1));
+        "Conv1d", [2, 4, 9], Conv1d::new(4, 6, 3).stride(2).padding(2).dilation(2).groups(2);
+        "ConvTranspose1d", [2, 2, 4], ConvTranspose1d::new(2, 3, 3).stride(2).padding(1);
+        "Conv3d", [1, 2, 4, 3, 4], Conv3d::new(2, 3, (2, 3, 2)).stride((2, 1, 1)).padding((1, 0, 1));
+        "BatchNorm1d", [4, 3, 2], BatchNorm1d::new(3).eps(0.1);
         "BatchNorm2d", [3, 2, 3, 2], BatchNorm2d::new(2).eps(0.1);
         "GroupNorm", [2, 6, 3, 5], GroupNorm::new(3, 6);
         "LayerNorm", [3, 2, 5], LayerNorm::new([2, 5]);
+        "RmsNorm", [3, 2, 5], RmsNorm::new([5]).eps(0.1);
         "InstanceNorm2d", [2, 3, 4, 3], InstanceNorm2d::new(3).affine(true);
         "MultiheadAttention", [2, 5, 6], MultiheadAttention::new(6, 3);
+        "TransformerEncoderLayer", [2, 5, 6], TransformerEncoderLayer::new(6, 3).feed_forward(4).norm_first(true);
+        "Rnn", [2, 4, 3], Rnn::new(3, 4);
+        "Lstm", [2, 3, 3], Lstm::new(3, 4).layers(2).bidirectional(true);
+        "Gru", [2, 4, 3], Gru::new(3, 5);
+        "Glu", [5, 6], Glu::new();
+        "SwiGlu", [2, 3, 4], SwiGlu::new(4, 6);
+        "RotaryEmbedding", [2, 3, 5, 6], RotaryEmbedding::new(6);
         "SelfAttention2d", [2, 6, 3, 5], SelfAttention2d::new(6, 3);
         "SinusoidalEmbedding", [5], SinusoidalEmbedding::new(6);
+        "MaxPool1d", [2, 3, 9], MaxPool1d::new(3).stride(2).padding(1);
+        "AvgPool1d", [2, 3, 9], AvgPool1d::new(3).padding(1);
+        "AdaptiveAvgPool1d", [2, 3, 7], AdaptiveAvgPool1d::new(3);
+        "MaxPool3d", [2, 2, 4, 5, 4], MaxPool3d::new(2).stride((1, 2, 1)).padding((1, 0, 0));
+        "AvgPool3d", [2, 2, 4, 5, 4], AvgPool3d::new((2, 3, 2));
         "MaxPool2d", [2, 2, 7, 6], MaxPool2d::new(3).stride(2).padding(1);
         "AvgPool2d", [2, 2, 5, 6], AvgPool2d::new(3).padding(1).count_include_pad(false);
         "AdaptiveAvgPool2d", [2, 3, 7, 5], AdaptiveAvgPool2d::new((3, 2));

@@ -259,12 +259,19 @@ impl Var {
         if let Some(mask) = mask {
             operands.push(mask.expand(scores));
         }
+        let op = Attention { scale: Exact(scale), causal };
+        let types: Vec<_> = operands.iter().map(Self::ty).collect();
+        if let (Err(message), None) = (op.check(&types), operands.iter().find_map(Self::error)) {
+            let error = Error::new(ErrorKind::Shape, message).in_op("attention");
+            let error = operands.iter().fold(error, |error, x| error.operand(x.ty(), x.path()));
+            return self.fail(error.at(Location::caller()));
+        }
         let is_fast = self.tape().device().precision() == Precision::Fast;
         if is_fast || (*d).max(*e) > WIDEST || scores.elements() <= FEW_SCORES {
             return composed(&operands, causal, scale);
         }
         let operands: Vec<_> = operands.iter().collect();
-        let [y, _] = self.record_many(Attention { scale: Exact(scale), causal }, &operands);
+        let [y, _] = self.record_many(op, &operands);
         y
     }
 
