@@ -142,6 +142,7 @@ fn subjects() -> Vec<Subject> {
         of("rnn", &[2, 4, 3], Rnn::new(3, 5)),
         of("rnn relu", &[2, 3, 3], Rnn::new(3, 2).nonlinearity(RnnNonlinearity::Relu).bias(false).layers(2)),
         of("lstm", &[2, 4, 3], Lstm::new(3, 5)),
+        of("transformer_encoder_layer", &[2, 5, 6], TransformerEncoderLayer::new(6, 3).feed_forward(4)),
         of("lstm of all options", &[2, 3, 3], Lstm::new(3, 4).layers(2).bidirectional(true).dropout(0.3)),
         of("gru", &[2, 4, 3], Gru::new(3, 5)),
         of("gru of all options", &[2, 3, 3], Gru::new(3, 4).layers(2).bidirectional(true).dropout(0.3)),

@@ -17,8 +17,11 @@ impl Var {
             let message = format!("shapes {} and {}", first.shape(), odd.shape());
             return first.refuse("stack", ErrorKind::Shape, message);
         }
-        let values: Vec<_> = values.iter().map(|value| value.unsqueeze(axis)).collect();
-        Self::concat(&values.iter().collect::<Vec<_>>(), axis)
+        let mut rows = Vec::with_capacity(values.len());
+        for value in values {
+            rows.push(value.unsqueeze(axis));
+        }
+        Self::concat(&rows.iter().collect::<Vec<_>>(), axis)
     }
 
     /// An axis in parts of these extents, which add up to its own.
@@ -53,7 +56,11 @@ impl Var {
             return vec![self.refuse("chunk", ErrorKind::Argument, "0 parts")];
         }
         let each = extent.div_ceil(parts);
-        (0..extent).step_by(each).map(|start| self.slice(axis, start..extent.min(start + each))).collect()
+        let mut chunks = Vec::new();
+        for start in (0..extent).step_by(each) {
+            chunks.push(self.slice(axis, start..extent.min(start + each)));
+        }
+        chunks
     }
 
     /// Without an axis of extent 1.

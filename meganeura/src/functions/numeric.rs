@@ -17,25 +17,25 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn norm_over(&self, axes: &[usize], p: f64) -> Self {
-        let root = |sum: Self, root: &dyn Fn(&Self) -> Self| {
-            // A root of 0 has no derivative: one of 1 in its place, whose result is not taken.
-            let is_zero = sum.eq(&sum.constant(0.0));
-            is_zero.select(&sum.constant(0.0), &root(&is_zero.select(&sum.constant(1.0), &sum)))
-        };
-        match p {
-            2.0 => root(self.square().sum_over(axes), &Self::sqrt),
-            1.0 => self.abs().sum_over(axes),
-            0.0 => self.ne(&self.constant(0.0)).sum_over(axes),
-            f64::INFINITY => self.abs().max_over(axes),
+        let power = match p {
+            2.0 => self.square(),
+            1.0 => return self.abs().sum_over(axes),
+            0.0 => return self.ne(&self.constant(0.0)).sum_over(axes),
+            f64::INFINITY => return self.abs().max_over(axes),
             p if p > 0.0 => {
                 let magnitude = self.abs();
                 let is_zero = magnitude.eq(&self.constant(0.0));
                 let power = is_zero.select(&self.constant(1.0), &magnitude).powf(p);
-                let power = is_zero.select(&self.constant(0.0), &power);
-                root(power.sum_over(axes), &|sum| sum.powf(p.recip()))
+                is_zero.select(&self.constant(0.0), &power)
             }
-            _ => self.refuse("norm", ErrorKind::Argument, format!("p must be at least 0, it is {p}")),
-        }
+            _ => return self.refuse("norm", ErrorKind::Argument, format!("p must be at least 0, it is {p}")),
+        };
+        let sum = power.sum_over(axes);
+        // A root of 0 has no derivative: one of 1 in its place, whose result is not taken.
+        let is_zero = sum.eq(&sum.constant(0.0));
+        let sum = is_zero.select(&sum.constant(1.0), &sum);
+        let root = if p == 2.0 { sum.sqrt() } else { sum.powf(p.recip()) };
+        is_zero.select(&sum.constant(0.0), &root)
     }
 
     /// `ln Σ eˣ` over some axes, which the result has no longer. Nothing overflows: the largest element is taken off first.

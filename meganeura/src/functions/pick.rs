@@ -50,26 +50,28 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn tril(&self, diagonal: isize) -> Self {
-        self.triangle("tril", diagonal, Self::le)
+        self.triangle("tril", diagonal)
     }
 
     /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves it to the right, or to the left if it is negative.
     #[must_use]
     #[track_caller]
     pub fn triu(&self, diagonal: isize) -> Self {
-        self.triangle("triu", diagonal, Self::ge)
+        self.triangle("triu", diagonal)
     }
 
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
-    fn triangle(&self, op: &'static str, diagonal: isize, keeps: fn(&Self, &Self) -> Self) -> Self {
+    fn triangle(&self, op: &'static str, diagonal: isize) -> Self {
         let shape = self.shape();
         let &[.., rows, columns] = shape.dims() else {
             return self.refuse(op, ErrorKind::Shape, format!("of {shape}, which is no matrix"));
         };
         let tape = self.tape();
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
-        keeps(&tape.iota([1, columns], 1), &diagonal).select(self, &self.constant(0.0))
+        let place = tape.iota([1, columns], 1);
+        let keeps = if op == "tril" { place.le(&diagonal) } else { place.ge(&diagonal) };
+        keeps.select(self, &self.constant(0.0))
     }
 
     /// The place of the largest element along an axis, which the result has no longer: `u32`. The first of several; NaN counts as the largest.
@@ -79,20 +81,21 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn argmax(&self, axis: usize) -> Self {
-        self.arg_extremum(axis, Self::max_keep)
+        self.arg_extremum(axis, true)
     }
 
     /// The place of the smallest element along an axis, as [`argmax`](Self::argmax); NaN counts as the smallest.
     #[must_use]
     #[track_caller]
     pub fn argmin(&self, axis: usize) -> Self {
-        self.arg_extremum(axis, Self::min_keep)
+        self.arg_extremum(axis, false)
     }
 
     #[track_caller]
-    fn arg_extremum(&self, axis: usize, extremum: fn(&Self, &[usize]) -> Self) -> Self {
+    fn arg_extremum(&self, axis: usize, largest: bool) -> Self {
         let x = self.detach();
-        let attains = x.eq(&extremum(&x, &[axis])).maximum(&x.ne(&x));
+        let extremum = if largest { x.max_keep(&[axis]) } else { x.min_keep(&[axis]) };
+        let attains = x.eq(&extremum).maximum(&x.ne(&x));
         let places = self.tape().iota(self.shape(), axis);
         // Above every place.
         let far = self.constant(f64::from(u32::MAX));

@@ -33,18 +33,18 @@ impl Visible<'_> {
     /// What [`MultiheadAttention::attend_with`] is to do.
     #[track_caller]
     fn attend(self, attention: &MultiheadAttention, x: &Var, context: &Var) -> Var {
-        let padding = self.padding.map(|padding| {
-            let shape = padding.shape();
-            let &[n, s] = shape.dims() else {
-                return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {shape}"));
+        let mut mask = self.mask.cloned();
+        if let Some(padding) = self.padding {
+            let &[n, s] = padding.shape().dims() else {
+                return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {}", padding.shape()));
             };
             let tape = padding.tape();
-            padding.select(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s])
-        });
-        let mask = match (self.mask, padding) {
-            (Some(mask), Some(padding)) => Some(mask + padding),
-            (mask, padding) => mask.cloned().or(padding),
-        };
+            let hidden = padding.select(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
+            mask = Some(match mask {
+                Some(mask) => mask + hidden,
+                None => hidden,
+            });
+        }
         attention.attend_with(x, context, AttentionOptions { mask: mask.as_ref(), causal: self.causal, scale: None })
     }
 }
@@ -141,10 +141,25 @@ impl Layer for FeedForward {
     }
 }
 
-/// A part with its residual and its normalisation.
-#[track_caller]
-fn residual(x: &Var, norm: &LayerNorm, norm_first: bool, part: impl FnOnce(&Var) -> Var) -> Var {
-    if norm_first { x + part(&norm.forward(x)) } else { norm.forward(&(x + part(x))) }
+/// How a part, its residual and its normalisation follow each other.
+#[derive(Clone, Copy)]
+struct Residual<'a> {
+    norm: &'a LayerNorm,
+    first: bool,
+}
+
+impl Residual<'_> {
+    /// The part's operand.
+    #[track_caller]
+    fn operand(self, x: &Var) -> Var {
+        if self.first { self.norm.forward(x) } else { x.clone() }
+    }
+
+    /// What follows of the part's result.
+    #[track_caller]
+    fn join(self, x: &Var, result: &Var) -> Var {
+        if self.first { x + result } else { self.norm.forward(&(x + result)) }
+    }
 }
 
 impl TransformerEncoderLayer {
@@ -158,9 +173,11 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
-        let x =
-            residual(x, &self.norm1, self.norm_first, |x| self.dropout.forward(&visible.attend(&self.attention, x, x)));
-        residual(&x, &self.norm2, self.norm_first, |x| self.feed_forward.forward(x))
+        let [attention, feed_forward] =
+            [&self.norm1, &self.norm2].map(|norm| Residual { norm, first: self.norm_first });
+        let own = attention.operand(x);
+        let x = attention.join(x, &self.dropout.forward(&visible.attend(&self.attention, &own, &own)));
+        feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }
 
     /// The causal layer's result for the next places of a sequence whose earlier ones are in the cache: see
@@ -168,9 +185,11 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
-        let x =
-            residual(x, &self.norm1, self.norm_first, |x| self.dropout.forward(&self.attention.attend_next(x, cache)));
-        residual(&x, &self.norm2, self.norm_first, |x| self.feed_forward.forward(x))
+        let [attention, feed_forward] =
+            [&self.norm1, &self.norm2].map(|norm| Residual { norm, first: self.norm_first });
+        let attended = self.attention.attend_next(&attention.operand(x), cache);
+        let x = attention.join(x, &self.dropout.forward(&attended));
+        feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }
 }
 
@@ -191,12 +210,14 @@ impl TransformerDecoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, memory: &Var, visible: Visible<'_>, visible_memory: Visible<'_>) -> Var {
-        let x =
-            residual(x, &self.norm1, self.norm_first, |x| self.dropout.forward(&visible.attend(&self.attention, x, x)));
-        let x = residual(&x, &self.norm2, self.norm_first, |x| {
-            self.dropout.forward(&visible_memory.attend(&self.cross_attention, x, memory))
-        });
-        residual(&x, &self.norm3, self.norm_first, |x| self.feed_forward.forward(x))
+        let norms = [&self.norm1, &self.norm2, &self.norm3];
+        let [attention, cross, feed_forward] = norms.map(|norm| Residual { norm, first: self.norm_first });
+        let own = attention.operand(x);
+        let x = attention.join(x, &self.dropout.forward(&visible.attend(&self.attention, &own, &own)));
+        let own = cross.operand(&x);
+        let attended = visible_memory.attend(&self.cross_attention, &own, memory);
+        let x = cross.join(&x, &self.dropout.forward(&attended));
+        feed_forward.join(&x, &self.feed_forward.forward(&feed_forward.operand(&x)))
     }
 }
 

@@ -230,9 +230,10 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn gather_along(&self, axis: usize, index: &Self) -> Self {
-        self.along(axis, index, "gather_along", || {
-            self.record(GatherAlong { axis, permutation: false }, &[self, index])
-        })
+        if let Some(poisoned) = self.misplaced(axis, index, "gather_along") {
+            return poisoned;
+        }
+        self.record(GatherAlong { axis, permutation: false }, &[self, index])
     }
 
     /// This value with others added to its elements: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed order
@@ -243,7 +244,10 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
-        self.along(axis, index, "scatter_add", || self + self.scattered(axis, index, source, Fold::Sum))
+        if let Some(poisoned) = self.misplaced(axis, index, "scatter_add") {
+            return poisoned;
+        }
+        self + self.scattered(axis, index, source, Fold::Sum)
     }
 
     /// This value with some elements replaced: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. Where several name one place, the last
@@ -253,18 +257,19 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {
-        self.along(axis, index, "scatter", || {
-            if source.shape() != index.shape() {
-                return self.record(ScatterAlong { axis, rows: 1, fold: Fold::Sum }, &[index, source]);
-            }
-            // One more than the number of the last source of each place, 0 where there is none.
-            let numbers = self.tape().iota(source.shape(), axis) + self.constant(1.0);
-            let last = self.scattered(axis, index, &numbers, Fold::Max);
-            let is_kept = last.eq(&self.constant(0.0));
-            let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
-            let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
-            is_kept.select(self, &replaced)
-        })
+        if let Some(poisoned) = self.misplaced(axis, index, "scatter") {
+            return poisoned;
+        }
+        if source.shape() != index.shape() {
+            return self.record(ScatterAlong { axis, rows: 1, fold: Fold::Sum }, &[index, source]);
+        }
+        // One more than the number of the last source of each place, 0 where there is none.
+        let numbers = self.tape().iota(source.shape(), axis) + self.constant(1.0);
+        let last = self.scattered(axis, index, &numbers, Fold::Max);
+        let is_kept = last.eq(&self.constant(0.0));
+        let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+        let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
+        is_kept.select(self, &replaced)
     }
 
     #[track_caller]
@@ -273,23 +278,23 @@ impl Var {
         self.record(ScatterAlong { axis, rows, fold }, &[index, source])
     }
 
-    /// What `f` records, unless the host knows an index that is past the end of the axis.
+    /// This value poisoned, if the indices do not fit it, or the host knows one that is past the end of the axis.
     #[track_caller]
-    fn along(&self, axis: usize, index: &Self, op: &'static str, f: impl FnOnce() -> Self) -> Self {
+    fn misplaced(&self, axis: usize, index: &Self, op: &'static str) -> Option<Self> {
         let rows = self.shape().dims().get(axis).copied().unwrap_or(0);
         if let Some(largest) = index.largest_index(None).filter(|&largest| rows > 0 && largest as usize >= rows) {
             let message = format!("index {largest} is past the end, axis {axis} has {rows} elements");
             let error = Error::new(ErrorKind::Argument, message).in_op(op).operand(self.ty(), self.path());
-            return self.fail(error.operand(index.ty(), None).at(std::panic::Location::caller()));
+            return Some(self.fail(error.operand(index.ty(), None).at(std::panic::Location::caller())));
         }
         let fits = self.shape().rank() == index.shape().rank()
             && rows > 0
             && index.shape().with(axis, 1) == self.shape().with(axis, 1);
         if !fits && index.error().is_none() {
             let message = format!("{} and the indices' {} differ outside axis {axis}", self.shape(), index.shape());
-            return self.refuse(op, ErrorKind::Shape, message);
+            return Some(self.refuse(op, ErrorKind::Shape, message));
         }
         index.note_range(rows, None);
-        f()
+        None
     }
 }
