@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use meganeura::data::Dataset;
+use meganeura::metric::Confusion;
 use meganeura::prelude::*;
 use meganeura::run::Best;
-use meganeura_examples::confusion::Confusion;
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, digits};
 use serde_json::json;
@@ -113,7 +113,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         if !loss.is_finite() {
             return Err(run.fail("the loss is no number any more")?.to_string().into());
         }
-        let accuracy = evaluate(&net, &test, &device)?.accuracy();
+        let accuracy = evaluate(&net, &test, &device)?.accuracy()?;
         run.log(&[("accuracy", &accuracy)])?;
         run.checkpoint(&net, &optimizer)?;
         let percent = 100.0 * accuracy;
@@ -130,8 +130,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 
     let confusion = evaluate(&net, &test, &device)?;
-    let accuracy = confusion.accuracy();
-    writeln!(log, "\n{confusion}\n")?;
+    let accuracy = confusion.accuracy()?;
+    writeln!(log, "\ndigits, and what they were taken for:\n{confusion}\n")?;
     writeln!(log, "{:.2} % of unseen digits are read correctly, after {seconds:.1} s", 100.0 * accuracy)?;
 
     let (curve, weights) = (run.folder().join("loss.svg"), run.folder().join("digits.safetensors"));
@@ -151,12 +151,12 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
 /// What the model takes each image of a dataset for.
 fn evaluate(net: &Digits, dataset: &Dataset, device: &Device) -> Result<Confusion, meganeura::Error> {
-    let mut confusion = Confusion::default();
+    let mut confusion = Confusion::new(digits::CLASSES)?;
     for batch in dataset.batches(512).on(device) {
         let batch = batch?;
         let tape = Tape::inference(device);
         let scores = net.forward(&tape.input(&batch.inputs));
-        confusion.count(&scores.to_vec()?, &batch.targets.to_u32_vec()?);
+        confusion.update(&scores.to_tensor()?, &batch.targets)?;
     }
     Ok(confusion)
 }

@@ -20,7 +20,6 @@ use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalise, RandomCrop};
 use meganeura::optim::{Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::Best;
-use meganeura_examples::confusion::argmax;
 use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig};
 use meganeura_examples::training::{self, Progress};
@@ -194,10 +193,9 @@ fn mistakes(net: &ResNet18Gn, batches: Batches, device: &Device) -> meganeura::R
     for batch in batches.on(device) {
         let batch = batch?;
         let tape = Tape::inference(device);
-        let scores = net.forward(&tape.input(&batch.inputs));
-        let classes = scores.shape()[1];
-        for (scores, label) in scores.to_vec()?.chunks_exact(classes).zip(batch.targets.to_u32_vec()?) {
-            if argmax(scores) != label as usize {
+        let taken_for = net.forward(&tape.input(&batch.inputs)).argmax(1).to_tensor()?;
+        for (taken_for, label) in taken_for.to_u32_vec()?.into_iter().zip(batch.targets.to_u32_vec()?) {
+            if taken_for != label {
                 wrong.push(seen);
             }
             seen += 1;

@@ -1,6 +1,5 @@
 //! What the examples share and what is not about meganeura: datasets to learn from, options, and ways to show what came of it.
 
-pub mod confusion;
 pub mod curve;
 pub mod digits;
 pub mod images;

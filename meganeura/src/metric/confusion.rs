@@ -214,6 +214,28 @@ impl Confusion {
     }
 }
 
+/// A table: a row for each label, a column for each prediction, and a dot where the count is 0.
+impl fmt::Display for Confusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let largest = self.counts.iter().copied().max().unwrap_or(0).max(self.classes as u64 - 1);
+        let width = largest.to_string().len() + 1;
+        write!(f, "{:width$} ", "")?;
+        for class in 0..self.classes {
+            write!(f, "{class:width$}")?;
+        }
+        for (class, row) in self.rows().enumerate() {
+            write!(f, "\n{class:width$} ")?;
+            for &count in row {
+                match count {
+                    0 => write!(f, "{:>width$}", "·")?,
+                    _ => write!(f, "{count:width$}")?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for Confusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Confusion({} classes, {} examples)", self.classes, self.counts.iter().sum::<u64>())
@@ -253,6 +275,8 @@ mod tests {
             assert_eq!([confusion.precision(class), confusion.recall(class), confusion.f1(class)], [None; 3]);
         }
         assert_eq!(format!("{confusion:?}"), "Confusion(4 classes, 6 examples)");
+        let table = "    0 1 2 3\n 0  2 · · ·\n 1  1 · 1 ·\n 2  · 2 · ·\n 3  · · · ·";
+        assert_eq!(confusion.to_string(), table);
     }
 
     #[test]

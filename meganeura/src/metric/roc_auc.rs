@@ -109,7 +109,7 @@ impl RocAuc {
                 let counts: Vec<_> = counted(world, &counts)?.into_iter().map(|count| count as usize).collect();
                 let begin: usize = counts[..world.rank()].iter().sum();
                 // Each rank's scores lie where the others have zeros.
-                let mut all = try_filled(counts.iter().sum(), 0.0)?;
+                let mut all = world.expect_all(try_filled(counts.iter().sum(), 0.0))?;
                 all[begin..][..own.len()].copy_from_slice(own);
                 world.sum(&all)
             };
