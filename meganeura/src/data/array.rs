@@ -6,7 +6,7 @@ use crate::host::{HostBuffer, reserve, try_filled};
 use crate::module::Seed;
 use crate::{DType, Device, Result, Shape, Tensor};
 
-/// What arrays of examples hold: `f32` or `u32`.
+/// The element types of arrays of examples: `f32` and `u32`.
 pub trait Number: Copy + Default + Send + Sync + sealed::Host + 'static {}
 
 impl Number for f32 {}
@@ -139,7 +139,7 @@ impl<E: Number> Array<E> {
     /// On a device; floats in its precision.
     pub(super) fn into_tensor(self, device: &Device) -> Result<Tensor> {
         match E::host(self.values) {
-            // What is largest is known then, so a label past the end is an error.
+            // The largest label is known then, so that one past the end is an error.
             HostBuffer::U32(data) => Tensor::from_indices(device, self.shape, data),
             host => Tensor::from_host(device, self.shape, host.try_cast(device.precision().dtype())?),
         }

@@ -126,7 +126,7 @@ impl<T: Fields> Batches<Array<f32>, T> {
     /// With the input of each example changed as it is put into a batch: cropped, flipped, normalised. Those named
     /// first are applied first. [`map`](Self::map) changes targets, and several inputs, along.
     ///
-    /// What is random about it depends on the seed, the epoch and the position of the example in the epoch, nothing
+    /// Its random numbers depend on the seed, the epoch and the position of the example in the epoch, nothing
     /// else.
     pub fn transform(self, transform: impl Transform + 'static) -> Self {
         self.map(move |input, targets, seed| Ok((input.transformed(&transform, seed)?, targets)))

@@ -14,6 +14,9 @@ impl Var {
         if let Some(poisoned) = self.without_axis("index_select", axis) {
             return poisoned;
         }
+        if let Some(error) = index.error() {
+            return self.fail(error);
+        }
         if index.shape().rank() != 1 {
             let message = format!("takes one index for each slice, not {}", index.shape());
             return self.refuse("index_select", ErrorKind::Shape, message);
@@ -39,6 +42,9 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn masked_fill(&self, mask: &Self, value: f64) -> Self {
+        if let Some(error) = mask.error() {
+            return self.fail(error);
+        }
         if self.shape().broadcast(&mask.shape()) != Some(self.shape()) {
             let message = format!("a mask {} does not broadcast to {}", mask.shape(), self.shape());
             return self.refuse("masked_fill", ErrorKind::Shape, message);

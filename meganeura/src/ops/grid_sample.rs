@@ -21,8 +21,8 @@ impl Var {
     /// Where the grid is NaN, so is the result. The gradient of the grid is 0 outside of the image. That of a pixel is a sum in a fixed
     /// order; on a GPU, each pixel looks at all places of its image for it, so its time grows with the product of both sizes.
     ///
-    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Errors: other shapes; in single precision, images of
-    /// more than 2²⁴ pixels.
+    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Errors: other shapes; images of more than 2²⁴ pixels,
+    /// with a margin of three rows and columns.
     ///
     /// ```
     /// use meganeura::ops::GridSampleOptions;
@@ -39,6 +39,9 @@ impl Var {
     #[track_caller]
     pub fn grid_sample(&self, grid: &Self, options: GridSampleOptions) -> Self {
         const NAME: &str = "grid_sample";
+        if let Some(error) = grid.error() {
+            return self.fail(error);
+        }
         let ([n, c, h, w], [grids, p, q, 2]) = (dims(self), dims(grid)) else {
             let message =
                 format!("needs images [N, C, H, W] and a grid [N, P, Q, 2], not {} and {}", self.ty(), grid.ty());

@@ -236,6 +236,10 @@ impl Var {
     #[expect(clippy::cast_precision_loss, reason = "features are far below 2^53")]
     pub fn attention_with(&self, key: &Self, value: &Self, options: AttentionOptions<'_>) -> Self {
         let AttentionOptions { mask, causal, scale } = options;
+        let others = [Some(key), Some(value), mask];
+        if let Some(error) = others.into_iter().flatten().find_map(Self::error) {
+            return self.fail(error);
+        }
         let (q, k, v) = (self.shape(), key.shape(), value.shape());
         let ([batch @ .., l, d], [k_batch @ .., s, _], [v_batch @ .., _, e]) = (q.dims(), k.dims(), v.dims()) else {
             let message = format!("from {q} to {k} and {v}, which need two axes each");

@@ -21,6 +21,7 @@ use crate::{Result, Tensor, Var};
 /// One [`step`](Self::step) makes up to 20 such iterations, each with a new evaluation of the loss. So it is no
 /// [`Optimizer`](super::Optimizer): it takes a closure, not gradients. It is for losses without noise: full batches, dropout off, a few thousand
 /// to a few million parameters. The vectors are kept in the host's memory, in double precision, `2·history + 5` of them.
+/// They are not saved: a training that is resumed begins with an empty history.
 ///
 /// As in PyTorch, with its defaults. [Liu and Nocedal, 1989](https://doi.org/10.1007/BF01589116); the line search for the strong Wolfe
 /// conditions: [Nocedal and Wright, 2006](https://doi.org/10.1007/978-0-387-40065-5), algorithms 3.5 and 3.6.
