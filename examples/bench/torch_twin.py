@@ -170,7 +170,8 @@ class Kernel:
         self.dtype, self.channels_last = dtype, channels_last
         name, _, extents = spec.partition(":")
         operations = (self.matmul, self.conv2d, self.group_norm, self.linear_gelu, self.copy)
-        makers = {make.__name__: make for make in operations}
+        attentions = (self.attention, self.causal_attention, self.composed_attention)
+        makers = {make.__name__: make for make in operations + attentions}
         try:
             sizes = [int(extent) for extent in extents.split(",")]
             if name == "matmul" and len(sizes) == 1:
@@ -215,6 +216,20 @@ class Kernel:
         flops = 2 * m * k * n
         self.rate, self.work = "tflops", {"forward": flops, "backward": 2 * flops, "both": 3 * flops}
         self.forward = lambda x, w, b: F.gelu(F.linear(x, w, b))
+
+    def attention(self, b, h, l, d, **options):
+        self.operands = [((b, h, l, d), 1)] * 3
+        self.result = (b, h, l, d)
+        product = 2 * b * h * l * l * d
+        self.rate, self.work = "tflops", {"forward": 2 * product, "backward": 5 * product, "both": 7 * product}
+        self.forward = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options)
+
+    def causal_attention(self, b, h, l, d):
+        self.attention(b, h, l, d, is_causal=True)
+
+    def composed_attention(self, b, h, l, d):
+        self.attention(b, h, l, d)
+        self.forward = lambda q, k, v: F.softmax(q * d**-0.5 @ k.transpose(-2, -1), dim=-1) @ v
 
     def copy(self, size):
         self.operands = [((size // self.dtype.itemsize,), 1)]

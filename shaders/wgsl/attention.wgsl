@@ -2,32 +2,23 @@
 // relative to the largest score so far, and what was summed is scaled down when a larger one comes (Milakov and Gimelshein, "Online
 // normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). spread[b,i] is the logarithm of the sum of eˢᶜᵒʳᵉ.
 //
-// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L]. A workgroup computes TILE queries, and TILE of
-// the columns of y.
+// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L]. A workgroup computes TILE queries, and 4·FOURS
+// of the columns of y.
 //
-// Defines: WG           (TILE/4)²
-//          TILE         64 or 32
-//          BATCH, L, S, D, E
-//          SCALE        a literal
-//          CAUSAL       1: query i sees the keys up to i + S − L
-//          BIAS         1: there is a bias
-//          Q_BATCH, Q_ROW, Q_COL  where batch b of q begins, an expression of `b: u32`; its strides. K_…, V_…, BIAS_… the same
+// Defines: those of shared/attention
 //          SPREAD_AT    the binding of spread
 
 #include "shared/epilogue"
 
-@group(0) @binding(0) var<storage, read> q: array<f32>;
-@group(0) @binding(1) var<storage, read> key: array<f32>;
-@group(0) @binding(2) var<storage, read> value: array<f32>;
+@group(0) @binding(0) var<storage, read> q: array<${Q_ELEM}>;
+@group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;
+@group(0) @binding(2) var<storage, read> value: array<${V_ELEM}>;
 #if BIAS == 1
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 #endif
 @group(0) @binding(${SPREAD_AT}) var<storage, read_write> spread: array<f32>;
 
 #include "shared/attention"
-
-/// The largest score of each row that a column of invocations has, and later the sum of its weights.
-var<workgroup> partials: array<f32, TILE * SIDE>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -36,112 +27,149 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     const BLOCKS = (L + TILE - 1u) / TILE;
-    const PARTS = (E + TILE - 1u) / TILE;
+    const PARTS = (E + 4u * FOURS - 1u) / (4u * FOURS);
     let id = workgroup_index(workgroup, workgroups);
-    let is_there = id < BATCH * BLOCKS * PARTS;
-    let b = select(0u, id / (BLOCKS * PARTS), is_there);
+    if id >= BATCH * BLOCKS * PARTS {
+        return;
+    }
+    let b = id / (BLOCKS * PARTS);
     // The last queries of a causal attention see the most keys: they begin first.
     let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
-    let column = id % PARTS * TILE;
-    let ty = lane / SIDE;
-    let tx = lane % SIDE;
+    let column = id % PARTS * FOURS;
+    let at = position(lane);
 
-    var sums = array<vec4<f32>, 4>();
-    var peak = vec4(negative_infinity());
-    var mass = vec4(0.0);
+    var sums = array<vec4<f32>, ROWS_EACH * EACH>();
+    // Of four rows each.
+    var peak: array<vec4<f32>, HEIGHT>;
+    var mass: array<vec4<f32>, HEIGHT>;
+#for H in HEIGHT
+    peak[${H}] = vec4(negative_infinity());
+#endfor
 #if CAUSAL == 1
     let end = min(S, max(first + TILE + S, L) - L);
 #else
     let end = S;
 #endif
+    var of_rows = q_part(b, first, 0u, TILE, DEPTH, lane);
+    var of_columns = k_part(b, 0u, 0u, TILE, DEPTH, lane);
     for (var start = 0u; start < end; start += TILE) {
-        var scores = array<vec4<f32>, 4>();
-        for (var d = 0u; d < D; d += STEP) {
-            for (var i = lane; i < SIDE * STEP; i += WG) {
-                let row = i / STEP * 4u;
-                let at = i % STEP;
-                left[at * PITCH + row / 4u] = vec4(
-                    q_element(b, first + row, d + at),
-                    q_element(b, first + row + 1u, d + at),
-                    q_element(b, first + row + 2u, d + at),
-                    q_element(b, first + row + 3u, d + at),
-                );
-                right[at * PITCH + row / 4u] = vec4(
-                    k_element(b, start + row, d + at),
-                    k_element(b, start + row + 1u, d + at),
-                    k_element(b, start + row + 2u, d + at),
-                    k_element(b, start + row + 3u, d + at),
-                );
-            }
+        var scores = array<vec4<f32>, ROWS_EACH>();
+        var values: Part;
+        for (var d = 0u; d < (D + 3u) / 4u; d += DEPTH) {
+            put(ROW_CHUNK, of_rows, TILE, DEPTH, lane);
+            put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);
             workgroupBarrier();
-            add_terms(&scores, ty, tx);
+            if d + DEPTH < (D + 3u) / 4u {
+                of_rows = q_part(b, first, d + DEPTH, TILE, DEPTH, lane);
+                of_columns = k_part(b, start, d + DEPTH, TILE, DEPTH, lane);
+            } else {
+                values = v_part(b, start, column, TERMS, FOURS, lane);
+            }
+            add_products(&scores, min(DEPTH, (D + 3u) / 4u - d), at);
             workgroupBarrier();
         }
-        for (var r = 0u; r < 4u; r++) {
-            var largest = negative_infinity();
-            for (var c = 0u; c < 4u; c++) {
-                let i = first + ty * 4u + r;
-                let j = start + tx * 4u + c;
-                var element = negative_infinity();
-                if is_visible(i, j) {
-                    element = score(b, i, j, scores[r][c]);
-                }
-                scores[r][c] = element;
-                largest = m_max(largest, element);
-            }
-            partials[(ty * 4u + r) * SIDE + tx] = largest;
+#for H in HEIGHT
+#for R in 4
+        {
+            let row = &scores[${H}u * 4u + ${R}u];
+#for C in 4
+            (*row)[${C}] = score(b, first + at.y * ROWS_EACH + ${H}u * 4u + ${R}u, start + at.x * 4u + ${C}u, (*row)[${C}]);
+#endfor
         }
+#endfor
+#endfor
+        if !all_visible(first, start) {
+#for H in HEIGHT
+#for R in 4
+#for C in 4
+            if !is_visible(first + at.y * ROWS_EACH + ${H}u * 4u + ${R}u, start + at.x * 4u + ${C}u) {
+                scores[${H}u * 4u + ${R}u][${C}] = negative_infinity();
+            }
+#endfor
+#endfor
+#endfor
+        }
+        var largest = peak;
+#for H in HEIGHT
+#for R in 4
+        {
+            let row = scores[${H}u * 4u + ${R}u];
+            let pair = max(row.xy, row.zw);
+            largest[${H}][${R}] = max(largest[${H}][${R}], max(pair.x, pair.y));
+        }
+#endfor
+        memory[TERM_CHUNK + (at.y * HEIGHT + ${H}u) * SIDE + at.x] = largest[${H}];
+#endfor
         workgroupBarrier();
-        for (var r = 0u; r < 4u; r++) {
-            var largest = peak[r];
-            for (var other = 0u; other < SIDE; other++) {
-                largest = m_max(largest, partials[(ty * 4u + r) * SIDE + other]);
-            }
-            // Where no key was visible yet, there is nothing to be relative to.
-            let base = select(largest, 0.0, bitcast<u32>(largest) == 0xff800000u);
-            let shrink = exp(peak[r] - base);
-            peak[r] = largest;
-            scores[r] = exp(scores[r] - base);
-            sums[r] *= shrink;
-            mass[r] = mass[r] * shrink + dot(scores[r], vec4(1.0));
+        for (var other = 0u; other < SIDE; other += 4u) {
+#for H in HEIGHT
+            let others_${H} = TERM_CHUNK + (at.y * HEIGHT + ${H}u) * SIDE + other;
+            let pair_${H} = max(memory[others_${H}], memory[others_${H} + 1u]);
+            let next_${H} = max(memory[others_${H} + 2u], memory[others_${H} + 3u]);
+            largest[${H}] = max(largest[${H}], max(pair_${H}, next_${H}));
+#endfor
         }
-        put_weights(&scores, ty, tx);
-        for (var j = 0u; j < TILE; j += STEP) {
-            for (var i = lane; i < SIDE * STEP; i += WG) {
-                let row = i / SIDE;
-                let at = i % SIDE * 4u;
-                right[row * PITCH + at / 4u] = vec4(
-                    v_element(b, start + j + row, column + at),
-                    v_element(b, start + j + row, column + at + 1u),
-                    v_element(b, start + j + row, column + at + 2u),
-                    v_element(b, start + j + row, column + at + 3u),
-                );
-            }
+#for H in HEIGHT
+        // Where no key was visible yet, there is nothing to be relative to.
+        let base_${H} = select(largest[${H}], vec4(0.0), bitcast<vec4<u32>>(largest[${H}]) == vec4(0xff800000u));
+        let shrink_${H} = exp(peak[${H}] - base_${H});
+        peak[${H}] = largest[${H}];
+        mass[${H}] *= shrink_${H};
+#for R in 4
+        scores[${H}u * 4u + ${R}u] = exp(scores[${H}u * 4u + ${R}u] - base_${H}[${R}]);
+        mass[${H}][${R}] += dot(scores[${H}u * 4u + ${R}u], vec4(1.0));
+#for N in EACH
+        sums[${N}u * ROWS_EACH + ${H}u * 4u + ${R}u] *= shrink_${H}[${R}];
+#endfor
+#endfor
+#endfor
+        // Others may not have read the maxima yet, which lie where the values go.
+        workgroupBarrier();
+        for (var j = 0u; j < TILE; j += TERMS) {
+            put_weights(&scores, j, at);
+            put(TERM_CHUNK, values, TERMS, FOURS, lane);
             workgroupBarrier();
-            add_weighted(&sums, j, ty, tx);
+            if j + TERMS < TILE {
+                values = v_part(b, start + j + TERMS, column, TERMS, FOURS, lane);
+            } else {
+                of_rows = q_part(b, first, 0u, TILE, DEPTH, lane);
+                of_columns = k_part(b, start + TILE, 0u, TILE, DEPTH, lane);
+            }
+            add_weighted(&sums, at);
             workgroupBarrier();
         }
     }
-    for (var r = 0u; r < 4u; r++) {
-        partials[(ty * 4u + r) * SIDE + tx] = mass[r];
-    }
+#if SHARED_SUMS == 1
+    join_shares(&sums, at);
+#endif
+#for H in HEIGHT
+    memory[(at.y * HEIGHT + ${H}u) * SIDE + at.x] = mass[${H}];
+#endfor
     workgroupBarrier();
-    for (var r = 0u; r < 4u; r++) {
-        let i = first + ty * 4u + r;
-        var total = 0.0;
-        for (var other = 0u; other < SIDE; other++) {
-            total += partials[(ty * 4u + r) * SIDE + other];
-        }
-        if is_there && i < L {
-            for (var c = 0u; c < 4u; c++) {
-                let e = column + tx * 4u + c;
+    var total: array<vec4<f32>, HEIGHT>;
+    for (var other = 0u; other < SIDE; other++) {
+#for H in HEIGHT
+        total[${H}] += memory[(at.y * HEIGHT + ${H}u) * SIDE + other];
+#endfor
+    }
+#for R in ROWS_EACH
+    {
+        let i = first + at.y * ROWS_EACH + ${R}u;
+        if i < L && at.x < FOURS {
+#for N in EACH
+#for C in 4
+            {
+                let e = (column + at.x + ${N}u * SIDE) * 4u + ${C}u;
                 if e < E {
-                    store((b * L + i) * E + e, sums[r][c] / total);
+                    store((b * L + i) * E + e, sums[${N}u * ROWS_EACH + ${R}u][${C}] / total[${R}u / 4u][${R}u % 4u]);
                 }
             }
-            if tx == 0u && column == 0u {
-                spread[b * L + i] = peak[r] + log(total);
-            }
+#endfor
+#endfor
+        }
+        if i < L && at.x == 0u && column == 0u {
+            spread[b * L + i] = peak[${R}u / 4u][${R}u % 4u] + log(total[${R}u / 4u][${R}u % 4u]);
         }
     }
+#endfor
 }

@@ -1,20 +1,23 @@
 // Gradients of attention, from the weights w[i,j] = exp(score[i,j] − spread[i]), which are computed anew, and
-// ds[i,j] = SCALE·w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]), where drift[i] = Σ_e dy[i,e]·y[i,e]:
-//     OF queries: dq[i,d] = Σ_j ds[i,j]·k[j,d]
-//     OF keys:    dk[j,d] = Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
+// ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]), where drift[i] = Σ_e dy[i,e]·y[i,e]:
+//     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
+//     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
 // Bindings: q, key, value, spread[B,L], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. A workgroup computes TILE rows of
-// the results, and TILE of their columns.
+// the results, and 4·FOURS of their columns.
 //
-// Defines: OF queries or keys; RESULT_AT the binding of the first result; the others as for attention
+// Defines: OF           queries or keys
+//          RESULT_AT    the binding of the first result; SECOND_AT that of the second, for keys
+//          DY_ELEM      vec4<f32> where E is a multiple of four, else f32
+//          those of shared/attention
 
-@group(0) @binding(0) var<storage, read> q: array<f32>;
-@group(0) @binding(1) var<storage, read> key: array<f32>;
-@group(0) @binding(2) var<storage, read> value: array<f32>;
+@group(0) @binding(0) var<storage, read> q: array<${Q_ELEM}>;
+@group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;
+@group(0) @binding(2) var<storage, read> value: array<${V_ELEM}>;
 @group(0) @binding(3) var<storage, read> spread: array<f32>;
 @group(0) @binding(4) var<storage, read> drift: array<f32>;
-@group(0) @binding(5) var<storage, read> dy: array<f32>;
+@group(0) @binding(5) var<storage, read> dy: array<${DY_ELEM}>;
 #if BIAS == 1
 @group(0) @binding(6) var<storage, read> bias: array<f32>;
 #endif
@@ -25,50 +28,75 @@
 
 #include "shared/attention"
 
-fn dy_element(b: u32, i: u32, e: u32) -> f32 {
-    let there = i < L && e < E;
-    return select(0.0, dy[select(0u, (b * L + i) * E + e, there)], there);
+fn dy_four(b: u32, i: u32, four: u32) -> vec4<f32> {
+    let row = (b * L + min(i, L - 1u)) * E;
+#if DY_ELEM == vec4<f32>
+    return dy[row / 4u + min(four, E / 4u - 1u)];
+#else
+    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = vec4(row) + min(k, vec4(E - 1u));
+    return select(vec4(0.0), vec4(dy[at.x], dy[at.y], dy[at.z], dy[at.w]), k < vec4(E));
+#endif
 }
 
+fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    var part: Part;
+#for N in LOADS
+    if ${N}u * WG < rows * pitch {
+        part[${N}] = dy_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
+    }
+#endfor
+    return part;
+}
+
+fn spread_of(b: u32, i: u32) -> f32 {
+    return spread[b * L + min(i, L - 1u)];
+}
+
+fn drift_of(b: u32, i: u32) -> f32 {
+    return drift[b * L + min(i, L - 1u)];
+}
+
+// Scores are products of rows and columns, and so are slopes, dy·vᵀ.
 #if OF == queries
 const ROWS: u32 = L;
 const COLUMNS: u32 = S;
 const WIDTH: u32 = D;
 
-fn row_of_score(b: u32, i: u32, d: u32) -> f32 {
-    return q_element(b, i, d);
+fn row_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return q_part(b, first, four, rows, pitch, lane);
 }
 
-fn column_of_score(b: u32, j: u32, d: u32) -> f32 {
-    return k_element(b, j, d);
+fn column_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return k_part(b, first, four, rows, pitch, lane);
 }
 
-fn row_of_slope(b: u32, i: u32, e: u32) -> f32 {
-    return dy_element(b, i, e);
+fn row_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return dy_part(b, first, four, rows, pitch, lane);
 }
 
-fn column_of_slope(b: u32, j: u32, e: u32) -> f32 {
-    return v_element(b, j, e);
+fn column_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return v_part(b, first, four, rows, pitch, lane);
 }
 #else
 const ROWS: u32 = S;
 const COLUMNS: u32 = L;
 const WIDTH: u32 = max(D, E);
 
-fn row_of_score(b: u32, j: u32, d: u32) -> f32 {
-    return k_element(b, j, d);
+fn row_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return k_part(b, first, four, rows, pitch, lane);
 }
 
-fn column_of_score(b: u32, i: u32, d: u32) -> f32 {
-    return q_element(b, i, d);
+fn column_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return q_part(b, first, four, rows, pitch, lane);
 }
 
-fn row_of_slope(b: u32, j: u32, e: u32) -> f32 {
-    return v_element(b, j, e);
+fn row_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return v_part(b, first, four, rows, pitch, lane);
 }
 
-fn column_of_slope(b: u32, i: u32, e: u32) -> f32 {
-    return dy_element(b, i, e);
+fn column_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    return dy_part(b, first, four, rows, pitch, lane);
 }
 #endif
 
@@ -79,23 +107,30 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     const BLOCKS = (ROWS + TILE - 1u) / TILE;
-    const PARTS = (WIDTH + TILE - 1u) / TILE;
+    const PARTS = (WIDTH + 4u * FOURS - 1u) / (4u * FOURS);
     let id = workgroup_index(workgroup, workgroups);
-    let is_there = id < BATCH * BLOCKS * PARTS;
-    let b = select(0u, id / (BLOCKS * PARTS), is_there);
+    if id >= BATCH * BLOCKS * PARTS {
+        return;
+    }
+    let b = id / (BLOCKS * PARTS);
     // Those that see the most begin first: of a causal attention the last queries, and the first keys.
 #if OF == queries
     let first = (BLOCKS - 1u - id / PARTS % BLOCKS) * TILE;
 #else
     let first = id / PARTS % BLOCKS * TILE;
 #endif
-    let column = id % PARTS * TILE;
-    let ty = lane / SIDE;
-    let tx = lane % SIDE;
+    let column = id % PARTS * FOURS;
+    let at = position(lane);
 
-    var of_slopes = array<vec4<f32>, 4>();
+#if OF == queries
+#for R in ROWS_EACH
+    let spread_${R} = spread_of(b, first + at.y * ROWS_EACH + ${R}u);
+    let drift_${R} = drift_of(b, first + at.y * ROWS_EACH + ${R}u);
+#endfor
+#endif
+    var of_slopes = array<vec4<f32>, ROWS_EACH * EACH>();
 #if OF == keys
-    var of_weights = array<vec4<f32>, 4>();
+    var of_weights = array<vec4<f32>, ROWS_EACH * EACH>();
 #endif
     var begin = 0u;
     var end = COLUMNS;
@@ -107,117 +142,138 @@ fn main(
     begin = (max(first + L, S) - S) / TILE * TILE;
 #endif
 #endif
+    var of_rows = row_of_score(b, first, 0u, TILE, DEPTH, lane);
+    var of_columns = column_of_score(b, begin, 0u, TILE, DEPTH, lane);
     for (var start = begin; start < end; start += TILE) {
-        var tile = array<vec4<f32>, 4>();
-        for (var d = 0u; d < D; d += STEP) {
-            for (var i = lane; i < SIDE * STEP; i += WG) {
-                let row = i / STEP * 4u;
-                let at = i % STEP;
-                left[at * PITCH + row / 4u] = vec4(
-                    row_of_score(b, first + row, d + at),
-                    row_of_score(b, first + row + 1u, d + at),
-                    row_of_score(b, first + row + 2u, d + at),
-                    row_of_score(b, first + row + 3u, d + at),
-                );
-                right[at * PITCH + row / 4u] = vec4(
-                    column_of_score(b, start + row, d + at),
-                    column_of_score(b, start + row + 1u, d + at),
-                    column_of_score(b, start + row + 2u, d + at),
-                    column_of_score(b, start + row + 3u, d + at),
-                );
-            }
+        var tile = array<vec4<f32>, ROWS_EACH>();
+        for (var d = 0u; d < (D + 3u) / 4u; d += DEPTH) {
+            put(ROW_CHUNK, of_rows, TILE, DEPTH, lane);
+            put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);
             workgroupBarrier();
-            add_terms(&tile, ty, tx);
+            if d + DEPTH < (D + 3u) / 4u {
+                of_rows = row_of_score(b, first, d + DEPTH, TILE, DEPTH, lane);
+                of_columns = column_of_score(b, start, d + DEPTH, TILE, DEPTH, lane);
+            } else {
+                of_rows = row_of_slope(b, first, 0u, TILE, DEPTH, lane);
+                of_columns = column_of_slope(b, start, 0u, TILE, DEPTH, lane);
+            }
+            add_products(&tile, min(DEPTH, (D + 3u) / 4u - d), at);
             workgroupBarrier();
         }
-        var slopes = array<vec4<f32>, 4>();
-        for (var e = 0u; e < E; e += STEP) {
-            for (var i = lane; i < SIDE * STEP; i += WG) {
-                let row = i / STEP * 4u;
-                let at = i % STEP;
-                left[at * PITCH + row / 4u] = vec4(
-                    row_of_slope(b, first + row, e + at),
-                    row_of_slope(b, first + row + 1u, e + at),
-                    row_of_slope(b, first + row + 2u, e + at),
-                    row_of_slope(b, first + row + 3u, e + at),
-                );
-                right[at * PITCH + row / 4u] = vec4(
-                    column_of_slope(b, start + row, e + at),
-                    column_of_slope(b, start + row + 1u, e + at),
-                    column_of_slope(b, start + row + 2u, e + at),
-                    column_of_slope(b, start + row + 3u, e + at),
-                );
-            }
+        var slopes = array<vec4<f32>, ROWS_EACH>();
+        for (var e = 0u; e < (E + 3u) / 4u; e += DEPTH) {
+            put(ROW_CHUNK, of_rows, TILE, DEPTH, lane);
+            put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);
             workgroupBarrier();
-            add_terms(&slopes, ty, tx);
+            if e + DEPTH < (E + 3u) / 4u {
+                of_rows = row_of_slope(b, first, e + DEPTH, TILE, DEPTH, lane);
+                of_columns = column_of_slope(b, start, e + DEPTH, TILE, DEPTH, lane);
+            }
+            add_products(&slopes, min(DEPTH, (E + 3u) / 4u - e), at);
             workgroupBarrier();
         }
-        for (var r = 0u; r < 4u; r++) {
-            for (var c = 0u; c < 4u; c++) {
-#if OF == queries
-                let i = first + ty * 4u + r;
-                let j = start + tx * 4u + c;
+#if OF == keys
+        var terms = column_of_slope(b, start, column, TERMS, FOURS, lane);
 #else
-                let i = start + tx * 4u + c;
-                let j = first + ty * 4u + r;
+        var terms = column_of_score(b, start, column, TERMS, FOURS, lane);
 #endif
-                var weight = 0.0;
-                var slope = 0.0;
-                if is_visible(i, j) {
-                    weight = exp(score(b, i, j, tile[r][c]) - spread[b * L + i]);
-                    slope = weight * (slopes[r][c] - drift[b * L + i]) * ${SCALE};
+#for C in 4
+#if OF == keys
+        let spread_${C} = spread_of(b, start + at.x * 4u + ${C}u);
+        let drift_${C} = drift_of(b, start + at.x * 4u + ${C}u);
+#endif
+#for R in ROWS_EACH
+        {
+#if OF == queries
+            let i = first + at.y * ROWS_EACH + ${R}u;
+            let j = start + at.x * 4u + ${C}u;
+            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${R});
+            slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - drift_${R});
+#else
+            let i = start + at.x * 4u + ${C}u;
+            let j = first + at.y * ROWS_EACH + ${R}u;
+            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${C});
+            slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - drift_${C});
+            tile[${R}][${C}] = weight;
+#endif
+        }
+#endfor
+#endfor
+#if OF == queries
+        let are_visible = all_visible(first, start);
+#else
+        let are_visible = all_visible(start, first);
+#endif
+        if !are_visible {
+#for C in 4
+#for R in ROWS_EACH
+#if OF == queries
+            if !is_visible(first + at.y * ROWS_EACH + ${R}u, start + at.x * 4u + ${C}u) {
+                slopes[${R}][${C}] = 0.0;
+            }
+#else
+            if !is_visible(start + at.x * 4u + ${C}u, first + at.y * ROWS_EACH + ${R}u) {
+                slopes[${R}][${C}] = 0.0;
+                tile[${R}][${C}] = 0.0;
+            }
+#endif
+#endfor
+#endfor
+        }
+#if OF == keys
+        for (var i = 0u; i < TILE; i += TERMS) {
+            put_weights(&tile, i, at);
+            put(TERM_CHUNK, terms, TERMS, FOURS, lane);
+            workgroupBarrier();
+            if i + TERMS < TILE {
+                terms = column_of_slope(b, start + i + TERMS, column, TERMS, FOURS, lane);
+            } else {
+                terms = column_of_score(b, start, column, TERMS, FOURS, lane);
+            }
+            add_weighted(&of_weights, at);
+            workgroupBarrier();
+        }
+#endif
+        for (var i = 0u; i < TILE; i += TERMS) {
+            put_weights(&slopes, i, at);
+            put(TERM_CHUNK, terms, TERMS, FOURS, lane);
+            workgroupBarrier();
+            if i + TERMS < TILE {
+                terms = column_of_score(b, start + i + TERMS, column, TERMS, FOURS, lane);
+            } else {
+                of_rows = row_of_score(b, first, 0u, TILE, DEPTH, lane);
+                of_columns = column_of_score(b, start + TILE, 0u, TILE, DEPTH, lane);
+            }
+            add_weighted(&of_slopes, at);
+            workgroupBarrier();
+        }
+    }
+#if SHARED_SUMS == 1
+    join_shares(&of_slopes, at);
+#if OF == keys
+    join_shares(&of_weights, at);
+#endif
+#endif
+#for R in ROWS_EACH
+    {
+        let row = first + at.y * ROWS_EACH + ${R}u;
+        if row < ROWS && at.x < FOURS {
+#for N in EACH
+#for C in 4
+            {
+                let at = (column + at.x + ${N}u * SIDE) * 4u + ${C}u;
+                if at < D {
+                    first_result[(b * ROWS + row) * D + at] = of_slopes[${N}u * ROWS_EACH + ${R}u][${C}] * ${SCALE};
                 }
-                tile[r][c] = weight;
-                slopes[r][c] = slope;
-            }
-        }
 #if OF == keys
-        put_weights(&tile, ty, tx);
-        for (var j = 0u; j < TILE; j += STEP) {
-            for (var i = lane; i < SIDE * STEP; i += WG) {
-                let row = i / SIDE;
-                let at = i % SIDE * 4u;
-                right[row * PITCH + at / 4u] = vec4(
-                    column_of_slope(b, start + j + row, column + at),
-                    column_of_slope(b, start + j + row, column + at + 1u),
-                    column_of_slope(b, start + j + row, column + at + 2u),
-                    column_of_slope(b, start + j + row, column + at + 3u),
-                );
-            }
-            workgroupBarrier();
-            add_weighted(&of_weights, j, ty, tx);
-            workgroupBarrier();
-        }
+                if at < E {
+                    second_result[(b * ROWS + row) * E + at] = of_weights[${N}u * ROWS_EACH + ${R}u][${C}];
+                }
 #endif
-        put_weights(&slopes, ty, tx);
-        for (var j = 0u; j < TILE; j += STEP) {
-            for (var i = lane; i < SIDE * STEP; i += WG) {
-                let row = i / SIDE;
-                let at = i % SIDE * 4u;
-                right[row * PITCH + at / 4u] = vec4(
-                    column_of_score(b, start + j + row, column + at),
-                    column_of_score(b, start + j + row, column + at + 1u),
-                    column_of_score(b, start + j + row, column + at + 2u),
-                    column_of_score(b, start + j + row, column + at + 3u),
-                );
             }
-            workgroupBarrier();
-            add_weighted(&of_slopes, j, ty, tx);
-            workgroupBarrier();
+#endfor
+#endfor
         }
     }
-    for (var r = 0u; r < 4u; r++) {
-        let row = first + ty * 4u + r;
-        for (var c = 0u; c < 4u; c++) {
-            let at = column + tx * 4u + c;
-            if is_there && row < ROWS && at < D {
-                first_result[(b * ROWS + row) * D + at] = of_slopes[r][c];
-            }
-#if OF == keys
-            if is_there && row < ROWS && at < E {
-                second_result[(b * ROWS + row) * E + at] = of_weights[r][c];
-            }
-#endif
-        }
-    }
+#endfor
 }

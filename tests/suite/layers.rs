@@ -220,6 +220,10 @@ fn subjects() -> Vec<Subject> {
         // Four layers, two of them normalisations, one after the other.
         subject.tolerance = 5e-5;
     }
+    for subject in all.iter_mut().filter(|subject| subject.name.starts_with("multihead_attention")) {
+        // What is added to all scores of a query has no effect: the gradient of the keys' bias is nothing but rounding.
+        subject.tolerance = 5e-5;
+    }
     all
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use meganeura::ops::Conv2dOptions;
+use meganeura::ops::{AttentionOptions, Conv2dOptions};
 use meganeura::{Result, Shape, Tape, Tensor, Var};
 
 /// Groups of the group normalisation.
@@ -21,8 +21,30 @@ pub enum Kernel {
     GroupNorm { n: usize, c: usize, h: usize, w: usize },
     /// `gelu(x [M,K] · w [N,K]ᵀ + b)`
     LinearGelu { m: usize, k: usize, n: usize },
+    /// Attention of `b` sequences of length `l` to themselves by `h` heads of `d` features
+    Attention { b: usize, h: usize, l: usize, d: usize, form: Form },
     /// A copy in the device's memory: how fast that is
     Copy { bytes: usize },
+}
+
+/// How an attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In one pass
+    Full,
+    /// In one pass, of each query to the keys up to it
+    Causal,
+    /// By products of matrices, with the scores in memory
+    Composed,
+}
+
+impl Form {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Full, "attention"), (Self::Causal, "causal_attention"), (Self::Composed, "composed_attention")];
+
+    fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(form, _)| *form == self).map_or("", |(_, name)| name)
+    }
 }
 
 /// What is computed of a kernel.
@@ -62,9 +84,12 @@ impl FromStr for Kernel {
             ("group_norm", &[n, c, h, w]) => Self::GroupNorm { n, c, h, w },
             ("linear_gelu", &[m, k, n]) => Self::LinearGelu { m, k, n },
             ("copy", &[bytes]) => Self::Copy { bytes },
+            (name, &[b, h, l, d]) if let Some((form, _)) = Form::ALL.into_iter().find(|form| form.1 == name) => {
+                Self::Attention { b, h, l, d, form }
+            }
             _ => {
                 return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, group_norm:N,C,H,W, \
-                            linear_gelu:M,K,N or copy:BYTES"
+                            linear_gelu:M,K,N, attention:B,HEADS,L,D, causal_attention:…, composed_attention:… or copy:BYTES"
                     .into());
             }
         };
@@ -90,6 +115,7 @@ impl fmt::Display for Kernel {
             Self::Conv2d { n, c, h, k, r, stride } => write!(f, "conv2d:{n},{c},{h},{k},{r},{stride}"),
             Self::GroupNorm { n, c, h, w } => write!(f, "group_norm:{n},{c},{h},{w}"),
             Self::LinearGelu { m, k, n } => write!(f, "linear_gelu:{m},{k},{n}"),
+            Self::Attention { b, h, l, d, form } => write!(f, "{}:{b},{h},{l},{d}", form.name()),
             Self::Copy { bytes } => write!(f, "copy:{bytes}"),
         }
     }
@@ -106,7 +132,9 @@ impl Kernel {
     pub fn passes(&self) -> &'static [Pass] {
         match self {
             Self::Matmul { .. } | Self::Conv2d { .. } => &[Pass::Forward, Pass::GradInput, Pass::GradWeight],
-            Self::GroupNorm { .. } | Self::LinearGelu { .. } => &[Pass::Forward, Pass::Backward, Pass::Both],
+            Self::GroupNorm { .. } | Self::LinearGelu { .. } | Self::Attention { .. } => {
+                &[Pass::Forward, Pass::Backward, Pass::Both]
+            }
             Self::Copy { .. } => &[Pass::Forward],
         }
     }
@@ -125,6 +153,7 @@ impl Kernel {
             Self::LinearGelu { m, k, n } => {
                 vec![(Shape::from([m, k]), 1.0), (Shape::from([n, k]), scale(k)), (Shape::from([n]), 1.0)]
             }
+            Self::Attention { b, h, l, d, .. } => vec![(Shape::from([b, h, l, d]), 1.0); 3],
             Self::Copy { bytes } => vec![(Shape::from([bytes / 4]), 1.0)],
         }
     }
@@ -140,6 +169,7 @@ impl Kernel {
             Self::Matmul { m, n, .. } | Self::LinearGelu { m, n, .. } => Shape::from([m, n]),
             Self::Conv2d { n, k, .. } => Shape::from([n, k, self.side(), self.side()]),
             Self::GroupNorm { n, c, h, w } => Shape::from([n, c, h, w]),
+            Self::Attention { b, h, l, d, .. } => Shape::from([b, h, l, d]),
             Self::Copy { bytes } => Shape::from([2, bytes / 8]),
         }
     }
@@ -165,6 +195,15 @@ impl Kernel {
                     _ => 1.0,
                 };
                 Work::Flops(products * 2.0 * real(m) * real(k) * real(n))
+            }
+            // Of a causal attention as much, though about half need not be computed.
+            Self::Attention { b, h, l, d, .. } => {
+                let products = match pass {
+                    Pass::Both => 7.0,
+                    Pass::Backward => 5.0,
+                    _ => 2.0,
+                };
+                Work::Flops(products * 2.0 * real(b * h) * real(l * l) * real(d))
             }
             // The parameters and their gradients are next to nothing.
             Self::GroupNorm { .. } => {
@@ -216,6 +255,14 @@ impl Kernel {
             }
             Self::GroupNorm { .. } => x[0].group_norm(GROUPS, 1e-5, &x[1], &x[2]).silu(),
             Self::LinearGelu { .. } => (x[0].matmul(&x[1].t()) + &x[2]).gelu(),
+            Self::Attention { d, form: Form::Composed, .. } => {
+                let scores = (&x[0] * (d as f64).sqrt().recip()).matmul(&x[1].t());
+                scores.softmax(3).matmul(&x[2])
+            }
+            Self::Attention { form, .. } => {
+                let options = AttentionOptions { causal: form == Form::Causal, ..AttentionOptions::default() };
+                x[0].attention_with(&x[1], &x[2], options)
+            }
             // A view of a tensor in memory of its own is a copy.
             Self::Copy { .. } => x[0].reshape(self.result()),
         }

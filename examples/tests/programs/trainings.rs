@@ -314,3 +314,42 @@ fn programs_say_what_is_wrong_before_they_train() {
     assert!(!there.exists(), "nothing is begun");
     std::fs::remove_dir_all(out).unwrap();
 }
+
+#[test]
+fn text_is_learned_and_written() {
+    let out = folder("text");
+    let verse = "Tell me where is fancy bred, or in the heart or in the head?\n".repeat(40);
+    let (text, run_there) = (out.join("verse.txt"), out.join("run"));
+    std::fs::write(&text, verse).unwrap();
+    let args =
+        ["--text", text.to_str().unwrap(), "--run", run_there.to_str().unwrap(), "--width", "32", "--layers", "1"];
+    let small =
+        ["--context", "16", "--epochs", "6", "--length", "40", "--prompt", "Tell", "--json", "--temperature", "0.1"];
+    let output = run("text", &[&args[..], &small].concat());
+    assert!(output.status.success(), "{output:?}");
+    let result = last_line(&output);
+    assert!(result["test_loss"].as_f64().unwrap() < 1.0, "{result}");
+    let written = std::fs::read_to_string(run_there.join("written.txt")).unwrap();
+    assert_eq!(written.chars().count(), 4 + 40);
+    assert!(written.starts_with("Tell") && result["written"] == written, "{result}");
+    std::fs::remove_dir_all(out).unwrap();
+}
+
+#[test]
+fn text_says_what_is_wrong_before_it_trains() {
+    let out = folder("wrong-text");
+    let short = out.join("short.txt");
+    std::fs::write(&short, "too short").unwrap();
+    for (args, wanted) in [
+        (&["--prompt", "ä"][..], "--prompt: 'ä' is not in the text"),
+        (&["--prompt", ""], "--prompt: must have a character"),
+        (&["--text", "missing.txt"], "missing.txt: No such file"),
+        (&["--text", short.to_str().unwrap()], "the text has 9 characters; --context 64 takes 660"),
+        (&["--width", "10"], "--width 10: must be a multiple of 4"),
+        (&["--temperature", "0"], "--temperature 0: must be above 0"),
+    ] {
+        let output = run("text", args);
+        assert!(!output.status.success() && stderr(&output).contains(wanted), "{wanted}: {output:?}");
+    }
+    std::fs::remove_dir_all(out).unwrap();
+}

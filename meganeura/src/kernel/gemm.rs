@@ -256,7 +256,6 @@ impl Choice {
     pub fn strided(&self, product: Product, [a, b]: [(Binding, &Layout); 2], sums: Sums) -> Launch {
         let Product { batch, m, n, k, .. } = product;
         let across = lie_across([a.1, b.1]);
-        let element = |fours| if fours { "vec4<f32>" } else { "f32" };
         let mut defines = operands([a.1, b.1]);
         defines.extend(define![
             BATCH: batch, M: m, N: n, K: k,
@@ -293,8 +292,15 @@ pub fn operands([a, b]: [&Layout; 2]) -> Vec<(&'static str, String)> {
     defines
 }
 
+/// The type of a binding's elements that is read by fours, or else one by one.
+#[must_use]
+pub fn element(fours: bool) -> &'static str {
+    if fours { "vec4<f32>" } else { "f32" }
+}
+
 /// Whether four neighbours along one of the last two axes can be read at once, wherever a multiple of four begins.
-fn reads_fours(layout: &Layout, axis: usize) -> bool {
+#[must_use]
+pub fn reads_fours(layout: &Layout, axis: usize) -> bool {
     let (batch, strides) = strides(layout);
     let [along, across] = [strides[axis], strides[1 - axis]];
     let rank = layout.shape().rank();

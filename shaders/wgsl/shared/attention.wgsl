@@ -1,43 +1,152 @@
-// Tiles of scores: what the kernels of attention share. A workgroup holds TILE rows against TILE columns; each invocation has four by
-// four of the elements. What products of such tiles read comes through workgroup memory, STEP terms at a time.
+// Tiles of scores: what the kernels of attention share. A workgroup holds TILE rows against TILE columns. Each invocation computes ROWS_EACH
+// rows and 4 columns of a tile, and of a result as many rows and EACH fours of features. What the products read comes through workgroup
+// memory in chunks. The next chunk is on its way while one is multiplied.
+//
+// Defines: WG           TILE²/(16·HEIGHT)
+//          TILE         64 or 32
+//          HEIGHT       1 or 2, an invocation's groups of four rows; ROWS_EACH is 4·HEIGHT
+//          FOURS        fours of features of a result that a workgroup computes: a power of two from 4 to 16
+//          LOADS        fours of a chunk that an invocation loads, 8·TILE/WG
+//          EACH         max(1, FOURS/(TILE/4))
+//          SHARED_SUMS  1: FOURS is less than TILE/4
+//          UNROLL       fours that the products add in a row: 2 if they are even for D and E, else 1
+//          BATCH, L, S, D, E
+//          SCALE        a literal
+//          CAUSAL       1: query i sees the keys up to i + S − L
+//          BIAS         1: there is a bias
+//          Q_BATCH, Q_ROW, Q_COL  where batch b of q begins, an expression of `b: u32`; its strides. K_…, V_…, BIAS_… the same
+//          Q_ELEM       vec4<f32> where four neighbours along a row can be read at once, else f32. K_ELEM, V_ELEM the same
 
 #include "shared/grid"
 #include "shared/float"
 
 const WG: u32 = ${WG};
 const TILE: u32 = ${TILE};
+/// Invocations along the columns of a tile, and fours in a row of its weights.
 const SIDE: u32 = TILE / 4u;
-/// Fours from one row in workgroup memory to the next: one more than a row has, so that rows begin in other banks.
-const PITCH: u32 = SIDE + 1u;
-const STEP: u32 = 16u;
+const FOURS: u32 = ${FOURS};
+const HEIGHT: u32 = ${HEIGHT};
+const ROWS_EACH: u32 = ${ROWS_EACH};
+const EACH: u32 = ${EACH};
+/// Invocations with the same features of a result. Each adds up some of the columns.
+const SHARES: u32 = SIDE * EACH / FOURS;
 const BATCH: u32 = ${BATCH};
 const L: u32 = ${L};
 const S: u32 = ${S};
 const D: u32 = ${D};
 const E: u32 = ${E};
 
-/// Of the left and the right operand, [term][row] and [term][column].
-var<workgroup> left: array<vec4<f32>, STEP * PITCH>;
-var<workgroup> right: array<vec4<f32>, STEP * PITCH>;
-/// A tile of weights, [column][row].
-var<workgroup> weights: array<vec4<f32>, TILE * PITCH>;
+/// Fours of features in each row of a chunk for scores, which has TILE rows.
+const DEPTH: u32 = 8u;
+/// Columns of a tile that a weighted sum adds at a time: half of it.
+const TERMS: u32 = TILE / 2u;
+/// Fours of their weights in each row.
+const HALF: u32 = TERMS / 4u;
 
-fn q_element(b: u32, i: u32, k: u32) -> f32 {
-    let begin: u32 = ${Q_BATCH};
-    let there = i < L && k < D;
-    return select(0.0, q[select(0u, begin + i * ${Q_ROW}u + k * ${Q_COL}u, there)], there);
+// Regions of workgroup memory, which is used twice.
+const REGION: u32 = SIDE * (4u * DEPTH + 1u);
+const ROW_CHUNK: u32 = 0u;
+const COLUMN_CHUNK: u32 = REGION;
+/// Half of a tile of weights, TILE rows.
+const WEIGHTS: u32 = 0u;
+/// What they weight, TERMS rows of FOURS.
+const TERM_CHUNK: u32 = REGION;
+
+var<workgroup> memory: array<vec4<f32>, 2u * REGION>;
+
+/// Place of a four in the first of a group of four rows; each row has so many fours, and the next row's place is that much further. Groups
+/// are one four further from each other than they are long, so that invocations that read neighbouring groups use different banks.
+fn place(group: u32, four: u32, pitch: u32) -> u32 {
+    return group * (4u * pitch + 1u) + four;
 }
 
-fn k_element(b: u32, i: u32, k: u32) -> f32 {
-    let begin: u32 = ${K_BATCH};
-    let there = i < S && k < D;
-    return select(0.0, key[select(0u, begin + i * ${K_ROW}u + k * ${K_COL}u, there)], there);
+/// What an invocation loads of a chunk.
+alias Part = array<vec4<f32>, ${LOADS}>;
+
+/// Stores a chunk of so many rows, with so many fours in each.
+fn put(region: u32, part: Part, rows: u32, pitch: u32, lane: u32) {
+#for N in LOADS
+    if ${N}u * WG < rows * pitch {
+        let row = (${N}u * WG + lane) / pitch;
+        memory[region + place(row / 4u, (${N}u * WG + lane) % pitch, pitch) + row % 4u * pitch] = part[${N}];
+    }
+#endfor
 }
 
-fn v_element(b: u32, i: u32, k: u32) -> f32 {
-    let begin: u32 = ${V_BATCH};
-    let there = i < S && k < E;
-    return select(0.0, value[select(0u, begin + i * ${V_ROW}u + k * ${V_COL}u, there)], there);
+// Four features of a row, past the end those of the last row. Past the last feature come zeros, or others: nothing reads those.
+
+fn q_four(b: u32, i: u32, four: u32) -> vec4<f32> {
+    let row = ${Q_BATCH} + min(i, L - 1u) * ${Q_ROW}u;
+#if Q_ELEM == vec4<f32>
+    return q[row / 4u + min(four, D / 4u - 1u)];
+#else
+    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = vec4(row) + min(k, vec4(D - 1u)) * ${Q_COL}u;
+    return select(vec4(0.0), vec4(q[at.x], q[at.y], q[at.z], q[at.w]), k < vec4(D));
+#endif
+}
+
+fn k_four(b: u32, j: u32, four: u32) -> vec4<f32> {
+    let row = ${K_BATCH} + min(j, S - 1u) * ${K_ROW}u;
+#if K_ELEM == vec4<f32>
+    return key[row / 4u + min(four, D / 4u - 1u)];
+#else
+    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = vec4(row) + min(k, vec4(D - 1u)) * ${K_COL}u;
+    return select(vec4(0.0), vec4(key[at.x], key[at.y], key[at.z], key[at.w]), k < vec4(D));
+#endif
+}
+
+fn v_four(b: u32, j: u32, four: u32) -> vec4<f32> {
+    let row = ${V_BATCH} + min(j, S - 1u) * ${V_ROW}u;
+#if V_ELEM == vec4<f32>
+    return value[row / 4u + min(four, E / 4u - 1u)];
+#else
+    let k = vec4(four * 4u) + vec4(0u, 1u, 2u, 3u);
+    let at = vec4(row) + min(k, vec4(E - 1u)) * ${V_COL}u;
+    return select(vec4(0.0), vec4(value[at.x], value[at.y], value[at.z], value[at.w]), k < vec4(E));
+#endif
+}
+
+// What an invocation loads of the chunk that begins with a row and a four, of so many rows and fours in each.
+
+fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    var part: Part;
+#for N in LOADS
+    if ${N}u * WG < rows * pitch {
+        part[${N}] = q_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
+    }
+#endfor
+    return part;
+}
+
+fn k_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    var part: Part;
+#for N in LOADS
+    if ${N}u * WG < rows * pitch {
+        part[${N}] = k_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
+    }
+#endfor
+    return part;
+}
+
+fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
+    var part: Part;
+#for N in LOADS
+    if ${N}u * WG < rows * pitch {
+        part[${N}] = v_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
+    }
+#endfor
+    return part;
+}
+
+/// Whether all queries of a tile see all of its keys.
+fn all_visible(query: u32, key: u32) -> bool {
+#if CAUSAL == 1
+    return query + TILE <= L && key + TILE <= S && key + TILE + L <= query + S + 1u;
+#else
+    return query + TILE <= L && key + TILE <= S;
+#endif
 }
 
 /// Whether query `i` sees key `j`; both may be past the end.
@@ -49,43 +158,119 @@ fn is_visible(i: u32, j: u32) -> bool {
 #endif
 }
 
-/// A scaled product of a query and a key, with what is added to it.
+/// The score of a query and a key from their product; both may be past the end.
 fn score(b: u32, i: u32, j: u32, product: f32) -> f32 {
 #if BIAS == 1
-    let begin: u32 = ${BIAS_BATCH};
-    return product * ${SCALE} + bias[begin + i * ${BIAS_ROW}u + j * ${BIAS_COL}u];
+    let at = ${BIAS_BATCH} + min(i, L - 1u) * ${BIAS_ROW}u + min(j, S - 1u) * ${BIAS_COL}u;
+    return product * ${SCALE} + bias[at];
 #else
     return product * ${SCALE};
 #endif
 }
 
-/// Adds STEP terms of a product to a tile: of rows 4·ty and columns 4·tx and the three behind.
-fn add_terms(sums: ptr<function, array<vec4<f32>, 4>>, ty: u32, tx: u32) {
-    for (var k = 0u; k < STEP; k++) {
-        let a = left[k * PITCH + ty];
-        let b = right[k * PITCH + tx];
-        (*sums)[0] = fma(vec4(a.x), b, (*sums)[0]);
-        (*sums)[1] = fma(vec4(a.y), b, (*sums)[1]);
-        (*sums)[2] = fma(vec4(a.z), b, (*sums)[2]);
-        (*sums)[3] = fma(vec4(a.w), b, (*sums)[3]);
+/// Where an invocation is in a tile: x across and y down. 32 that run together make 8×4 of it. Of neighbours both read the same rows, of
+/// those that are two apart both the same columns: hardware joins such reads.
+fn position(lane: u32) -> vec2<u32> {
+    let x = lane / 32u % (SIDE / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
+    let y = lane / 32u / (SIDE / 8u) * 4u + lane / 2u % 4u;
+    return vec2(x, y);
+}
+
+
+/// Adds the products of an invocation's rows and columns, over so many fours of the chunks, to a tile's elements.
+fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH>>, fours: u32, at: vec2<u32>) {
+    for (var first = 0u; first < fours; first += ${UNROLL}u) {
+#for U in UNROLL
+        {
+            let columns = COLUMN_CHUNK + place(at.x, first + ${U}u, DEPTH);
+            let b = transpose(mat4x4(
+                memory[columns],
+                memory[columns + DEPTH],
+                memory[columns + 2u * DEPTH],
+                memory[columns + 3u * DEPTH],
+            ));
+#for H in HEIGHT
+            let rows_${H} = ROW_CHUNK + place(at.y * HEIGHT + ${H}u, first + ${U}u, DEPTH);
+#for R in 4
+            {
+                let a = memory[rows_${H} + ${R}u * DEPTH];
+                let sum = &(*sums)[${H}u * 4u + ${R}u];
+                *sum = fma(vec4(a.x), b[0], *sum);
+                *sum = fma(vec4(a.y), b[1], *sum);
+                *sum = fma(vec4(a.z), b[2], *sum);
+                *sum = fma(vec4(a.w), b[3], *sum);
+            }
+#endfor
+#endfor
+        }
+#endfor
     }
 }
 
-/// As `add_terms`, with the weights from `first` on in the place of the left operand.
-fn add_weighted(sums: ptr<function, array<vec4<f32>, 4>>, first: u32, ty: u32, tx: u32) {
-    for (var k = 0u; k < STEP; k++) {
-        let a = weights[(first + k) * PITCH + ty];
-        let b = right[k * PITCH + tx];
-        (*sums)[0] = fma(vec4(a.x), b, (*sums)[0]);
-        (*sums)[1] = fma(vec4(a.y), b, (*sums)[1]);
-        (*sums)[2] = fma(vec4(a.z), b, (*sums)[2]);
-        (*sums)[3] = fma(vec4(a.w), b, (*sums)[3]);
+/// Adds the products of rows of weights and what they weight to an invocation's part of a result: row r and its four n at `n*ROWS_EACH + r`.
+fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
+    let begin = at.x * EACH / FOURS * (HALF / SHARES);
+    for (var first = begin; first < begin + HALF / SHARES; first += 2u) {
+#for U in 2
+        {
+#for N in EACH
+            let terms_${N} = TERM_CHUNK + place(first + ${U}u, at.x % FOURS + ${N}u * SIDE, FOURS);
+            let b_${N} = mat4x4(
+                memory[terms_${N}],
+                memory[terms_${N} + FOURS],
+                memory[terms_${N} + 2u * FOURS],
+                memory[terms_${N} + 3u * FOURS],
+            );
+#endfor
+#for H in HEIGHT
+            let rows_${H} = WEIGHTS + place(at.y * HEIGHT + ${H}u, first + ${U}u, HALF);
+#for R in 4
+            {
+                let a = memory[rows_${H} + ${R}u * HALF];
+#for N in EACH
+                let sum_${N} = &(*sums)[${N}u * ROWS_EACH + ${H}u * 4u + ${R}u];
+                *sum_${N} = fma(vec4(a.x), b_${N}[0], *sum_${N});
+                *sum_${N} = fma(vec4(a.y), b_${N}[1], *sum_${N});
+                *sum_${N} = fma(vec4(a.z), b_${N}[2], *sum_${N});
+                *sum_${N} = fma(vec4(a.w), b_${N}[3], *sum_${N});
+#endfor
+            }
+#endfor
+#endfor
+        }
+#endfor
     }
 }
 
-/// Puts an invocation's part of a tile where `add_weighted` reads it.
-fn put_weights(tile: ptr<function, array<vec4<f32>, 4>>, ty: u32, tx: u32) {
-    for (var j = 0u; j < 4u; j++) {
-        weights[(tx * 4u + j) * PITCH + ty] = vec4((*tile)[0][j], (*tile)[1][j], (*tile)[2][j], (*tile)[3][j]);
+/// Puts an invocation's part of a tile where `add_weighted` reads it, if it is in the half of the tile that begins with column `first`.
+fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH>>, first: u32, at: vec2<u32>) {
+    if at.x / HALF != first / TERMS {
+        return;
     }
+#for H in HEIGHT
+#for R in 4
+    memory[WEIGHTS + place(at.y * HEIGHT + ${H}u, at.x % HALF, HALF) + ${R}u * HALF] = (*tile)[${H}u * 4u + ${R}u];
+#endfor
+#endfor
 }
+
+#if SHARED_SUMS == 1
+/// Adds up the shares of the invocations with the same features; the first of them has the sum. All invocations of the workgroup call it,
+/// when they read workgroup memory no more.
+fn join_shares(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
+#for H in HEIGHT
+#for R in 4
+    memory[place(at.y * HEIGHT + ${H}u, at.x, SIDE) + ${R}u * SIDE] = (*sums)[${H}u * 4u + ${R}u];
+#endfor
+#endfor
+    workgroupBarrier();
+    for (var x = at.x + FOURS; x < SIDE; x += FOURS) {
+#for H in HEIGHT
+#for R in 4
+        (*sums)[${H}u * 4u + ${R}u] += memory[place(at.y * HEIGHT + ${H}u, x, SIDE) + ${R}u * SIDE];
+#endfor
+#endfor
+    }
+    workgroupBarrier();
+}
+#endif

@@ -1,43 +1,89 @@
 //! How attention is launched on a GPU.
 
 use super::{Attention, Geometry};
-use crate::kernel::gemm::strides;
-use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal, tree};
+use crate::kernel::gemm::{element, reads_fours, strides};
+use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
 
-/// Terms of a product that go through workgroup memory together.
-const STEP: usize = 16;
+/// Fours of features in each row of a chunk, with TILE rows.
+const DEPTH: usize = 8;
 
-/// Rows of a tile, with the name of the variant.
-const TILES: [(&str, usize); 2] = [("tile 64", 64), ("tile 32", 32)];
-
-/// Bytes of workgroup memory that the kernels take with tiles of so many rows.
-fn memory(tile: usize) -> usize {
-    let pitch = tile / 4 + 1;
-    16 * pitch * (2 * STEP + tile) + tile * tile
+/// What of an attention a workgroup has at a time.
+#[derive(Clone, Copy)]
+struct Tiling {
+    name: &'static str,
+    /// Rows, and columns.
+    tile: usize,
+    /// Fours of rows of an invocation.
+    height: usize,
+    /// Fours of features of a result.
+    fours: usize,
 }
 
-/// The tiles that a device has room for, the best one first: large ones where they fill it.
-fn tiles(g: Geometry, caps: &Caps) -> Vec<(&'static str, usize)> {
-    let mut tiles: Vec<_> = TILES.into_iter().filter(|(_, tile)| memory(*tile) <= caps.workgroup_memory).collect();
-    if g.l.min(g.s) <= 32 {
-        tiles.reverse();
+/// The names, tiles and heights there are, the fastest of large attentions first.
+const TILINGS: [(&str, usize, usize); 2] = [("tile 64", 64, 2), ("tile 32", 32, 1)];
+
+impl Tiling {
+    /// Bytes of workgroup memory. Two workgroups have room in the 48 KB that a multiprocessor of NVIDIA's has; registers allow no more.
+    fn memory(self) -> usize {
+        2 * 16 * (self.tile / 4) * (4 * DEPTH + 1)
     }
-    tiles
+
+    fn workgroup_size(self) -> usize {
+        self.tile * self.tile / (16 * self.height)
+    }
+
+    /// Fours of features in an invocation's part of a result.
+    fn each(self) -> usize {
+        (4 * self.fours / self.tile).max(1)
+    }
+
+    /// Parts of so many features of a result.
+    fn parts(self, features: usize) -> usize {
+        features.div_ceil(4 * self.fours)
+    }
+
+    /// A bound on the iterations of an invocation for so many tiles of columns: for each the products of these features, and weighted sums
+    /// of so many results.
+    fn loops(self, columns: usize, features: &[usize], sums: usize) -> usize {
+        let products: usize = features.iter().map(|&features| features.div_ceil(4 * DEPTH) * (DEPTH + 1) + 1).sum();
+        let weighted = 2 * (self.tile / 8 + 1) + 1;
+        let tile = products + sums * weighted + self.tile / 4 + 2;
+        columns.div_ceil(self.tile).saturating_mul(tile).saturating_add(3 * (self.tile / 4 + 1))
+    }
+}
+
+/// The tilings that a device has room for, the best one first: large ones where they fill it.
+fn tilings(g: Geometry, caps: &Caps) -> Vec<Tiling> {
+    let fours = g.d.max(g.e).div_ceil(4).next_power_of_two().clamp(4, 16);
+    let tilings = TILINGS.into_iter().map(|(name, tile, height)| Tiling { name, tile, height, fours });
+    let mut tilings: Vec<_> = tilings.filter(|tiling| tiling.memory() <= caps.workgroup_memory).collect();
+    if g.l.min(g.s) <= 32 {
+        tilings.reverse();
+    }
+    tilings
 }
 
 impl Attention {
     fn defines(
         &self,
         g: Geometry,
-        tile: usize,
+        tiling: Tiling,
         x: [&Argument; 3],
         bias: Option<&Argument>,
     ) -> Vec<(&'static str, String)> {
         let Geometry { batch, l, s, d, e } = g;
-        let mut defines = define![WG: (tile / 4) * (tile / 4), TILE: tile, BATCH: batch, L: l, S: s, D: d, E: e];
-        defines.extend(define![SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal)]);
-        defines.push(("BIAS", u32::from(bias.is_some()).to_string()));
+        let mut defines = define![
+            WG: tiling.workgroup_size(), TILE: tiling.tile, FOURS: tiling.fours,
+            LOADS: tiling.tile * DEPTH / tiling.workgroup_size(), EACH: tiling.each(), HEIGHT: tiling.height,
+            ROWS_EACH: 4 * tiling.height, UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
+            SHARED_SUMS: u32::from(tiling.fours < tiling.tile / 4),
+            BATCH: batch, L: l, S: s, D: d, E: e, SCALE: literal(self.scale.0), CAUSAL: u32::from(self.causal),
+            BIAS: u32::from(bias.is_some()),
+            Q_ELEM: element(reads_fours(&x[0].layout, 1)),
+            K_ELEM: element(reads_fours(&x[1].layout, 1)),
+            V_ELEM: element(reads_fours(&x[2].layout, 1)),
+        ];
         let names = [
             ["Q_BATCH", "Q_ROW", "Q_COL"],
             ["K_BATCH", "K_ROW", "K_COL"],
@@ -52,47 +98,39 @@ impl Attention {
     }
 }
 
-/// A bound on the iterations of an invocation for so many tiles, each with products of these depths, and weighted sums of so many.
-fn loops(tiles: usize, tile: usize, depths: &[usize], sums: usize) -> usize {
-    let loads = 4 * 64 / tile + 1;
-    let products: usize = depths.iter().map(|depth| depth.div_ceil(STEP) * (loads + STEP + 3) + 1).sum();
-    let weighted = sums * ((tile / STEP) * (loads + STEP + 3) + 8);
-    let softmax = 4 * (6 + tile / 4 + 2) + 8;
-    tiles.saturating_mul(products + weighted + softmax).saturating_add(4 * (tile / 4 + 8) + tree(tile))
-}
-
 pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    let variant = |(name, tile): (&'static str, usize)| {
-        let mut defines = op.defines(g, tile, [&x[0], &x[1], &x[2]], x.get(3));
+    let variant = |tiling: Tiling| {
+        let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(3));
         defines.push(("SPREAD_AT", x.len().to_string()));
-        let workgroups = g.batch.saturating_mul(g.l.div_ceil(tile)).saturating_mul(g.e.div_ceil(tile));
+        let workgroups = g.batch.saturating_mul(g.l.div_ceil(tiling.tile)).saturating_mul(tiling.parts(g.e));
         let launch = Launch::new("attention", defines, (x.len(), 2), workgroups);
-        let launch = launch.loops(loops(g.s.div_ceil(tile), tile, &[g.d], 1));
-        Variant::simple(name, launch.stores_through_epilogue())
+        Variant::simple(tiling.name, launch.loops(tiling.loops(g.s, &[g.d], 1)).stores_through_epilogue())
     };
-    tiles(g, caps).into_iter().map(variant).collect()
+    tilings(g, caps).into_iter().map(variant).collect()
 }
 
 pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
     let inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
-    let variant = |(name, tile): (&'static str, usize)| {
+    let variant = |tiling: Tiling| {
         let launch = |of: &str, rows: usize, columns: usize, width: usize, results: &[usize]| {
-            let mut defines = op.defines(g, tile, [&x[0], &x[1], &x[2]], x.get(6));
-            defines.extend(define![OF: of, RESULT_AT: x.len(), SECOND_AT: x.len() + 1]);
+            let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
+            defines.extend(define![
+                OF: of, DY_ELEM: element(g.e.is_multiple_of(4)), RESULT_AT: x.len(), SECOND_AT: x.len() + 1,
+            ]);
             if results.len() == 1 {
                 defines.pop();
             }
-            let workgroups = g.batch.saturating_mul(rows.div_ceil(tile)).saturating_mul(width.div_ceil(tile));
+            let workgroups = g.batch.saturating_mul(rows.div_ceil(tiling.tile)).saturating_mul(tiling.parts(width));
             let launch = Launch::new("attention_grad", defines, (x.len(), 0), workgroups);
             let bindings = [&inputs[..], &results.iter().copied().map(Binding::Output).collect::<Vec<_>>()].concat();
-            let launch = launch.loops(loops(columns.div_ceil(tile), tile, &[g.d, g.e], results.len()));
+            let launch = launch.loops(tiling.loops(columns, &[g.d, g.e], results.len()));
             Launch { bindings, ..launch }
         };
         let of_keys = launch("keys", g.s, g.l, g.d.max(g.e), &[1, 2]);
         let of_queries = launch("queries", g.l, g.s, g.d, &[0]);
-        Variant { name, launches: vec![of_keys, of_queries], scratch: Vec::new() }
+        Variant { name: tiling.name, launches: vec![of_keys, of_queries], scratch: Vec::new() }
     };
-    tiles(g, caps).into_iter().map(variant).collect()
+    tilings(g, caps).into_iter().map(variant).collect()
 }

@@ -215,8 +215,9 @@ impl Var {
 
     /// As [`attention`](Self::attention), causal or with another scale.
     ///
-    /// More than 2²⁶ scores are computed as they are needed, forward and backward, and never in memory: attention takes as much as
-    /// `q`, `key`, `value` and the result. Fewer are kept, which is faster. They are kept as well on devices of
+    /// One pass over the keys computes scores as they are needed, forward and backward, so that attention takes as much memory as `q`, `key`,
+    /// `value` and the result. On a GPU, products of whole matrices are faster in training where neither the mask nor the shapes save work:
+    /// scores are kept up to 2²⁴ of them if it is not causal and heads have more than 32 features. They are kept as well on devices of
     /// [fast](crate::Precision::Fast) precision, for heads of more than 128 features, and for the gradient of a mask.
     ///
     /// ```
@@ -270,8 +271,9 @@ impl Var {
             let error = operands.iter().fold(error, |error, x| error.operand(x.ty(), x.path()));
             return self.fail(error.at(Location::caller()));
         }
-        let is_fast = self.tape().device().precision() == Precision::Fast;
-        if is_fast || (*d).max(*e) > WIDEST || scores.elements() <= FEW_SCORES {
+        let (device, features) = (self.tape().device().clone(), (*d).max(*e));
+        let saves_work = causal || features <= NARROW || (*l).min(*s) <= NARROW || scores.elements() > FEW_SCORES;
+        if device.precision() == Precision::Fast || features > WIDEST || (device.is_gpu() && !saves_work) {
             return composed(&operands, causal, scale);
         }
         let operands: Vec<_> = operands.iter().collect();
@@ -290,8 +292,11 @@ impl Var {
 /// Features of a head up to which attention is in one pass. The passes over wider ones compute scores several times.
 const WIDEST: usize = 128;
 
-/// Scores up to which they are kept in memory, 256 MiB of them: products of whole matrices are faster.
-const FEW_SCORES: usize = 1 << 26;
+/// Features of a head, queries or keys up to which products of whole matrices are small, and one pass is faster on a GPU.
+const NARROW: usize = 32;
+
+/// Scores up to which products of whole matrices are worth their memory, 64 MiB.
+const FEW_SCORES: usize = 1 << 24;
 
 /// Attention as products of matrices.
 #[track_caller]

@@ -1,5 +1,6 @@
 //! Attention on the CPU: the scores of a block of queries at a time, through the matrix product.
 
+use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::{Attention, Geometry};
@@ -90,10 +91,64 @@ fn blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).step_by(ROWS).map(move |first| (first, ROWS.min(rows - first)))
 }
 
+/// Makes scores of some queries to their weights, and finds their spreads.
+struct Weights<'a, T> {
+    scores: &'a mut [T],
+    keys: usize,
+    spread: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for Weights<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (scores, spread) in self.scores.chunks_exact_mut(self.keys).zip(self.spread) {
+            // A NaN is no peak. It makes the mass NaN.
+            let peak = native::peak(scores);
+            let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
+            for score in &mut *scores {
+                *score = (*score - base).exp();
+            }
+            let mass = native::sum(scores);
+            *spread = base + mass.ln();
+            for score in scores {
+                *score = *score / mass;
+            }
+        }
+    }
+}
+
+/// Makes scores of some queries to their weights, and the products of `dy` and `v` to slopes.
+struct Slopes<'a, T> {
+    weights: &'a mut [T],
+    slopes: &'a mut [T],
+    keys: usize,
+    spread: &'a [T],
+    drift: &'a [T],
+    scale: T,
+}
+
+impl<T: Real> WithSimd for Slopes<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let rows = self.weights.chunks_exact_mut(self.keys).zip(self.slopes.chunks_exact_mut(self.keys));
+        for ((weights, slopes), (&spread, &drift)) in rows.zip(self.spread.iter().zip(self.drift)) {
+            for (weight, slope) in weights.iter_mut().zip(slopes) {
+                *weight = (*weight - spread).exp();
+                *slope = *weight * (*slope - drift) * self.scale;
+            }
+        }
+    }
+}
+
 pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let all = Operands::new(op, x, x.get(3));
     let Geometry { l, s, e, .. } = all.g;
     let [y, spread] = y else { unreachable!("two results") };
+    let arch = Arch::new();
     y.floats().par_chunks_mut(l * e).zip(spread.floats().par_chunks_mut(l)).enumerate().for_each(|(b, (y, spread))| {
         let Some(mut scores) = scratch.borrow::<T>(ROWS.min(l) * s) else { return };
         for (first, rows) in blocks(l) {
@@ -105,15 +160,7 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
                 continue;
             }
             let scores = &mut scores[..rows * keys];
-            for (scores, spread) in scores.chunks_exact_mut(keys).zip(spread) {
-                let peak =
-                    scores.iter().fold(T::NEG_INFINITY, |peak, &x| if x > peak || x.is_nan() { x } else { peak });
-                let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
-                scores.iter_mut().for_each(|score| *score = (*score - base).exp());
-                let mass = native::sum(scores);
-                *spread = peak + mass.ln();
-                scores.iter_mut().for_each(|score| *score = *score / mass);
-            }
+            arch.dispatch(Weights { scores, keys, spread });
             let weights = Matrix::new(scores, (rows, keys), (keys, 1));
             native::gemm(weights, all.v.rows(b, 0, (keys, e)), y, Accumulate::No, Threads::One);
         }
@@ -125,6 +172,7 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
     let Geometry { l, s, d, e, .. } = all.g;
     let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
     let [dq, dk, dv] = y else { unreachable!("three results") };
+    let arch = Arch::new();
     let results = dq.floats().par_chunks_mut(l * d).zip(dk.floats().par_chunks_mut(s * d));
     results.zip(dv.floats().par_chunks_mut(s * e)).enumerate().for_each(|(b, ((dq, dk), dv))| {
         let tile = ROWS.min(l) * s;
@@ -143,14 +191,15 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
             let dy = &dy[(b * l + first) * e..][..rows * e];
             let slopes_of = Matrix::new(dy, (rows, e), (e, 1));
             native::gemm(slopes_of, all.v.transposed(b, 0, (keys, e)), slopes, Accumulate::No, Threads::One);
+            let [spread, drift] = [spread, drift].map(|x| &x[b * l + first..][..rows]);
             let scale = T::from_f64(op.scale.0);
+            arch.dispatch(Slopes { weights, slopes, keys, spread, drift, scale });
             for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate()
             {
-                let at = b * l + first + i;
-                weights.iter_mut().for_each(|weight| *weight = (*weight - spread[at]).exp());
                 // Of a query that sees no key, too.
-                weights[all.visible(first + i).min(keys)..].fill(T::ZERO);
-                slopes.iter_mut().zip(weights).for_each(|(ds, &mut w)| *ds = w * (*ds - drift[at]) * scale);
+                let hidden = all.visible(first + i).min(keys);
+                weights[hidden..].fill(T::ZERO);
+                slopes[hidden..].fill(T::ZERO);
             }
             let transposed = (1, keys);
             let of_weights = Matrix::new(weights, (keys, rows), transposed);

@@ -1,0 +1,98 @@
+//! A text as numbers: one for each character, in windows to learn from.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use meganeura::Result;
+use meganeura::data::{Array, Dataset, Examples};
+
+/// "As You Like It": see `examples/data/README.md`.
+const PLAY: &str = include_str!("../data/as-you-like-it.txt");
+
+/// The part of a text that is learned from; the rest is at its end, and tells how well unseen text is foretold.
+const LEARNED: f64 = 0.9;
+
+/// A text, and the characters it is made of.
+pub struct Corpus {
+    /// Each character once, sorted; its place is its number.
+    characters: Vec<char>,
+    codes: Arc<[u32]>,
+}
+
+/// Windows of a text, and the same windows one character further.
+pub type Windows = Dataset<Array<u32>, Array<u32>>;
+
+impl Corpus {
+    /// The play that is part of the program.
+    pub fn embedded() -> Self {
+        Self::new(PLAY)
+    }
+
+    /// A text of UTF-8 in a file.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(path)?;
+        Ok(Self::new(&text.replace("\r\n", "\n")))
+    }
+
+    fn new(text: &str) -> Self {
+        let mut characters: Vec<_> = text.chars().collect();
+        characters.sort_unstable();
+        characters.dedup();
+        let place = |c| characters.binary_search(&c).expect("a character of the text") as u32;
+        let codes = text.chars().map(place).collect();
+        Self { characters, codes }
+    }
+
+    /// How many characters the text has.
+    pub fn len(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// How many different ones.
+    pub fn characters(&self) -> usize {
+        self.characters.len()
+    }
+
+    /// The numbers of a text's characters, or the first character that is not in the corpus.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, char> {
+        text.chars().map(|c| self.characters.binary_search(&c).map(|place| place as u32).map_err(|_| c)).collect()
+    }
+
+    pub fn decode(&self, codes: &[u32]) -> String {
+        codes.iter().map(|&code| self.characters[code as usize]).collect()
+    }
+
+    /// Windows of so many characters to learn from, four of which overlap everywhere, and to test with, which do not overlap.
+    pub fn windows(&self, context: usize) -> Result<(Windows, Windows)> {
+        let learned = (self.len() as f64 * LEARNED) as usize;
+        let window = |begin, end, stride| Window { codes: self.codes.clone(), begin, end, context, stride };
+        let train = Dataset::of(window(0, learned, (context / 4).max(1)))?;
+        Ok((train, Dataset::of(window(learned, self.len(), context))?))
+    }
+}
+
+/// Windows of a part of a text.
+struct Window {
+    codes: Arc<[u32]>,
+    begin: usize,
+    end: usize,
+    context: usize,
+    stride: usize,
+}
+
+impl Examples for Window {
+    type Inputs = Array<u32>;
+    type Targets = Array<u32>;
+
+    fn len(&self) -> usize {
+        // The character behind a window is the last target.
+        (self.end - self.begin).checked_sub(self.context + 1).map_or(0, |rest| rest / self.stride + 1)
+    }
+
+    fn read(&self, index: usize) -> Result<(Array<u32>, Array<u32>)> {
+        let first = self.begin + index * self.stride;
+        let window = |first| Array::new(self.codes[first..first + self.context].to_vec(), [self.context]);
+        Ok((window(first)?, window(first + 1)?))
+    }
+}

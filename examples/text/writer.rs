@@ -1,0 +1,117 @@
+//! The model: a transformer that foretells the next character, and writes by guessing again and again.
+
+use meganeura::Error;
+use meganeura::init::Initializer;
+use meganeura::nn::{FeedForwardActivation, KeyValueCache, Visible};
+use meganeura::prelude::*;
+
+/// A small GPT: numbers of characters `[N, L]` to scores of the character after each of them `[N, L, characters]`.
+#[derive(Module, Debug, Clone)]
+#[module(config(
+    /// How many different characters there are.
+    characters: usize,
+    /// The longest sequence.
+    context: usize,
+    /// Features of a character.
+    width: usize,
+    /// Heads of each attention, a divisor of the width.
+    heads: usize,
+    /// Layers of attention and feed-forward.
+    layers: usize,
+    /// The share of features that are dropped in training.
+    dropout: f64,
+))]
+pub struct Writer {
+    #[module(init = Embedding::new(characters, width).weight_init(SMALL))]
+    character: Embedding,
+    #[module(init = Embedding::new(context, width).weight_init(SMALL))]
+    position: Embedding,
+    #[module(init = vec![TransformerEncoderLayer::new(width, heads).feed_forward(4 * width)
+        .activation(FeedForwardActivation::Gelu).dropout(dropout).norm_first(true); layers])]
+    layers: Vec<TransformerEncoderLayer>,
+    #[module(init = LayerNorm::new([width]))]
+    norm: LayerNorm,
+    #[module(init = Linear::new(width, characters))]
+    head: Linear,
+}
+
+/// The residual path begins small, so that the layers' results count from the beginning.
+const SMALL: Initializer = Initializer::Normal { mean: 0.0, std: 0.02 };
+
+impl Writer {
+    /// The longest sequence.
+    fn context(&self) -> usize {
+        self.position.weight.shape()[0]
+    }
+
+    /// Characters, the first of which comes after `before` others, as features.
+    fn embed(&self, codes: &Var, before: usize) -> Var {
+        let tape = codes.tape();
+        let places = tape.iota([codes.shape()[1]], 0) + tape.scalar(before as f64);
+        self.character.forward(codes) + self.position.forward(&places.to_index())
+    }
+
+    /// The scores of each next character.
+    pub fn forward(&self, codes: &Var) -> Var {
+        let mut x = self.embed(codes, 0);
+        for layer in &self.layers {
+            x = layer.run(&x, Visible { causal: true, ..Visible::default() });
+        }
+        self.head.forward(&self.norm.forward(&x))
+    }
+
+    /// The mean loss of foretelling each character, in nats.
+    pub fn loss(&self, codes: &Var, next: &Var) -> Var {
+        let scores = self.forward(codes);
+        let characters = scores.shape()[2];
+        let count = next.shape().elements();
+        scores.reshape([count, characters]).cross_entropy(&next.reshape([count]))
+    }
+
+    /// Goes on with a text for so many characters. A character of probability `p` is drawn in proportion to `p^(1/temperature)`.
+    ///
+    /// Keys and values of what was written stay in memory, so that a character takes one step through the layers. When the context is full,
+    /// its second half begins a new one.
+    pub fn write(
+        &self,
+        text: &mut Vec<u32>,
+        count: usize,
+        temperature: f64,
+        seed: u64,
+        device: &Device,
+    ) -> Result<(), Error> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let end = text.len() + count;
+        while text.len() < end {
+            let tape = Tape::inference(device);
+            let cache =
+                |layer: &TransformerEncoderLayer| KeyValueCache::new(&tape, &layer.attention, 1, self.context());
+            let mut caches: Vec<_> = self.layers.iter().map(cache).collect();
+            let mut seen = text.len() - text.len().min(self.context().div_ceil(2));
+            while text.len() < end && caches.iter().all(|cache| cache.len() + (text.len() - seen) <= self.context()) {
+                let next = tape.input(&Tensor::indices(device, [1, text.len() - seen], &text[seen..])?);
+                let mut x = self.embed(&next, caches.first().map_or(0, KeyValueCache::len));
+                for (layer, cache) in self.layers.iter().zip(&mut caches) {
+                    x = layer.run_next(&x, cache);
+                }
+                let last = x.shape()[1] - 1;
+                let scores = self.head.forward(&self.norm.forward(&x.slice(1, last..last + 1)));
+                seen = text.len();
+                text.push(draw(&scores.to_vec()?, temperature, &mut random));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Draws a number by its score.
+fn draw(scores: &[f32], temperature: f64, random: &mut fastrand::Rng) -> u32 {
+    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<_> = scores.iter().map(|score| (f64::from(score - largest) / temperature).exp()).collect();
+    let mut rest = random.f64() * weights.iter().sum::<f64>();
+    let drawn = weights.iter().position(|weight| {
+        rest -= weight;
+        rest < 0.0
+    });
+    drawn.unwrap_or(weights.len() - 1) as u32
+}
