@@ -140,6 +140,8 @@ const TRUSTED: &[&str] = &[
     "copy",
     "cross_entropy",
     "cross_entropy_grad",
+    "ctc",
+    "ctc_grad",
     "cumsum",
     "gather",
     "gather_along",
