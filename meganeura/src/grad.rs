@@ -10,7 +10,7 @@
 //! others get the value itself.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::error::here;
 use crate::graph::{Operands, Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
-use crate::ops::{Op, sum_of_cotangents};
+use crate::ops::{Op, OuterProduct, sum_of_cotangents};
 use crate::param::Cell;
 use crate::tape::{Cotangents, Tape, Var};
 use crate::world::{Shards, World};
@@ -122,9 +122,9 @@ impl Tape {
         let pin = self.pin();
         let last = self.with_graph(|graph| graph.maker_index(start));
         let wanted = self.wanted(last);
-        let mut sweep = Sweep { tape: self, wanted, cotangents: HashMap::from([(start, seed)]), again: HashMap::new() };
+        let mut sweep = Sweep::new(self, wanted, HashMap::from([(start, seed)]));
         here(|| (0..=last).rev().try_for_each(|node| sweep.node(node)))?;
-        let cotangents = self.register(Cotangents::new(sweep.cotangents));
+        let cotangents = self.register(Cotangents::new(here(|| sweep.finish())?));
         drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
         Ok(Grads {
@@ -157,26 +157,67 @@ struct Sweep<'a> {
     /// Whether a value's cotangent leads anywhere.
     wanted: Vec<bool>,
     cotangents: HashMap<ValueId, ValueId>,
+    /// Products that belong to the cotangent of a value as well, each with the node that it came from. They are added up as one product.
+    products: BTreeMap<ValueId, Vec<(usize, ValueId)>>,
     /// What gradient rules get in the place of values that can be made again.
     again: HashMap<ValueId, ValueId>,
 }
 
-impl Sweep<'_> {
+impl<'a> Sweep<'a> {
+    fn new(tape: &'a Tape, wanted: Vec<bool>, cotangents: HashMap<ValueId, ValueId>) -> Self {
+        Self { tape, wanted, cotangents, products: BTreeMap::new(), again: HashMap::new() }
+    }
+
+    /// Adds to the cotangent of a value what comes from a node.
+    fn add(&mut self, value: ValueId, node: usize, dx: &Var) -> Result<()> {
+        let sum = match self.cotangents.get(&value) {
+            Some(&sum) => self.tape.on_behalf_of(node, || sum_of_cotangents(&self.tape.var(sum), dx)).id()?,
+            None => dx.id()?,
+        };
+        self.cotangents.insert(value, sum);
+        Ok(())
+    }
+
+    /// Adds to the cotangent of a value the products that belong to it.
+    fn settle(&mut self, value: ValueId) -> Result<()> {
+        let Some(products) = self.products.remove(&value) else { return Ok(()) };
+        let (node, last) = *products.last().expect("one at least");
+        let sum = match &products[..] {
+            [_] => self.tape.var(last),
+            all => {
+                let outer = all.iter().map(|&(_, product)| OuterProduct::of(&self.tape.var(product)));
+                let outer: Vec<_> = outer.collect::<Option<_>>().expect("others are not among them");
+                self.tape.on_behalf_of(node, || OuterProduct::sum(&outer))
+            }
+        };
+        self.add(value, node, &sum)
+    }
+
+    /// The cotangents, when all nodes have sent theirs.
+    fn finish(mut self) -> Result<HashMap<ValueId, ValueId>> {
+        while let Some((&value, _)) = self.products.first_key_value() {
+            self.settle(value)?;
+        }
+        Ok(self.cotangents)
+    }
+
     /// Sends the cotangents of a node's results on to its operands.
     fn node(&mut self, index: usize) -> Result<()> {
+        let outputs: Operands = self.tape.with_graph(|graph| graph.nodes()[index].outputs().collect());
+        outputs.iter().try_for_each(|&y| self.settle(y))?;
         let step = self.tape.with_graph(|graph| {
             let node = &graph.nodes()[index];
             match &node.source {
                 Source::Op(op)
                     if node.inputs.iter().any(|x| self.wanted[x.index()])
-                        && node.outputs().any(|y| self.cotangents.contains_key(&y)) =>
+                        && outputs.iter().any(|y| self.cotangents.contains_key(y)) =>
                 {
-                    Some((op.clone(), node.inputs.clone(), node.outputs().collect::<Operands>()))
+                    Some((op.clone(), node.inputs.clone()))
                 }
                 _ => None,
             }
         });
-        let Some((op, inputs, outputs)) = step else { return Ok(()) };
+        let Some((op, inputs)) = step else { return Ok(()) };
         let x: SmallVec<[_; 4]> = match op {
             Op::Pointwise(_) => inputs.iter().map(|&v| self.again(v)).collect(),
             Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(v)).collect(),
@@ -203,11 +244,10 @@ impl Sweep<'_> {
             if !self.wanted[value.index()] {
                 continue;
             }
-            let sum = match self.cotangents.get(&value) {
-                Some(&sum) => self.tape.on_behalf_of(index, || sum_of_cotangents(&self.tape.var(sum), &dx)),
-                None => dx,
-            };
-            self.cotangents.insert(value, sum.id()?);
+            match OuterProduct::of(&dx) {
+                Some(_) => self.products.entry(value).or_default().push((index, dx.id()?)),
+                None => self.add(value, index, &dx)?,
+            }
         }
         Ok(())
     }

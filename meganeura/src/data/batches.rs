@@ -150,7 +150,8 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     }
 
     /// With examples drawn at random, each time anew, with these chances: rare classes more often than they are there.
-    /// An epoch has as many draws as there are examples, so that some come several times and others not at all.
+    /// An epoch has as many draws as there are examples, or as [`draws`](Self::draws) says: some examples come several
+    /// times and others not at all.
     ///
     /// Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. The draws follow the seed and the epoch as
     /// those of [`shuffle`](Self::shuffle) do. What makes no sense is an error of [`on`](Self::on): a weight that is
@@ -173,6 +174,12 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     pub fn weighted(self, weights: impl Into<Vec<f64>>, seed: impl Into<Seed>) -> Self {
         let weights = weights.into().into();
         self.with(|settings| settings.order = Order::Weighted(weights)).seed(seed)
+    }
+
+    /// With so many draws in an epoch, by the weights of [`weighted`](Self::weighted). PyTorch's `num_samples`. Without
+    /// weights it is an error of [`on`](Self::on).
+    pub fn draws(self, draws: usize) -> Self {
+        self.with(|settings| settings.draws = Some(draws))
     }
 
     /// In a random order in which the classes are spread evenly, given the class of each example: every example comes

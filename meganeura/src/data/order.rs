@@ -25,9 +25,12 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// The numbers of the examples, of which there are so many, as they come.
-    pub(super) fn of(&self, examples: usize, seed: Seed) -> Result<Vec<usize>> {
+    /// The numbers of the examples, of which there are so many, as they come; with `draws`, that many.
+    pub(super) fn of(&self, examples: usize, draws: Option<usize>, seed: Seed) -> Result<Vec<usize>> {
         match self {
+            Self::Given | Self::Shuffled | Self::Stratified(_) if draws.is_some() => {
+                bail!(Argument, "a number of draws was given, and no weights to draw by: `weighted` gives them")
+            }
             Self::Given => numbered(examples),
             Self::Shuffled => {
                 let mut order = numbered(examples)?;
@@ -36,7 +39,7 @@ impl Order {
             }
             Self::Weighted(weights) => {
                 expect_one_each("weights", weights.len(), examples)?;
-                weighted(weights, seed)
+                weighted(weights, draws.unwrap_or(examples), seed)
             }
             Self::Stratified(classes) => {
                 expect_one_each("classes", classes.len(), examples)?;
@@ -68,9 +71,9 @@ pub(super) fn shuffle(rows: &mut [usize], seed: Seed) {
     }
 }
 
-/// As many draws with replacement as there are weights: the first example up to which the weights add up to more than
+/// Draws with replacement: the first example up to which the weights add up to more than
 /// `u·Σw`, where `u` is the [`fraction`] of the next number.
-fn weighted(weights: &[f64], seed: Seed) -> Result<Vec<usize>> {
+fn weighted(weights: &[f64], draws: usize, seed: Seed) -> Result<Vec<usize>> {
     let (mut sums, mut sum) = (Vec::new(), 0.0);
     reserve(&mut sums, weights.len())?;
     for (index, weight) in weights.iter().enumerate() {
@@ -91,7 +94,8 @@ fn weighted(weights: &[f64], seed: Seed) -> Result<Vec<usize>> {
         let draw = fraction(&mut rng) * sum;
         sums.partition_point(|&sum| sum <= draw).min(last)
     };
-    try_collect((0..weights.len()).map(|_| draw()))
+    let draws = if weights.is_empty() { 0 } else { draws };
+    try_collect((0..draws).map(|_| draw()))
 }
 
 /// Every class spread evenly. Of n examples, n꜀ are of class c: the j-th of them, from 0 on and in shuffled order,
@@ -179,14 +183,14 @@ mod tests {
     fn weights_are_chances() {
         // 6,000 examples, of which every third has no weight.
         let weights: Vec<_> = (0..6000).map(|i| [1.0, 3.0, 0.0][i % 3]).collect();
-        let drawn = weighted(&weights, Seed::new(3)).unwrap();
+        let drawn = weighted(&weights, weights.len(), Seed::new(3)).unwrap();
         let mut seen = [0_usize; 3];
         drawn.iter().for_each(|row| seen[row % 3] += 1);
         assert_eq!((seen[2], drawn.len()), (0, 6000));
         // Five standard deviations of a binomial of 6,000 draws at ¼.
         assert!(seen[0].abs_diff(1500) < 5 * 34, "{seen:?}");
-        assert_eq!(weighted(&weights, Seed::new(3)).unwrap(), drawn);
-        assert_ne!(weighted(&weights, Seed::new(4)).unwrap(), drawn);
+        assert_eq!(weighted(&weights, weights.len(), Seed::new(3)).unwrap(), drawn);
+        assert_ne!(weighted(&weights, weights.len(), Seed::new(4)).unwrap(), drawn);
         // By another method: go through the weights until the draw is used up.
         let mut rng = Seed::new(3).rng();
         for row in &drawn[..100] {
@@ -198,8 +202,11 @@ mod tests {
             });
             assert_eq!(slow, Some(*row));
         }
-        assert_eq!(weighted(&[0.0, 1e-300, 0.0], Seed::new(1)).unwrap(), [1; 3]);
-        assert_eq!(weighted(&[], Seed::new(1)).unwrap(), [0; 0]);
+        assert_eq!(weighted(&[0.0, 1e-300, 0.0], 3, Seed::new(1)).unwrap(), [1; 3]);
+        assert_eq!(weighted(&[], 5, Seed::new(1)).unwrap(), [0; 0]);
+        // Another number of draws begins or goes on the same.
+        assert_eq!(weighted(&weights, 10, Seed::new(3)).unwrap(), drawn[..10]);
+        assert_eq!(weighted(&weights, 9000, Seed::new(3)).unwrap()[..6000], drawn);
     }
 
     #[test]
@@ -212,10 +219,12 @@ mod tests {
             (&[f64::MAX, f64::MAX], "add up to inf"),
             (&[1.0; 3], "3 weights for 2 examples"),
         ] {
-            let error = Order::Weighted(weights.into()).of(2, Seed::new(1)).unwrap_err();
+            let error = Order::Weighted(weights.into()).of(2, None, Seed::new(1)).unwrap_err();
             assert!(error.kind() == ErrorKind::Argument && error.message().contains(part), "{error}");
         }
-        let error = Order::Stratified([1, 2, 1].into()).of(2, Seed::new(1)).unwrap_err();
+        let error = Order::Shuffled.of(2, Some(5), Seed::new(1)).unwrap_err();
+        assert!(error.message().contains("no weights to draw by"), "{error}");
+        let error = Order::Stratified([1, 2, 1].into()).of(2, None, Seed::new(1)).unwrap_err();
         assert_eq!(error.message(), "3 classes for 2 examples; each example has one");
     }
 

@@ -15,6 +15,8 @@ pub(super) struct Settings {
     pub size: usize,
     pub seed: Seed,
     pub order: Order,
+    /// How many examples are drawn in an epoch, if not as many as there are.
+    pub draws: Option<usize>,
     pub epoch: Option<u64>,
     pub last: Last,
     pub skip: usize,
@@ -40,6 +42,7 @@ impl Settings {
             size,
             seed: Seed::new(0),
             order: Order::Given,
+            draws: None,
             epoch: None,
             last: Last::Keep,
             skip: 0,
@@ -81,7 +84,7 @@ impl Settings {
         if !size.is_multiple_of(parts) {
             bail!(Argument, "batches of {size} examples have no {parts} equal parts, one for each rank");
         }
-        let order = self.order.of(rows.len(), self.seed_of_epoch())?;
+        let order = self.order.of(rows.len(), self.draws, self.seed_of_epoch())?;
         let positions = match self.last {
             Last::Keep => order.len(),
             Last::Drop => order.len() / size * size,

@@ -50,6 +50,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(trial("owners_are_those_of_trained_parameters", |folder| succeed(folder, 2, &["owners"])));
     trials.push(trial("random_numbers_differ", |folder| succeed(folder, 2, &["random"])));
     trials.push(trial("models_are_shared", |folder| succeed(folder, 3, &["shared"])));
+    trials.push(trial("metrics_over_ranks", |folder| succeed(folder, 3, &["metrics"])));
     trials.push(trial("ranks_that_disagree_are_told", |folder| succeed(folder, 2, &["disagree"])));
     trials.push(trial("a_rank_that_leaves_is_named", left));
     trials.push(trial("a_rank_that_does_not_answer_is_named", stopped));

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
 use meganeura::data::Dataset;
 use meganeura::io::Checkpoint as _;
+use meganeura::metric::{Accuracy, Confusion, MeanSquaredError, Perplexity, RocAuc};
 use meganeura::module::{Init, ModuleExt, Seed};
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Flatten, Linear, Relu};
 use meganeura::optim::{Accumulate, Optimizer, Sgd, TrainStep};
@@ -113,6 +115,7 @@ pub(super) fn run(folder: &Path, program: &str, options: &[String]) -> Result<()
         "random" => random(&world),
         "not_finite" => not_finite(&world, &options[0]),
         "shared" => shared(&world),
+        "metrics" => metrics(&world),
         "disagree" => disagree(&world),
         "leave" => leave(&world, folder),
         "owners" => owners(&world),
@@ -320,6 +323,44 @@ fn shared(world: &World) -> Result<()> {
     // The batch has no equal parts.
     let error = dataset()?.batches(16).part_of(world).on(&device).next().expect("an error").expect_err("16 of 3");
     assert!(error.to_string().contains("batches of 16 examples have no 3 equal parts"), "{error}");
+    Ok(())
+}
+
+/// Metrics over ranks that counted different parts are those of one that counted all. The last rank counts nothing.
+fn metrics(world: &World) -> Result<()> {
+    let device = world.device("cpu")?;
+    let scores: Vec<_> = normal("scores", 24).into_iter().map(|x| x as f32).collect();
+    let labels: Vec<u32> = (0..24).map(|i| i % 2).collect();
+    let counted = |examples: Range<usize>| {
+        let mut all = (Accuracy::new(), Confusion::new(2)?, RocAuc::new(), MeanSquaredError::new(), Perplexity::new());
+        if examples.is_empty() {
+            return Ok(all);
+        }
+        let (scores, labels) = (&scores[examples.clone()], &labels[examples]);
+        let of = Tensor::from_slice(&device, [scores.len()], scores)?;
+        let both =
+            Tensor::from_slice(&device, [scores.len(), 2], &scores.iter().flat_map(|x| [-x, *x]).collect::<Vec<_>>())?;
+        let labels = Tensor::indices(&device, [labels.len()], labels)?;
+        all.0.update(&both, &labels)?;
+        all.1.update(&both, &labels)?;
+        all.2.update(&of, &labels)?;
+        all.3.update(&of, &Tensor::zeros(&device, [scores.len()])?)?;
+        all.4.update(scores.iter().map(|x| f64::from(x.abs())).sum::<f64>() / scores.len() as f64, scores.len())?;
+        Ok::<_, Error>(all)
+    };
+    let parts = [0..5, 5..24, 24..24];
+    let (own, all) = (counted(parts[world.rank()].clone())?, counted(0..24)?);
+    let equal = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12 * expected, "{found} {expected}");
+    equal(own.0.over(world)?.value()?, all.0.value()?);
+    assert_eq!(own.1.over(world)?.to_string(), all.1.to_string());
+    equal(own.2.over(world)?.value()?, all.2.value()?);
+    equal(own.3.over(world)?.value()?, all.3.value()?);
+    equal(own.4.over(world)?.value()?, all.4.value()?);
+    // What a rank counted is still its own.
+    assert_eq!(own.0.count(), parts[world.rank()].len() as u64);
+    // Another number of classes on one rank is an error of all.
+    let odd = Confusion::new(2 + world.rank() / 2)?.over(world);
+    assert!(odd.is_err(), "{odd:?}");
     Ok(())
 }
 

@@ -1,0 +1,116 @@
+//! Gradients of a weight that is used many times: one product instead of a sum of products.
+
+use super::matmul::Matmul;
+use super::{KernelOp, Op};
+use crate::tape::Var;
+
+/// A matrix that is the product of two smaller ones, `left [M, K]` and `right [K, N]`: the gradient of a weight that was multiplied by few
+/// rows, as in each step of a recurrent layer.
+pub(crate) struct OuterProduct {
+    left: Var,
+    right: Var,
+    /// Whether the matrix is the transposition of the product.
+    is_transposed: bool,
+}
+
+impl OuterProduct {
+    /// `x` as such a product; `None` if it is none, or its operands are together no smaller than it.
+    pub(crate) fn of(x: &Var) -> Option<Self> {
+        let (mut product, mut is_transposed) = (x.clone(), false);
+        while let Some(straight) = untransposed(&product) {
+            (product, is_transposed) = (straight, !is_transposed);
+        }
+        let (_, mut operands) =
+            product.made_by(|op| matches!(op, Op::Kernel(KernelOp::Matmul(Matmul))).then_some(()))?;
+        let (right, left) = (operands.pop()?, operands.pop()?);
+        let (&[m, k], &[_, n]) = (left.shape().dims(), right.shape().dims()) else { return None };
+        (k * (m + n) < m * n).then_some(Self { left, right, is_transposed })
+    }
+
+    /// The sum of such products of one shape: the product of their operands, joined along the terms.
+    #[track_caller]
+    pub(crate) fn sum(products: &[Self]) -> Var {
+        // Each as it is, or all the other way round.
+        let is_transposed = products.iter().all(|product| product.is_transposed);
+        let operands = products.iter().map(|product| match product.is_transposed == is_transposed {
+            true => (product.left.clone(), product.right.clone()),
+            false => (product.right.t(), product.left.t()),
+        });
+        let (left, right): (Vec<_>, Vec<_>) = operands.unzip();
+        let product = joined(&left, 1).matmul(&joined(&right, 0));
+        if is_transposed { product.t() } else { product }
+    }
+}
+
+/// Matrices joined along an axis. Those that are transpositions are joined before they are transposed, where they lie in order.
+#[track_caller]
+fn joined(x: &[Var], axis: usize) -> Var {
+    let concat = |x: &[Var], axis| Var::concat(&x.iter().collect::<Vec<_>>(), axis);
+    match x.iter().map(untransposed).collect::<Option<Vec<_>>>() {
+        Some(straight) => concat(&straight, 1 - axis).t(),
+        None => concat(x, axis),
+    }
+}
+
+/// What a value is the transposition of, if it is one.
+fn untransposed(x: &Var) -> Option<Var> {
+    if !x.is_transposed() {
+        return None;
+    }
+    x.made_by(|op| matches!(op, Op::View(_)).then_some(()))?.1.pop()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, Param, Precision, Result, Tape, Tensor};
+
+    /// The gradient of `Σₜ Σ f(xₜ, w)²` by a weight `[16, 12]`, and the extents of the product that it is.
+    fn gradient(steps: &[fn(&Var, &Var) -> Var]) -> Result<(Vec<f64>, Option<[usize; 3]>)> {
+        let device = Device::cpu_with(Precision::Double);
+        let weight = Param::new(Tensor::randn(&device, [16, 12], 1)?);
+        let tape = Tape::new(&device);
+        let w = tape.param(&weight);
+        let terms = steps.iter().enumerate().map(|(seed, step)| {
+            let x = tape.input(&Tensor::randn(&device, [2, 16], seed as u64 + 2)?);
+            Ok(step(&x, &w).square().sum())
+        });
+        let terms = terms.collect::<Result<Vec<_>>>()?;
+        let loss = terms.into_iter().reduce(|a, b| a + b).expect("a step at least");
+        let gradient = tape.backward(&loss)?.get(&weight).expect("of a trained parameter");
+        let product = OuterProduct::of(&gradient).map(|product| {
+            let (left, right) = (product.left.shape(), product.right.shape());
+            [left[0], left[1], right[1]]
+        });
+        Ok((gradient.to_tensor()?.to_f64_vec()?, product))
+    }
+
+    #[test]
+    fn products_of_few_rows_are_one() -> Result<()> {
+        let straight: fn(&Var, &Var) -> Var = |x, w| x.matmul(w);
+        let turned: fn(&Var, &Var) -> Var = |x, w| w.t().matmul(&x.t());
+        let scaled: fn(&Var, &Var) -> Var = |x, w| x.matmul(&(w * 2.0));
+        for (steps, extents) in [
+            (vec![straight; 2], Some([16, 4, 12])),
+            (vec![straight; 3], Some([16, 6, 12])),
+            // More terms make operands no smaller than the matrix, and are one product all the same.
+            (vec![straight; 4], None),
+            (vec![straight, turned], Some([16, 4, 12])),
+            (vec![straight, scaled, straight], None),
+        ] {
+            let (whole, product) = gradient(&steps)?;
+            assert_eq!(product, extents);
+            let mut expected = vec![0.0; whole.len()];
+            for (seed, step) in steps.iter().enumerate() {
+                // A step alone, with the numbers that it has among the others.
+                let silent: fn(&Var, &Var) -> Var = |x, w| (x.matmul(w)) * 0.0;
+                let alone: Vec<_> = (0..steps.len()).map(|other| if other == seed { *step } else { silent }).collect();
+                expected.iter_mut().zip(gradient(&alone)?.0).for_each(|(sum, x)| *sum += x);
+            }
+            for (x, expected) in whole.iter().zip(&expected) {
+                assert!((x - expected).abs() < 1e-12 * expected.abs().max(1.0), "{x} {expected}");
+            }
+        }
+        Ok(())
+    }
+}
