@@ -187,15 +187,17 @@ pub fn expect_multiple(option: &str, of: usize, value: usize) -> Result<(), Box<
 ///
 /// # Errors
 ///
-/// If there is no step to make, because the batch is of no images, or of more than there are.
-pub fn steps_per_epoch(images: usize, batch: usize) -> Result<usize, Box<dyn Error>> {
-    if images == 0 {
-        return Err("there are no images to learn from".into());
+/// If there is no step to make, because the batch is of no examples, or of more than there are.
+pub fn steps_per_epoch(examples: usize, batch: usize) -> Result<usize, Box<dyn Error>> {
+    if examples == 0 {
+        return Err("there are no examples to learn from".into());
     }
-    if batch == 0 || batch > images {
-        return Err(format!("--batch {batch}: must be from 1 to {images}, the number of images to learn from").into());
+    if batch == 0 || batch > examples {
+        return Err(
+            format!("--batch {batch}: must be from 1 to {examples}, the number of examples to learn from").into()
+        );
     }
-    Ok(images / batch)
+    Ok(examples / batch)
 }
 
 /// A bar of the steps that were made, with their rate, the time that the others will take, and the loss.

@@ -31,11 +31,12 @@ impl Corpus {
 
     /// A text of UTF-8 in a file.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let text = fs::read_to_string(path)?;
-        Ok(Self::new(&text.replace("\r\n", "\n")))
+        Ok(Self::new(&fs::read_to_string(path)?))
     }
 
     fn new(text: &str) -> Self {
+        // Windows ends lines in two characters.
+        let text = text.replace("\r\n", "\n");
         let mut characters: Vec<_> = text.chars().collect();
         characters.sort_unstable();
         characters.dedup();
@@ -47,6 +48,13 @@ impl Corpus {
     /// How many characters the text has.
     pub fn len(&self) -> usize {
         self.codes.len()
+    }
+
+    /// A number that differs for other texts.
+    pub fn digest(&self) -> u64 {
+        let characters = self.characters.iter().map(|&c| u64::from(u32::from(c)));
+        let numbers = characters.chain(self.codes.iter().map(|&code| u64::from(code)));
+        numbers.fold(0, |digest: u64, number| digest.wrapping_mul(0x0100_0000_01b3).wrapping_add(number))
     }
 
     /// How many different ones.

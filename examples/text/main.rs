@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The model is a small GPT. It sees up to `--context` characters and learns what comes next; then it goes on with `--prompt`. In the
-//! folder of the run are what it wrote (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the
-//! training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
+//! folder of the run are what it wrote (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends; with
+//! `--resume` the training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
 
 mod corpus;
 mod writer;
@@ -97,12 +97,14 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         layers: options.layers,
         dropout: options.dropout,
     };
+    let sizes = format!("{config:?}");
     let mut net = config.init(&device, options.training.seed)?;
     let mut optimizer = AdamW::new(options.learning_rate);
     let steps = options.epochs * steps_per_epoch as u64;
     let schedule = Schedule::cosine(options.learning_rate, steps, options.learning_rate / 10.0);
     let mut run = options.training.open_run("text", &device, &world, |run| {
-        run.setting("batch", options.batch).setting("epochs", options.epochs).keep_best("test_loss", Best::Lowest)
+        let run = run.setting("text", corpus.digest()).setting("batch", options.batch).setting("model", sizes);
+        run.setting("schedule", &schedule).keep_best("test_loss", Best::Lowest)
     })?;
     run.restore(&mut net, &mut optimizer)?;
     world.share(&mut net)?;
@@ -183,6 +185,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 fn check(options: &Options, corpus: &Corpus) -> Result<Vec<u32>, Box<dyn Error>> {
     training::expect_at_least("--context", 2, options.context as u64)?;
     training::expect_at_least("--epochs", 1, options.epochs)?;
+    training::expect_at_least("--layers", 1, options.layers as u64)?;
     training::expect_at_least("--heads", 1, options.heads as u64)?;
     training::expect_multiple("--width", options.heads, options.width)?;
     if !(options.temperature > 0.0 && options.temperature.is_finite()) {

@@ -68,10 +68,11 @@ impl Writer {
         scores.reshape([count, characters]).cross_entropy(&next.reshape([count]))
     }
 
-    /// Goes on with a text for so many characters. A character of probability `p` is drawn in proportion to `p^(1/temperature)`.
+    /// Goes on with a text for so many characters. A character of probability `p` is drawn in proportion to
+    /// `p^(1/temperature)`.
     ///
-    /// Keys and values of what was written stay in memory, so that a character takes one step through the layers. When the context is full,
-    /// its second half begins a new one.
+    /// Keys and values of what was written stay in memory, so that a character takes one step through the layers. When the
+    /// context is full, its second half begins a new one.
     pub fn write(
         &self,
         text: &mut Vec<u32>,
@@ -82,12 +83,14 @@ impl Writer {
     ) -> Result<(), Error> {
         let mut random = fastrand::Rng::with_seed(seed);
         let end = text.len() + count;
+        let mut begins_with = self.context();
         while text.len() < end {
             let tape = Tape::inference(device);
             let cache =
                 |layer: &TransformerEncoderLayer| KeyValueCache::new(&tape, &layer.attention, 1, self.context());
             let mut caches: Vec<_> = self.layers.iter().map(cache).collect();
-            let mut seen = text.len() - text.len().min(self.context().div_ceil(2));
+            let mut seen = text.len() - text.len().min(begins_with);
+            begins_with = self.context().div_ceil(2);
             while text.len() < end && caches.iter().all(|cache| cache.len() + (text.len() - seen) <= self.context()) {
                 let next = tape.input(&Tensor::indices(device, [1, text.len() - seen], &text[seen..])?);
                 let mut x = self.embed(&next, caches.first().map_or(0, KeyValueCache::len));

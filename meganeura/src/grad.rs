@@ -10,7 +10,7 @@
 //! others get the value itself.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::rc::Rc;
@@ -124,7 +124,8 @@ impl Tape {
         let wanted = self.wanted(last);
         let mut sweep = Sweep::new(self, wanted, HashMap::from([(start, seed)]));
         here(|| (0..=last).rev().try_for_each(|node| sweep.node(node)))?;
-        let cotangents = self.register(Cotangents::new(here(|| sweep.finish())?));
+        debug_assert!(sweep.products.is_empty(), "a value is made before it is used");
+        let cotangents = self.register(Cotangents::new(sweep.cotangents));
         drop(pin);
         let frozen = self.cells().iter().filter(|cell| !cell.is_trained()).map(|cell| cell.id()).collect();
         Ok(Grads {
@@ -157,15 +158,16 @@ struct Sweep<'a> {
     /// Whether a value's cotangent leads anywhere.
     wanted: Vec<bool>,
     cotangents: HashMap<ValueId, ValueId>,
-    /// Products that belong to the cotangent of a value as well, each with the node that it came from. They are added up as one product.
-    products: BTreeMap<ValueId, Vec<(usize, ValueId)>>,
+    /// Products that belong to the cotangent of a weight as well, each with the node that it came from: one product will be
+    /// their sum.
+    products: HashMap<ValueId, Vec<(usize, ValueId)>>,
     /// What gradient rules get in the place of values that can be made again.
     again: HashMap<ValueId, ValueId>,
 }
 
 impl<'a> Sweep<'a> {
     fn new(tape: &'a Tape, wanted: Vec<bool>, cotangents: HashMap<ValueId, ValueId>) -> Self {
-        Self { tape, wanted, cotangents, products: BTreeMap::new(), again: HashMap::new() }
+        Self { tape, wanted, cotangents, products: HashMap::new(), again: HashMap::new() }
     }
 
     /// Adds to the cotangent of a value what comes from a node.
@@ -193,12 +195,18 @@ impl<'a> Sweep<'a> {
         self.add(value, node, &sum)
     }
 
-    /// The cotangents, when all nodes have sent theirs.
-    fn finish(mut self) -> Result<HashMap<ValueId, ValueId>> {
-        while let Some((&value, _)) = self.products.first_key_value() {
-            self.settle(value)?;
-        }
-        Ok(self.cotangents)
+    /// Whether a value is a leaf, or a view of one: a weight, which many steps of a layer may use.
+    fn is_weight(&self, mut value: ValueId) -> bool {
+        self.tape.with_graph(|graph| {
+            loop {
+                let node = graph.maker(value);
+                match &node.source {
+                    Source::Op(Op::View(_)) => value = node.inputs[0],
+                    Source::Op(_) => return false,
+                    _ => return true,
+                }
+            }
+        })
     }
 
     /// Sends the cotangents of a node's results on to its operands.
@@ -244,7 +252,7 @@ impl<'a> Sweep<'a> {
             if !self.wanted[value.index()] {
                 continue;
             }
-            match OuterProduct::of(&dx) {
+            match OuterProduct::of(&dx).filter(|_| self.is_weight(value)) {
                 Some(_) => self.products.entry(value).or_default().push((index, dx.id()?)),
                 None => self.add(value, index, &dx)?,
             }

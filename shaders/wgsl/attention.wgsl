@@ -1,8 +1,9 @@
 // y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass over the keys: weights are taken
 // relative to the largest score so far, and what was summed is scaled down when a larger one comes (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). spread[b,i] is the logarithm of the sum of eˢᶜᵒʳᵉ.
+// normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The logarithm of the sum of eˢᶜᵒʳᵉ is
+// spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
 //
-// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L]. A workgroup computes TILE queries, and 4·FOURS
+// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes TILE queries, and 4·FOURS
 // of the columns of y.
 //
 // Defines: those of shared/attention
@@ -168,7 +169,10 @@ fn main(
 #endfor
         }
         if i < L && at.x == 0u && column == 0u {
-            spread[b * L + i] = peak[${R}u / 4u][${R}u % 4u] + log(total[${R}u / 4u][${R}u % 4u]);
+            // Without a key, the peak is −∞ as well.
+            let largest = peak[${R}u / 4u][${R}u % 4u];
+            spread[(b * L + i) * 2u] = select(largest, 0.0, bitcast<u32>(largest) == 0xff800000u);
+            spread[(b * L + i) * 2u + 1u] = log(total[${R}u / 4u][${R}u % 4u]);
         }
     }
 #endfor

@@ -1,10 +1,10 @@
-// Gradients of attention, from the weights w[i,j] = exp(score[i,j] − spread[i]), which are computed anew, and
+// Gradients of attention, from the weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]), which are computed anew, and
 // ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]), where drift[i] = Σ_e dy[i,e]·y[i,e]:
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
-// Bindings: q, key, value, spread[B,L], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. A workgroup computes TILE rows of
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. A workgroup computes TILE rows of
 // the results, and 4·FOURS of their columns.
 //
 // Defines: OF           queries or keys
@@ -49,8 +49,9 @@ fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> P
     return part;
 }
 
-fn spread_of(b: u32, i: u32) -> f32 {
-    return spread[b * L + min(i, L - 1u)];
+fn spread_of(b: u32, i: u32) -> vec2<f32> {
+    let at = (b * L + min(i, L - 1u)) * 2u;
+    return vec2(spread[at], spread[at + 1u]);
 }
 
 fn drift_of(b: u32, i: u32) -> f32 {
@@ -187,12 +188,12 @@ fn main(
 #if OF == queries
             let i = first + at.y * ROWS_EACH + ${R}u;
             let j = start + at.x * 4u + ${C}u;
-            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${R});
+            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${R}.x - spread_${R}.y);
             slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - drift_${R});
 #else
             let i = start + at.x * 4u + ${C}u;
             let j = first + at.y * ROWS_EACH + ${R}u;
-            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${C});
+            let weight = exp(score(b, i, j, tile[${R}][${C}]) - spread_${C}.x - spread_${C}.y);
             slopes[${R}][${C}] = weight * (slopes[${R}][${C}] - drift_${C});
             tile[${R}][${C}] = weight;
 #endif

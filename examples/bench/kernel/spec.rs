@@ -30,9 +30,9 @@ pub enum Kernel {
 /// How an attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// In one pass
+    /// As `Var::attention_with` chooses
     Full,
-    /// In one pass, of each query to the keys up to it
+    /// The same, of each query to the keys up to it
     Causal,
     /// By products of matrices, with the scores in memory
     Composed,

@@ -113,4 +113,20 @@ mod tests {
         }
         Ok(())
     }
+
+    /// The cotangents of an activation are added up as they come: joined products would grow from layer to layer.
+    #[test]
+    fn activations_have_sums() -> Result<()> {
+        let device = Device::cpu_with(Precision::Double);
+        let tape = Tape::new(&device);
+        let random =
+            |shape: [usize; 2], seed: u64| Ok::<_, crate::Error>(tape.input(&Tensor::randn(&device, shape, seed)?));
+        let h = random([64, 48], 1)?.tanh();
+        let [a, b] = [random([48, 4], 2)?, random([48, 4], 3)?];
+        let loss = (h.matmul(&a) + h.matmul(&b)).square().sum();
+        let gradient = tape.backward(&loss)?.of(&h).expect("the loss depends on it");
+        assert!(OuterProduct::of(&gradient).is_none());
+        let expected = (h.matmul(&(&a + &b)) * 2.0).matmul(&(a + b).t());
+        gradient.to_tensor()?.expect_close(&expected.to_tensor()?, 1e-12, 1e-12)
+    }
 }

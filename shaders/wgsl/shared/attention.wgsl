@@ -5,8 +5,9 @@
 // Defines: WG           TILE²/(16·HEIGHT)
 //          TILE         64 or 32
 //          HEIGHT       1 or 2, an invocation's groups of four rows; ROWS_EACH is 4·HEIGHT
+//          DEPTH        fours of features in a chunk for scores, a power of two
 //          FOURS        fours of features of a result that a workgroup computes: a power of two from 4 to 16
-//          LOADS        fours of a chunk that an invocation loads, 8·TILE/WG
+//          LOADS        fours of a chunk that an invocation loads, DEPTH·TILE/WG
 //          EACH         max(1, FOURS/(TILE/4))
 //          SHARED_SUMS  1: FOURS is less than TILE/4
 //          UNROLL       fours that the products add in a row: 2 if they are even for D and E, else 1
@@ -37,13 +38,13 @@ const D: u32 = ${D};
 const E: u32 = ${E};
 
 /// Fours of features in each row of a chunk for scores, which has TILE rows.
-const DEPTH: u32 = 8u;
+const DEPTH: u32 = ${DEPTH};
 /// Columns of a tile that a weighted sum adds at a time: half of it.
 const TERMS: u32 = TILE / 2u;
 /// Fours of their weights in each row.
 const HALF: u32 = TERMS / 4u;
 
-// Regions of workgroup memory, which is used twice.
+// Two regions of workgroup memory. Each holds chunks for scores first, and then weights, or what they weight.
 const REGION: u32 = SIDE * (4u * DEPTH + 1u);
 const ROW_CHUNK: u32 = 0u;
 const COLUMN_CHUNK: u32 = REGION;

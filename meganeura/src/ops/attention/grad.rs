@@ -5,11 +5,11 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::ops::{Kernel, Primitive};
 use crate::tape::Var;
-use crate::{Result, TensorType};
+use crate::{Result, Shape, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
 ///
-/// Shapes: `q`, `k`, `v`, `spread [B…, L]`, `drift [B…, L]`, `dy [B…, L, E]`, and where there is one the bias → as `q`, `k` and `v`. The
+/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and where there is one the bias → as `q`, `k` and `v`. The
 /// drift is `Σ dy·y − dspread`. Gradient: by operations on the scores, which are in memory then.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionGrad {
@@ -26,8 +26,12 @@ impl Primitive for AttentionGrad {
             return Err(format!("takes six or seven operands, not {}", x.len()));
         };
         let forward = self.forward.check(&[&[*q, *k, *v], bias].concat())?;
-        if forward != [*dy, *spread] || drift != spread {
-            return Err(format!("needs results {} and {}, not {dy}, {spread} and {drift}", forward[0], forward[1]));
+        let queries = Shape::new(&q.shape.dims()[..q.shape.rank() - 1]);
+        if forward != [*dy, *spread] || *drift != q.with_shape(queries) {
+            return Err(format!(
+                "needs results {} and {} and a drift {queries}, not {dy}, {spread} and {drift}",
+                forward[0], forward[1]
+            ));
         }
         Ok(vec![*q, *k, *v])
     }
@@ -53,7 +57,7 @@ impl Primitive for AttentionGrad {
             sum([Some(scaled.matmul(k)), b.map(|b| ds.matmul(b)), None]),
             sum([Some(scaled.t().matmul(q)), a.map(|a| ds.t().matmul(a)), None]),
             of_slopes.as_ref().map(|of_slopes| of_slopes.t().matmul(dresult)),
-            Some(-of_scores.sum_over(&[last])),
+            Some(-of_scores.sum_keep(&[last]).expand(spread.shape())),
             of_slopes.as_ref().map(|of_slopes| -of_slopes.sum_over(&[last])),
             sum([of_slopes.map(|of_slopes| of_slopes.matmul(v)), c.map(|c| weights.matmul(c)), None]),
         ];
@@ -69,10 +73,10 @@ impl Primitive for AttentionGrad {
             let forward = Attention { scale: Exact(0.4), causal };
             // A spread above most scores: the weights of another would be large.
             let case = Case::new(Self { forward }).input(&[2, l, d]).input(&[2, s, d]).input(&[2, s, e]);
-            let case = case.input(&[2, l]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
+            let case = case.input(&[2, l, 2]).input(&[2, l]).input(&[2, l, e]).tolerance(2e-5).range(-0.5, 1.5);
             if bias { case.input(&[2, l, s]) } else { case }
         };
-        vec![of([5, 7, 3, 4], false, true), of([4, 6, 3, 2], true, false)]
+        vec![of([5, 7, 3, 4], false, true), of([4, 6, 3, 2], true, false), of([9, 5, 8, 8], true, false)]
     }
 }
 

@@ -5,7 +5,7 @@ use crate::kernel::gemm::{element, reads_fours, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::offset::offset;
 
-/// Fours of features in each row of a chunk, with TILE rows.
+/// Fours of features in each row of a chunk for scores.
 const DEPTH: usize = 8;
 
 /// What of an attention a workgroup has at a time.
@@ -46,7 +46,7 @@ impl Tiling {
     /// A bound on the iterations of an invocation for so many tiles of columns: for each the products of these features, and weighted sums
     /// of so many results.
     fn loops(self, columns: usize, features: &[usize], sums: usize) -> usize {
-        let products: usize = features.iter().map(|&features| features.div_ceil(4 * DEPTH) * (DEPTH + 1) + 1).sum();
+        let products: usize = features.iter().map(|&features| features.div_ceil(4 * DEPTH) * (DEPTH + 2) + 1).sum();
         let weighted = 2 * (self.tile / 8 + 1) + 1;
         let tile = products + sums * weighted + self.tile / 4 + 2;
         columns.div_ceil(self.tile).saturating_mul(tile).saturating_add(3 * (self.tile / 4 + 1))
@@ -74,7 +74,7 @@ impl Attention {
     ) -> Vec<(&'static str, String)> {
         let Geometry { batch, l, s, d, e } = g;
         let mut defines = define![
-            WG: tiling.workgroup_size(), TILE: tiling.tile, FOURS: tiling.fours,
+            WG: tiling.workgroup_size(), DEPTH: DEPTH, TILE: tiling.tile, FOURS: tiling.fours,
             LOADS: tiling.tile * DEPTH / tiling.workgroup_size(), EACH: tiling.each(), HEIGHT: tiling.height,
             ROWS_EACH: 4 * tiling.height, UNROLL: if [d, e].iter().all(|x| x.div_ceil(4) % 2 == 0) { 2 } else { 1 },
             SHARED_SUMS: u32::from(tiling.fours < tiling.tile / 4),

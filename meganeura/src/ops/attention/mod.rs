@@ -15,9 +15,11 @@ use std::panic::Location;
 use crate::tape::{Tape, Var};
 use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 
-/// `y = softmax(scale·q·kᵀ + bias)·v`, and the logarithm of the sum of `eˢᶜᵒʳᵉ` of each query, `spread`
+/// `y = softmax(scale·q·kᵀ + bias)·v`, and the `spread` of each query, `ln Σ eˢᶜᵒʳᵉ`, in two parts: the largest score, and the
+/// rest. Their sum would be rounded at the magnitude of the scores.
 ///
-/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and where there is one `bias [B…, L, S]` → `y [B…, L, E]`, `spread [B…, L]`.
+/// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and where there is one `bias [B…, L, S]` → `y [B…, L, E]`,
+/// `spread [B…, L, 2]`. Differentiation takes the first part of a spread for a constant, and the second for the rest.
 /// With `causal`, query `i` sees the keys up to `i + S − L`. A query that sees no key gives NaN.
 ///
 /// Gradient: with `w = e^(score − spread)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dspread)`, `dq = scale·ds·k`,
@@ -73,7 +75,7 @@ impl Attention {
                 bias.shape
             ));
         }
-        let lead = Shape::new(&[b, l].concat());
+        let lead = Shape::new(&[b, l, &[2]].concat());
         Ok([q.with_shape(q.shape.with(rank - 1, e[0])), q.with_shape(lead)])
     }
 }
@@ -99,10 +101,11 @@ impl Primitive for Attention {
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([q, _, v], [result, spread]) = (&x[..3], y) else { unreachable!("the tape checked the operands") };
         let last = q.shape().rank() - 1;
+        let rest = |x: &Var| x.slice(last, 1..2).sum_over(&[last]);
         let drift = match (&dy[0], &dy[1]) {
             (Some(dy), None) => (dy * result).sum_over(&[last]),
-            (Some(dy), Some(dspread)) => (dy * result).sum_over(&[last]) - dspread,
-            (None, Some(dspread)) => -dspread,
+            (Some(dy), Some(dspread)) => (dy * result).sum_over(&[last]) - rest(dspread),
+            (None, Some(dspread)) => -rest(dspread),
             (None, None) => return Ok(vec![None; x.len()]),
         };
         let dy = match &dy[0] {
@@ -126,9 +129,12 @@ impl Primitive for Attention {
         use super::case::Case;
         let of = |b: &[usize], [l, s, d, e]: [usize; 4], causal, bias: bool| {
             let shape = |rows, columns| [b, &[rows, columns]].concat();
-            let case = Case::new(Self { scale: Exact(0.4), causal }).input(&shape(l, d)).input(&shape(s, d));
-            let case = case.input(&shape(s, e)).tolerance(2e-5);
-            if bias { case.input(&shape(l, s)) } else { case }
+            let shapes = [shape(l, d), shape(s, d), shape(s, e), shape(l, s)];
+            let shapes: Vec<_> = shapes[..3 + usize::from(bias)].iter().map(Vec::as_slice).collect();
+            let op = Self { scale: Exact(0.4), causal };
+            // The spread is held to through the gradients.
+            let attend = move |x: &[Var]| x[0].record_many::<2>(op.clone(), &x.iter().collect::<Vec<_>>())[0].clone();
+            Case::recorded("attention", &shapes, attend).tolerance(2e-5)
         };
         vec![
             of(&[], [1, 1, 1, 1], false, false),
@@ -138,6 +144,21 @@ impl Primitive for Attention {
             of(&[1], [3, 70, 5, 2], true, false),
             of(&[1], [67, 130, 17, 33], false, true),
             of(&[2], [130, 130, 16, 70], true, false),
+            // Features in several chunks, read by fours and one by one; results in several parts.
+            of(&[1], [67, 70, 72, 20], true, true),
+            of(&[2], [33, 90, 32, 24], false, false),
+            of(&[1], [67, 65, 128, 128], false, false),
+            of(&[1], [66, 34, 45, 128], false, true),
+            // A finite number that hides all keys: the weights are equal, not 1 each.
+            Case::recorded("attention", &[&[2, 5, 4], &[2, 8, 4], &[2, 8, 3], &[2, 5, 8]], |x| {
+                let (q, bias) = (&x[0] * 0.0, &x[3] * 0.0 - 1e9);
+                let attention = Self { scale: Exact(1.0), causal: false };
+                q.record_many::<2>(attention, &[&q, &x[1], &x[2], &bias])[0].clone()
+            }),
+            // Heads too wide for one pass.
+            Case::recorded("attention", &[&[1, 5, 130], &[1, 7, 130], &[1, 7, 6]], |x| {
+                x[0].attention_with(&x[1], &x[2], AttentionOptions { causal: true, ..AttentionOptions::default() })
+            }),
             // Heads where they lie, and a bias for all of a batch.
             Case::recorded("attention", &[&[2, 9, 3, 8], &[9, 9]], |x| {
                 let heads = x[0].permute(&[0, 2, 1, 3]);
@@ -158,7 +179,8 @@ impl Attention {
         if let Some(bias) = bias {
             scores = scores + bias;
         }
-        let mut weights = (scores - column(spread)).exp();
+        let last = spread.shape().rank() - 1;
+        let mut weights = (scores - spread.slice(last, 0..1) - spread.slice(last, 1..2)).exp();
         if self.causal {
             let rank = weights.shape().rank();
             let (l, s) = (weights.shape()[rank - 2], weights.shape()[rank - 1]);
@@ -215,10 +237,14 @@ impl Var {
 
     /// As [`attention`](Self::attention), causal or with another scale.
     ///
-    /// One pass over the keys computes scores as they are needed, forward and backward, so that attention takes as much memory as `q`, `key`,
-    /// `value` and the result. On a GPU, products of whole matrices are faster in training where neither the mask nor the shapes save work:
-    /// scores are kept up to 2²⁴ of them if it is not causal and heads have more than 32 features. They are kept as well on devices of
-    /// [fast](crate::Precision::Fast) precision, for heads of more than 128 features, and for the gradient of a mask.
+    /// One pass over the keys computes scores as they are needed, forward and backward, so that attention takes as much
+    /// memory as `q`, `key`, `value` and the result. Scores are kept instead
+    ///
+    /// * on a GPU, where products of whole matrices train faster: up to 2²⁴ scores, unless the attention is causal, heads
+    ///   have up to 32 features, or there are up to 32 queries or keys;
+    /// * on devices of [fast](crate::Precision::Fast) precision;
+    /// * for heads of more than 128 features;
+    /// * for the gradient of a mask.
     ///
     /// ```
     /// use meganeura::ops::AttentionOptions;

@@ -11,6 +11,9 @@ use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Th
 /// Queries of a block.
 const ROWS: usize = 64;
 
+/// Heads of all sequences that are too few to keep a processor's threads busy.
+const FEW_HEADS: usize = 8;
+
 /// An operand, as matrices of a batch.
 struct Matrices<'a, T> {
     data: &'a [T],
@@ -103,7 +106,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for (scores, spread) in self.scores.chunks_exact_mut(self.keys).zip(self.spread) {
+        for (scores, spread) in self.scores.chunks_exact_mut(self.keys).zip(self.spread.as_chunks_mut::<2>().0) {
             // A NaN is no peak. It makes the mass NaN.
             let peak = native::peak(scores);
             let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
@@ -111,7 +114,7 @@ impl<T: Real> WithSimd for Weights<'_, T> {
                 *score = (*score - base).exp();
             }
             let mass = native::sum(scores);
-            *spread = base + mass.ln();
+            *spread = [base, mass.ln()];
             for score in scores {
                 *score = *score / mass;
             }
@@ -135,9 +138,11 @@ impl<T: Real> WithSimd for Slopes<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let rows = self.weights.chunks_exact_mut(self.keys).zip(self.slopes.chunks_exact_mut(self.keys));
-        for ((weights, slopes), (&spread, &drift)) in rows.zip(self.spread.iter().zip(self.drift)) {
+        for ((weights, slopes), (&[peak, rest], &drift)) in
+            rows.zip(self.spread.as_chunks::<2>().0.iter().zip(self.drift))
+        {
             for (weight, slope) in weights.iter_mut().zip(slopes) {
-                *weight = (*weight - spread).exp();
+                *weight = (*weight - peak - rest).exp();
                 *slope = *weight * (*slope - drift) * self.scale;
             }
         }
@@ -149,28 +154,35 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
     let Geometry { l, s, e, .. } = all.g;
     let [y, spread] = y else { unreachable!("two results") };
     let arch = Arch::new();
-    y.floats().par_chunks_mut(l * e).zip(spread.floats().par_chunks_mut(l)).enumerate().for_each(|(b, (y, spread))| {
-        let Some(mut scores) = scratch.borrow::<T>(ROWS.min(l) * s) else { return };
-        for (first, rows) in blocks(l) {
-            let (y, spread) = (&mut y[first * e..][..rows * e], &mut spread[first..][..rows]);
-            let keys = all.scores(b, first, rows, &mut scores);
-            if keys == 0 {
-                y.fill(T::NAN);
-                spread.fill(T::NEG_INFINITY);
-                continue;
+    let heads = y.floats().par_chunks_mut(l * e).zip(spread.floats().par_chunks_mut(2 * l)).enumerate();
+    let blocks = heads.flat_map(|(b, (y, spread))| {
+        let blocks = y.par_chunks_mut(ROWS * e).zip(spread.par_chunks_mut(2 * ROWS)).enumerate();
+        blocks.map(move |(block, results)| (b, block * ROWS, results))
+    });
+    blocks.for_each(|(b, first, (y, spread))| {
+        let rows = spread.len() / 2;
+        let Some(mut scores) = scratch.borrow::<T>(rows * s) else { return };
+        let keys = all.scores(b, first, rows, &mut scores);
+        if keys == 0 {
+            y.fill(T::NAN);
+            for spread in spread.as_chunks_mut::<2>().0 {
+                *spread = [T::ZERO, T::NEG_INFINITY];
             }
-            let scores = &mut scores[..rows * keys];
-            arch.dispatch(Weights { scores, keys, spread });
-            let weights = Matrix::new(scores, (rows, keys), (keys, 1));
-            native::gemm(weights, all.v.rows(b, 0, (keys, e)), y, Accumulate::No, Threads::One);
+            return;
         }
+        let scores = &mut scores[..rows * keys];
+        arch.dispatch(Weights { scores, keys, spread });
+        let weights = Matrix::new(scores, (rows, keys), (keys, 1));
+        native::gemm(weights, all.v.rows(b, 0, (keys, e)), y, Accumulate::No, Threads::One);
     });
 }
 
 pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
     let all = Operands::new(op, x, x.get(6));
-    let Geometry { l, s, d, e, .. } = all.g;
+    let Geometry { batch, l, s, d, e } = all.g;
     let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
+    // Blocks of queries add to the same keys. So heads go side by side, and few heads by all threads one after the other.
+    let threads = if batch < FEW_HEADS { Threads::All } else { Threads::One };
     let [dq, dk, dv] = y else { unreachable!("three results") };
     let arch = Arch::new();
     let results = dq.floats().par_chunks_mut(l * d).zip(dk.floats().par_chunks_mut(s * d));
@@ -190,8 +202,8 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
             let (weights, slopes) = (&mut weights[..rows * keys], &mut slopes[..rows * keys]);
             let dy = &dy[(b * l + first) * e..][..rows * e];
             let slopes_of = Matrix::new(dy, (rows, e), (e, 1));
-            native::gemm(slopes_of, all.v.transposed(b, 0, (keys, e)), slopes, Accumulate::No, Threads::One);
-            let [spread, drift] = [spread, drift].map(|x| &x[b * l + first..][..rows]);
+            native::gemm(slopes_of, all.v.transposed(b, 0, (keys, e)), slopes, Accumulate::No, threads);
+            let (spread, drift) = (&spread[2 * (b * l + first)..][..2 * rows], &drift[b * l + first..][..rows]);
             let scale = T::from_f64(op.scale.0);
             arch.dispatch(Slopes { weights, slopes, keys, spread, drift, scale });
             for (i, (weights, slopes)) in weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys)).enumerate()
@@ -203,17 +215,11 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
             }
             let transposed = (1, keys);
             let of_weights = Matrix::new(weights, (keys, rows), transposed);
-            native::gemm(of_weights, slopes_of, &mut dv[..keys * e], Accumulate::Yes, Threads::One);
+            native::gemm(of_weights, slopes_of, &mut dv[..keys * e], Accumulate::Yes, threads);
             let of_slopes = Matrix::new(slopes, (rows, keys), (keys, 1));
-            native::gemm(of_slopes, all.k.rows(b, 0, (keys, d)), dq, Accumulate::No, Threads::One);
+            native::gemm(of_slopes, all.k.rows(b, 0, (keys, d)), dq, Accumulate::No, threads);
             let of_slopes = Matrix::new(slopes, (keys, rows), transposed);
-            native::gemm(
-                of_slopes,
-                all.q.rows(b, first, (rows, d)),
-                &mut dk[..keys * d],
-                Accumulate::Yes,
-                Threads::One,
-            );
+            native::gemm(of_slopes, all.q.rows(b, first, (rows, d)), &mut dk[..keys * d], Accumulate::Yes, threads);
         }
     });
 }
