@@ -240,8 +240,8 @@ impl Var {
     /// One pass over the keys computes scores as they are needed, forward and backward, so that attention takes as much
     /// memory as `q`, `key`, `value` and the result. Scores are kept instead
     ///
-    /// * on a GPU, where products of whole matrices train faster: up to 2²⁴ scores, unless the attention is causal, heads
-    ///   have up to 32 features, or there are up to 32 queries or keys;
+    /// * when training on a GPU, where products of whole matrices are faster: up to 2²⁴ scores, unless the attention is
+    ///   causal, heads have up to 32 features, or there are up to 32 queries or keys;
     /// * on devices of [fast](crate::Precision::Fast) precision;
     /// * for heads of more than 128 features;
     /// * for the gradient of a mask.
@@ -299,7 +299,8 @@ impl Var {
         }
         let (device, features) = (self.tape().device().clone(), (*d).max(*e));
         let saves_work = causal || features <= NARROW || (*l).min(*s) <= NARROW || scores.elements() > FEW_SCORES;
-        if device.precision() == Precision::Fast || features > WIDEST || (device.is_gpu() && !saves_work) {
+        let is_faster = !self.tape().is_training() || saves_work;
+        if device.precision() == Precision::Fast || features > WIDEST || (device.is_gpu() && !is_faster) {
             return composed(&operands, causal, scale);
         }
         let operands: Vec<_> = operands.iter().collect();
