@@ -57,7 +57,7 @@ impl Corpus {
         numbers.fold(0, |digest: u64, number| digest.wrapping_mul(0x0100_0000_01b3).wrapping_add(number))
     }
 
-    /// How many different ones.
+    /// How many different characters.
     pub fn characters(&self) -> usize {
         self.characters.len()
     }
@@ -71,7 +71,8 @@ impl Corpus {
         codes.iter().map(|&code| self.characters[code as usize]).collect()
     }
 
-    /// Windows of so many characters to learn from, four of which overlap everywhere, and to test with, which do not overlap.
+    /// Two sets of windows of so many characters. Those to learn from begin a quarter of a window apart; those to test with
+    /// do not overlap.
     pub fn windows(&self, context: usize) -> Result<(Windows, Windows)> {
         let learned = (self.len() as f64 * LEARNED) as usize;
         let window = |begin, end, stride| Window { codes: self.codes.clone(), begin, end, context, stride };

@@ -5,9 +5,9 @@
 //! cargo run --release --example text -- --text novel.txt --epochs 3
 //! ```
 //!
-//! The model is a small GPT. It sees up to `--context` characters and learns what comes next; then it goes on with `--prompt`. In the
-//! folder of the run are what it wrote (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends; with
-//! `--resume` the training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
+//! The model is a small GPT. It sees up to `--context` characters and learns which comes next. Then it continues
+//! `--prompt`. The folder of the run has the result (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends;
+//! with `--resume` the training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
 
 mod corpus;
 mod writer;
@@ -61,7 +61,7 @@ struct Options {
     /// The learning rate at first; it falls to a tenth along half a cosine
     #[arg(long, default_value_t = 2e-3)]
     learning_rate: f64,
-    /// What the written text begins with
+    /// The beginning of the text to write
     #[arg(long, default_value = "ROSALIND\t")]
     prompt: String,
     /// How many characters are written
@@ -181,7 +181,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// That the options fit each other and the text. The prompt's characters by number.
+/// Checks that the options fit each other and the text. Returns the numbers of the prompt's characters.
 fn check(options: &Options, corpus: &Corpus) -> Result<Vec<u32>, Box<dyn Error>> {
     training::expect_at_least("--context", 2, options.context as u64)?;
     training::expect_at_least("--epochs", 1, options.epochs)?;

@@ -158,8 +158,7 @@ struct Sweep<'a> {
     /// Whether a value's cotangent leads anywhere.
     wanted: Vec<bool>,
     cotangents: HashMap<ValueId, ValueId>,
-    /// Products that belong to the cotangent of a weight as well, each with the node that it came from: one product will be
-    /// their sum.
+    /// Products that are part of a leaf's cotangent too, each with the node that it came from. Their sum will be one product.
     products: HashMap<ValueId, Vec<(usize, ValueId)>>,
     /// What gradient rules get in the place of values that can be made again.
     again: HashMap<ValueId, ValueId>,
@@ -195,8 +194,9 @@ impl<'a> Sweep<'a> {
         self.add(value, node, &sum)
     }
 
-    /// Whether a value is a leaf, or a view of one: a weight, which many steps of a layer may use.
-    fn is_weight(&self, mut value: ValueId) -> bool {
+    /// Leaves and views of leaves, among them weights, which many steps of a layer may use. Products that belong to other
+    /// values would grow from layer to layer if they were joined.
+    fn is_of_leaf(&self, mut value: ValueId) -> bool {
         self.tape.with_graph(|graph| {
             loop {
                 let node = graph.maker(value);
@@ -252,7 +252,7 @@ impl<'a> Sweep<'a> {
             if !self.wanted[value.index()] {
                 continue;
             }
-            match OuterProduct::of(&dx).filter(|_| self.is_weight(value)) {
+            match OuterProduct::of(&dx).filter(|_| self.is_of_leaf(value)) {
                 Some(_) => self.products.entry(value).or_default().push((index, dx.id()?)),
                 None => self.add(value, index, &dx)?,
             }

@@ -1,10 +1,10 @@
-// y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass over the keys: weights are taken
-// relative to the largest score so far, and what was summed is scaled down when a larger one comes (Milakov and Gimelshein, "Online
-// normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The logarithm of the sum of eˢᶜᵒʳᵉ is
-// spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
+// y[b,i,e] = Σ_j w[b,i,j]·v[b,j,e] with w[b,i,·] = softmax(SCALE·q[b,i,·]·k[b,·,·]ᵀ + bias), in one pass over the keys:
+// weights are taken relative to the largest score so far, and what was summed is scaled down when a larger one comes
+// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). The
+// logarithm of the sum of eˢᶜᵒʳᵉ is spread[b,i,0] + spread[b,i,1]: the largest score, and the rest.
 //
-// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes TILE queries, and 4·FOURS
-// of the columns of y.
+// Bindings: q, key, value, bias where there is one → y[B,L,E] by its epilogue, spread[B,L,2]. A workgroup computes TILE
+// queries, and 4·FOURS of the columns of y.
 //
 // Defines: those of shared/attention
 //          SPREAD_AT    the binding of spread

@@ -1,13 +1,16 @@
-// Gradients of attention, from the weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]), which are computed anew, and
-// ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]), where drift[i] = Σ_e dy[i,e]·y[i,e]:
+// Gradients of attention, from the weights w[i,j] = exp(score[i,j] − spread[i,0] − spread[i,1]), which are computed
+// anew, and ds[i,j] = w[i,j]·(Σ_e dy[i,e]·v[j,e] − drift[i]), where drift[i] = Σ_e dy[i,e]·y[i,e]:
 //     OF queries: dq[i,d] = SCALE·Σ_j ds[i,j]·k[j,d]
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
-// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. A workgroup computes TILE rows of
-// the results, and 4·FOURS of their columns.
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. A workgroup
+// computes TILE rows of the results, and 4·FOURS of their columns.
 //
 // Defines: OF           queries or keys
+//          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
+//                       the operands that scores q·kᵀ and slopes dy·vᵀ are products of, by rows and columns of the tile:
+//                       q, k, dy, v for queries, and k, q, v, dy for keys
 //          RESULT_AT    the binding of the first result; SECOND_AT that of the second, for keys
 //          DY_ELEM      vec4<f32> where E is a multiple of four, else f32
 //          those of shared/attention
@@ -58,47 +61,14 @@ fn drift_of(b: u32, i: u32) -> f32 {
     return drift[b * L + min(i, L - 1u)];
 }
 
-// Scores are products of rows and columns, and so are slopes, dy·vᵀ.
 #if OF == queries
 const ROWS: u32 = L;
 const COLUMNS: u32 = S;
 const WIDTH: u32 = D;
-
-fn row_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return q_part(b, first, four, rows, pitch, lane);
-}
-
-fn column_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return k_part(b, first, four, rows, pitch, lane);
-}
-
-fn row_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return dy_part(b, first, four, rows, pitch, lane);
-}
-
-fn column_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return v_part(b, first, four, rows, pitch, lane);
-}
 #else
 const ROWS: u32 = S;
 const COLUMNS: u32 = L;
 const WIDTH: u32 = max(D, E);
-
-fn row_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return k_part(b, first, four, rows, pitch, lane);
-}
-
-fn column_of_score(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return q_part(b, first, four, rows, pitch, lane);
-}
-
-fn row_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return v_part(b, first, four, rows, pitch, lane);
-}
-
-fn column_of_slope(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    return dy_part(b, first, four, rows, pitch, lane);
-}
 #endif
 
 @compute @workgroup_size(WG)
@@ -143,8 +113,8 @@ fn main(
     begin = (max(first + L, S) - S) / TILE * TILE;
 #endif
 #endif
-    var of_rows = row_of_score(b, first, 0u, TILE, DEPTH, lane);
-    var of_columns = column_of_score(b, begin, 0u, TILE, DEPTH, lane);
+    var of_rows = ${ROW_OF_SCORE}_part(b, first, 0u, TILE, DEPTH, lane);
+    var of_columns = ${COLUMN_OF_SCORE}_part(b, begin, 0u, TILE, DEPTH, lane);
     for (var start = begin; start < end; start += TILE) {
         var tile = array<vec4<f32>, ROWS_EACH>();
         for (var d = 0u; d < (D + 3u) / 4u; d += DEPTH) {
@@ -152,11 +122,11 @@ fn main(
             put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);
             workgroupBarrier();
             if d + DEPTH < (D + 3u) / 4u {
-                of_rows = row_of_score(b, first, d + DEPTH, TILE, DEPTH, lane);
-                of_columns = column_of_score(b, start, d + DEPTH, TILE, DEPTH, lane);
+                of_rows = ${ROW_OF_SCORE}_part(b, first, d + DEPTH, TILE, DEPTH, lane);
+                of_columns = ${COLUMN_OF_SCORE}_part(b, start, d + DEPTH, TILE, DEPTH, lane);
             } else {
-                of_rows = row_of_slope(b, first, 0u, TILE, DEPTH, lane);
-                of_columns = column_of_slope(b, start, 0u, TILE, DEPTH, lane);
+                of_rows = ${ROW_OF_SLOPE}_part(b, first, 0u, TILE, DEPTH, lane);
+                of_columns = ${COLUMN_OF_SLOPE}_part(b, start, 0u, TILE, DEPTH, lane);
             }
             add_products(&tile, min(DEPTH, (D + 3u) / 4u - d), at);
             workgroupBarrier();
@@ -167,16 +137,16 @@ fn main(
             put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);
             workgroupBarrier();
             if e + DEPTH < (E + 3u) / 4u {
-                of_rows = row_of_slope(b, first, e + DEPTH, TILE, DEPTH, lane);
-                of_columns = column_of_slope(b, start, e + DEPTH, TILE, DEPTH, lane);
+                of_rows = ${ROW_OF_SLOPE}_part(b, first, e + DEPTH, TILE, DEPTH, lane);
+                of_columns = ${COLUMN_OF_SLOPE}_part(b, start, e + DEPTH, TILE, DEPTH, lane);
             }
             add_products(&slopes, min(DEPTH, (E + 3u) / 4u - e), at);
             workgroupBarrier();
         }
 #if OF == keys
-        var terms = column_of_slope(b, start, column, TERMS, FOURS, lane);
+        var terms = ${COLUMN_OF_SLOPE}_part(b, start, column, TERMS, FOURS, lane);
 #else
-        var terms = column_of_score(b, start, column, TERMS, FOURS, lane);
+        var terms = ${COLUMN_OF_SCORE}_part(b, start, column, TERMS, FOURS, lane);
 #endif
 #for C in 4
 #if OF == keys
@@ -227,9 +197,9 @@ fn main(
             put(TERM_CHUNK, terms, TERMS, FOURS, lane);
             workgroupBarrier();
             if i + TERMS < TILE {
-                terms = column_of_slope(b, start + i + TERMS, column, TERMS, FOURS, lane);
+                terms = ${COLUMN_OF_SLOPE}_part(b, start + i + TERMS, column, TERMS, FOURS, lane);
             } else {
-                terms = column_of_score(b, start, column, TERMS, FOURS, lane);
+                terms = ${COLUMN_OF_SCORE}_part(b, start, column, TERMS, FOURS, lane);
             }
             add_weighted(&of_weights, at);
             workgroupBarrier();
@@ -240,10 +210,10 @@ fn main(
             put(TERM_CHUNK, terms, TERMS, FOURS, lane);
             workgroupBarrier();
             if i + TERMS < TILE {
-                terms = column_of_score(b, start + i + TERMS, column, TERMS, FOURS, lane);
+                terms = ${COLUMN_OF_SCORE}_part(b, start + i + TERMS, column, TERMS, FOURS, lane);
             } else {
-                of_rows = row_of_score(b, first, 0u, TILE, DEPTH, lane);
-                of_columns = column_of_score(b, start + TILE, 0u, TILE, DEPTH, lane);
+                of_rows = ${ROW_OF_SCORE}_part(b, first, 0u, TILE, DEPTH, lane);
+                of_columns = ${COLUMN_OF_SCORE}_part(b, start + TILE, 0u, TILE, DEPTH, lane);
             }
             add_weighted(&of_slopes, at);
             workgroupBarrier();

@@ -30,20 +30,23 @@ pub enum Kernel {
 /// How an attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As `Var::attention_with` chooses
+    /// `Var::attention_with`, in the way that it chooses
     Full,
-    /// The same, of each query to the keys up to it
+    /// The same, causal
     Causal,
     /// By products of matrices, with the scores in memory
     Composed,
 }
 
 impl Form {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::Full, "attention"), (Self::Causal, "causal_attention"), (Self::Composed, "composed_attention")];
+    const ALL: [Self; 3] = [Self::Full, Self::Causal, Self::Composed];
 
     fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(form, _)| *form == self).map_or("", |(_, name)| name)
+        match self {
+            Self::Full => "attention",
+            Self::Causal => "causal_attention",
+            Self::Composed => "composed_attention",
+        }
     }
 }
 
@@ -84,12 +87,13 @@ impl FromStr for Kernel {
             ("group_norm", &[n, c, h, w]) => Self::GroupNorm { n, c, h, w },
             ("linear_gelu", &[m, k, n]) => Self::LinearGelu { m, k, n },
             ("copy", &[bytes]) => Self::Copy { bytes },
-            (name, &[b, h, l, d]) if let Some((form, _)) = Form::ALL.into_iter().find(|form| form.1 == name) => {
+            (name, &[b, h, l, d]) if let Some(form) = Form::ALL.into_iter().find(|form| form.name() == name) => {
                 Self::Attention { b, h, l, d, form }
             }
             _ => {
                 return Err("write matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE, group_norm:N,C,H,W, \
-                            linear_gelu:M,K,N, attention:B,HEADS,L,D, causal_attention:…, composed_attention:… or copy:BYTES"
+                            linear_gelu:M,K,N, attention:B,HEADS,L,D (or causal_attention, composed_attention) or \
+                            copy:BYTES"
                     .into());
             }
         };

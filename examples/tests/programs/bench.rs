@@ -76,6 +76,9 @@ fn bench_measures_kernels() {
         ("conv2d:2,3,8,4,3,2", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
         ("group_norm:2,32,4,4", ["forward", "backward", "both"], [2, 2, 4]),
         ("linear_gelu:40,30,20", ["forward", "backward", "both"], [2, 3, 5]),
+        ("attention:1,2,9,4", ["forward", "backward", "both"], [1, 3, 4]),
+        ("causal_attention:1,2,9,4", ["forward", "backward", "both"], [1, 3, 4]),
+        ("composed_attention:1,2,9,4", ["forward", "backward", "both"], [4, 8, 12]),
     ] {
         let reports = lines(&run("bench", &[&args[..], &["--kernel", kernel]].concat()));
         assert_eq!(reports.len(), 3, "{reports:?}");
@@ -96,7 +99,16 @@ fn bench_measures_kernels() {
 
 #[test]
 fn bench_refuses_kernels_that_make_no_sense() {
-    for kernel in ["matmul:3,x", "matmul:0", "conv2d:1,1,1,1,3", "group_norm:1,33,1,1", "copy:6", "no", "matmul:1,2"] {
+    for kernel in [
+        "matmul:3,x",
+        "matmul:0",
+        "conv2d:1,1,1,1,3",
+        "group_norm:1,33,1,1",
+        "copy:6",
+        "attention:1,2,3",
+        "no",
+        "matmul:1,2",
+    ] {
         let output = run("bench", &["--kernel", kernel]);
         assert_eq!(output.status.code(), Some(2), "{kernel}: {output:?}");
     }

@@ -4,12 +4,13 @@ use super::matmul::Matmul;
 use super::{KernelOp, Op};
 use crate::tape::Var;
 
-/// A matrix that is the product of two smaller ones, `left [M, K]` and `right [K, N]`: the gradient of a weight that was multiplied by few
-/// rows, as in each step of a recurrent layer.
+/// The product of two matrices that are smaller than it, `left [M, K]` and `right [K, N]`.
+///
+/// The gradient of a weight is one where few rows were multiplied by the weight, as in each step of a recurrent layer.
 pub(crate) struct OuterProduct {
     left: Var,
     right: Var,
-    /// Whether the matrix is the transposition of the product.
+    /// The matrix is `(left·right)ᵀ`, not `left·right`.
     is_transposed: bool,
 }
 
@@ -42,7 +43,7 @@ impl OuterProduct {
     }
 }
 
-/// Matrices joined along an axis. Those that are transpositions are joined before they are transposed, where they lie in order.
+/// Matrices joined along an axis. Transpositions are joined first and transposed then: their operands lie in order.
 #[track_caller]
 fn joined(x: &[Var], axis: usize) -> Var {
     let concat = |x: &[Var], axis| Var::concat(&x.iter().collect::<Vec<_>>(), axis);

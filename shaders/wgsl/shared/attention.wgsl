@@ -1,6 +1,7 @@
-// Tiles of scores: what the kernels of attention share. A workgroup holds TILE rows against TILE columns. Each invocation computes ROWS_EACH
-// rows and 4 columns of a tile, and of a result as many rows and EACH fours of features. What the products read comes through workgroup
-// memory in chunks. The next chunk is on its way while one is multiplied.
+// Tiles of scores: what the kernels of attention share. A workgroup holds TILE rows against TILE columns. Each
+// invocation computes ROWS_EACH rows and 4 columns of a tile, and of a result as many rows and EACH fours of features.
+// What the products read comes through workgroup memory in chunks. The next chunk is on its way while one is
+// multiplied.
 //
 // Defines: WG           TILE²/(16·HEIGHT)
 //          TILE         64 or 32
@@ -55,8 +56,9 @@ const TERM_CHUNK: u32 = REGION;
 
 var<workgroup> memory: array<vec4<f32>, 2u * REGION>;
 
-/// Place of a four in the first of a group of four rows; each row has so many fours, and the next row's place is that much further. Groups
-/// are one four further from each other than they are long, so that invocations that read neighbouring groups use different banks.
+/// Place of a four in the first of a group of four rows; each row has so many fours, and the next row's place is that
+/// much further. Groups are one four further from each other than they are long, so that invocations that read
+/// neighbouring groups use different banks.
 fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
@@ -74,7 +76,8 @@ fn put(region: u32, part: Part, rows: u32, pitch: u32, lane: u32) {
 #endfor
 }
 
-// Four features of a row, past the end those of the last row. Past the last feature come zeros, or others: nothing reads those.
+// Four features of a row, past the end those of the last row. Past the last feature come zeros, or others: nothing
+// reads those.
 
 fn q_four(b: u32, i: u32, four: u32) -> vec4<f32> {
     let row = ${Q_BATCH} + min(i, L - 1u) * ${Q_ROW}u;
@@ -169,8 +172,8 @@ fn score(b: u32, i: u32, j: u32, product: f32) -> f32 {
 #endif
 }
 
-/// Where an invocation is in a tile: x across and y down. 32 that run together make 8×4 of it. Of neighbours both read the same rows, of
-/// those that are two apart both the same columns: hardware joins such reads.
+/// Where an invocation is in a tile: x across and y down. 32 that run together make 8×4 of it. Of neighbours both read
+/// the same rows, of those that are two apart both the same columns: hardware joins such reads.
 fn position(lane: u32) -> vec2<u32> {
     let x = lane / 32u % (SIDE / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
     let y = lane / 32u / (SIDE / 8u) * 4u + lane / 2u % 4u;
@@ -208,7 +211,8 @@ fn add_products(sums: ptr<function, array<vec4<f32>, ROWS_EACH>>, fours: u32, at
     }
 }
 
-/// Adds the products of rows of weights and what they weight to an invocation's part of a result: row r and its four n at `n*ROWS_EACH + r`.
+/// Adds the products of rows of weights and what they weight to an invocation's part of a result: row r and its four n
+/// at `n*ROWS_EACH + r`.
 fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
     let begin = at.x * EACH / FOURS * (HALF / SHARES);
     for (var first = begin; first < begin + HALF / SHARES; first += 2u) {
@@ -243,7 +247,8 @@ fn add_weighted(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec
     }
 }
 
-/// Puts an invocation's part of a tile where `add_weighted` reads it, if it is in the half of the tile that begins with column `first`.
+/// Puts an invocation's part of a tile where `add_weighted` reads it, if it is in the half of the tile that begins with
+/// column `first`.
 fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH>>, first: u32, at: vec2<u32>) {
     if at.x / HALF != first / TERMS {
         return;
@@ -256,8 +261,8 @@ fn put_weights(tile: ptr<function, array<vec4<f32>, ROWS_EACH>>, first: u32, at:
 }
 
 #if SHARED_SUMS == 1
-/// Adds up the shares of the invocations with the same features; the first of them has the sum. All invocations of the workgroup call it,
-/// when they read workgroup memory no more.
+/// Adds up the shares of the invocations with the same features; the first of them has the sum. All invocations of the
+/// workgroup call it, when they read workgroup memory no more.
 fn join_shares(sums: ptr<function, array<vec4<f32>, ROWS_EACH * EACH>>, at: vec2<u32>) {
 #for H in HEIGHT
 #for R in 4

@@ -9,7 +9,8 @@ use crate::{Result, Shape, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
 ///
-/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and where there is one the bias → as `q`, `k` and `v`. The
+/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and a bias where there is one → those of
+/// `q`, `k` and `v`. The
 /// drift is `Σ dy·y − dspread`. Gradient: by operations on the scores, which are in memory then.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionGrad {

@@ -8,13 +8,13 @@ use crate::kernel::offset::offset;
 /// Fours of features in each row of a chunk for scores.
 const DEPTH: usize = 8;
 
-/// What of an attention a workgroup has at a time.
+/// The tile of scores that a workgroup holds at a time.
 #[derive(Clone, Copy)]
 struct Tiling {
     name: &'static str,
-    /// Rows, and columns.
+    /// Its rows, and its columns.
     tile: usize,
-    /// Fours of rows of an invocation.
+    /// Groups of four rows that an invocation computes.
     height: usize,
     /// Fours of features of a result.
     fours: usize,
@@ -24,7 +24,7 @@ struct Tiling {
 const TILINGS: [(&str, usize, usize); 2] = [("tile 64", 64, 2), ("tile 32", 32, 1)];
 
 impl Tiling {
-    /// Bytes of workgroup memory. Two workgroups have room in the 48 KB that a multiprocessor of NVIDIA's has; registers allow no more.
+    /// Bytes of workgroup memory. A multiprocessor of NVIDIA's has 48 KB, room for two workgroups; registers allow no more.
     fn memory(self) -> usize {
         2 * 16 * (self.tile / 4) * (4 * DEPTH + 1)
     }
@@ -43,8 +43,8 @@ impl Tiling {
         features.div_ceil(4 * self.fours)
     }
 
-    /// A bound on the iterations of an invocation for so many tiles of columns: for each the products of these features, and weighted sums
-    /// of so many results.
+    /// A bound on the iterations of an invocation: in each tile of columns, the products of these features, and the
+    /// weighted sums of so many results.
     fn loops(self, columns: usize, features: &[usize], sums: usize) -> usize {
         let products: usize = features.iter().map(|&features| features.div_ceil(4 * DEPTH) * (DEPTH + 2) + 1).sum();
         let weighted = 2 * (self.tile / 8 + 1) + 1;
@@ -53,7 +53,7 @@ impl Tiling {
     }
 }
 
-/// The tilings that a device has room for, the best one first: large ones where they fill it.
+/// The tilings that a device has room for, the best one first: large ones, unless queries or keys are few.
 fn tilings(g: Geometry, caps: &Caps) -> Vec<Tiling> {
     let fours = g.d.max(g.e).div_ceil(4).next_power_of_two().clamp(4, 16);
     let tilings = TILINGS.into_iter().map(|(name, tile, height)| Tiling { name, tile, height, fours });
@@ -114,10 +114,13 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
     let inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
     let variant = |tiling: Tiling| {
-        let launch = |of: &str, rows: usize, columns: usize, width: usize, results: &[usize]| {
+        let launch = |of: &str, operands: [&str; 4], rows: usize, columns: usize, width: usize, results: &[usize]| {
             let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
+            let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
             defines.extend(define![
-                OF: of, DY_ELEM: element(g.e.is_multiple_of(4)), RESULT_AT: x.len(), SECOND_AT: x.len() + 1,
+                OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
+                COLUMN_OF_SLOPE: column_of_slope, DY_ELEM: element(g.e.is_multiple_of(4)), RESULT_AT: x.len(),
+                SECOND_AT: x.len() + 1,
             ]);
             if results.len() == 1 {
                 defines.pop();
@@ -128,8 +131,8 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
             let launch = launch.loops(tiling.loops(columns, &[g.d, g.e], results.len()));
             Launch { bindings, ..launch }
         };
-        let of_keys = launch("keys", g.s, g.l, g.d.max(g.e), &[1, 2]);
-        let of_queries = launch("queries", g.l, g.s, g.d, &[0]);
+        let of_keys = launch("keys", ["k", "q", "v", "dy"], g.s, g.l, g.d.max(g.e), &[1, 2]);
+        let of_queries = launch("queries", ["q", "k", "dy", "v"], g.l, g.s, g.d, &[0]);
         Variant { name: tiling.name, launches: vec![of_keys, of_queries], scratch: Vec::new() }
     };
     tilings(g, caps).into_iter().map(variant).collect()

@@ -15,8 +15,9 @@ use std::panic::Location;
 use crate::tape::{Tape, Var};
 use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 
-/// `y = softmax(scale·q·kᵀ + bias)·v`, and the `spread` of each query, `ln Σ eˢᶜᵒʳᵉ`, in two parts: the largest score, and the
-/// rest. Their sum would be rounded at the magnitude of the scores.
+/// `y = softmax(scale·q·kᵀ + bias)·v`, and the `spread` of each query, `ln Σ eˢᶜᵒʳᵉ`
+///
+/// A spread has two parts, the largest score and the rest. Their sum would be rounded at the magnitude of the scores.
 ///
 /// Shapes: `q [B…, L, D]`, `k [B…, S, D]`, `v [B…, S, E]`, and where there is one `bias [B…, L, S]` → `y [B…, L, E]`,
 /// `spread [B…, L, 2]`. Differentiation takes the first part of a spread for a constant, and the second for the rest.
@@ -319,7 +320,7 @@ impl Var {
 /// Features of a head up to which attention is in one pass. The passes over wider ones compute scores several times.
 const WIDEST: usize = 128;
 
-/// Features of a head, queries or keys up to which products of whole matrices are small, and one pass is faster on a GPU.
+/// Features of a head, queries or keys up to which one pass trains faster on a GPU: products of whole matrices are small.
 const NARROW: usize = 32;
 
 /// Scores up to which products of whole matrices are worth their memory, 64 MiB.
