@@ -76,6 +76,11 @@
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
 
+#![cfg_attr(
+    target_family = "wasm",
+    expect(dead_code, unused_imports, reason = "what blocks, reads files or starts threads is used natively only")
+)]
+
 // Expansions of the derive name this crate from outside; inside, too.
 extern crate self as meganeura;
 
@@ -96,7 +101,9 @@ mod plan;
 mod shape;
 mod tape;
 mod tensor;
+mod wait;
 
+#[cfg(not(target_family = "wasm"))]
 pub mod check;
 pub mod data;
 pub mod guide;
@@ -108,6 +115,7 @@ pub mod module;
 pub mod nn;
 pub mod ops;
 pub mod optim;
+#[cfg(not(target_family = "wasm"))]
 pub mod run;
 pub mod world;
 

@@ -40,6 +40,9 @@ pub(super) fn get() -> Result<&'static ThreadPool> {
     static POOL: OnceLock<Result<ThreadPool, ThreadPoolBuildError>> = OnceLock::new();
     let start = || {
         let pool = ThreadPoolBuilder::new().num_threads(share());
+        if cfg!(target_family = "wasm") {
+            return pool.num_threads(1).use_current_thread().build();
+        }
         pool.thread_name(|index| format!("meganeura cpu {index}")).build()
     };
     POOL.get_or_init(start).as_ref().map_err(|error| {
@@ -63,7 +66,8 @@ pub(super) fn run<S: Send + 'static, R: Send + 'static>(
         let done = catch_unwind(AssertUnwindSafe(|| work(&mut state)));
         (state, done)
     };
-    if pool.current_thread_index().is_some() {
+    // Where there are no threads, the pool is this one.
+    if cfg!(target_family = "wasm") || pool.current_thread_index().is_some() {
         return attempt();
     }
     let (answer, answered) = sync_channel(1);

@@ -255,13 +255,13 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     }
 
     /// With so many threads that make batches while the device computes, each one batch at a time. With 0, the default,
-    /// a batch is made by the thread that asks for it.
+    /// a batch is made by the thread that asks for it; so it is in a browser, which has no threads.
     ///
     /// Batches come in the same order and with the same bits. What goes wrong in a thread, panics included, is the
     /// error of that batch. The threads start with the first batch that is asked for, and have ended when the iterator
     /// is dropped.
     pub fn workers(self, threads: usize) -> Self {
-        self.with(|settings| settings.workers = threads)
+        self.with(|settings| settings.workers = if cfg!(target_family = "wasm") { 0 } else { threads })
     }
 
     /// How many batches the [workers](Self::workers) may be ahead of the loop: at most so many are there or in the

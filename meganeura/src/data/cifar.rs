@@ -2,6 +2,8 @@
 //!
 //! Records of one label (two in CIFAR-100, the coarse one first) and 3·32·32 pixels, red, green, blue, each row by row.
 
+use std::io::{BufReader, Read};
+#[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
 use super::Dataset;
@@ -12,6 +14,10 @@ use crate::host::reserve;
 
 const SHAPE: [usize; 3] = [3, 32, 32];
 const PIXELS: usize = 3 * 32 * 32;
+
+/// The classes of each label.
+const CIFAR_10: [u8; 1] = [10];
+const CIFAR_100: [u8; 2] = [20, 100];
 
 /// Which of the two labels of CIFAR-100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +43,21 @@ impl Dataset {
     ///
     /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or above, which is said with the place
     /// in the file.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_cifar10<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
-        here(|| read(files, &[10], 0))
+        here(|| read(files.into_iter().map(|path| Contents::open(path.as_ref())), &CIFAR_10, 0))
+    }
+
+    /// As [`from_cifar10`](Self::from_cifar10), from whatever has bytes, such as files that are part of the program or were fetched
+    /// by a page. In messages they are called `file 0` and so on.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_cifar10`](Self::from_cifar10).
+    #[track_caller]
+    pub fn read_cifar10<R: Read>(files: impl IntoIterator<Item = R>) -> Result<Self> {
+        here(|| read(numbered(files), &CIFAR_10, 0))
     }
 
     /// The images of files of CIFAR-100, one after the other: `train.bin` or `test.bin`, with one of their two labels. Examples are
@@ -48,17 +66,33 @@ impl Dataset {
     /// # Errors
     ///
     /// As [`from_cifar10`](Self::from_cifar10); there are 20 coarse and 100 fine labels.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_cifar100<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, label: Cifar100Label) -> Result<Self> {
-        here(|| read(files, &[20, 100], label as usize))
+        here(|| read(files.into_iter().map(|path| Contents::open(path.as_ref())), &CIFAR_100, label as usize))
+    }
+
+    /// As [`from_cifar100`](Self::from_cifar100), from whatever has bytes; see [`read_cifar10`](Self::read_cifar10).
+    ///
+    /// # Errors
+    ///
+    /// As [`from_cifar100`](Self::from_cifar100).
+    #[track_caller]
+    pub fn read_cifar100<R: Read>(files: impl IntoIterator<Item = R>, label: Cifar100Label) -> Result<Self> {
+        here(|| read(numbered(files), &CIFAR_100, label as usize))
     }
 }
 
+fn numbered<'a, R: Read + 'a>(files: impl IntoIterator<Item = R>) -> impl Iterator<Item = Result<Contents<'a>>> {
+    let contents = |(number, bytes)| Contents::new(format!("file {number}"), BufReader::new(bytes));
+    files.into_iter().enumerate().map(contents)
+}
+
 /// Records with a label for each of these numbers of classes, of which one is wanted.
-fn read<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, classes: &[u8], wanted: usize) -> Result<Dataset> {
+fn read<'a>(files: impl Iterator<Item = Result<Contents<'a>>>, classes: &[u8], wanted: usize) -> Result<Dataset> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
-    for path in files {
-        let mut file = Contents::open(path.as_ref())?;
+    for file in files {
+        let mut file = file?;
         let record = classes.len() + PIXELS;
         loop {
             let start = file.offset();
@@ -79,7 +113,7 @@ fn read<P: AsRef<Path>>(files: impl IntoIterator<Item = P>, classes: &[u8], want
                 return Err(file.wrong(file.offset(), message));
             }
             let room = reserve(&mut labels, 1).and_then(|()| reserve(&mut pixels, PIXELS));
-            room.map_err(|error| error.context(path.as_ref().display()))?;
+            room.map_err(|error| error.context(file.name()))?;
             labels.push(u32::from(bytes[wanted]));
             pixels.extend_from_slice(&bytes[classes.len()..]);
         }
@@ -129,6 +163,18 @@ mod tests {
             assert_eq!(dataset.targets().unwrap(), expected);
             assert_eq!(dataset.get(0).unwrap().0.values()[..2], [0.0, 1.0 / 255.0]);
         }
+    }
+
+    #[test]
+    fn bytes_need_no_file() {
+        let (two, one) = (records(&[&[3], &[9]]), records(&[&[0]]));
+        let dataset = Dataset::read_cifar10([&two[..], &one[..]]).unwrap();
+        assert_eq!(dataset.targets().unwrap(), [3, 9, 0]);
+        let hundred = records(&[&[19, 99]]);
+        let dataset = Dataset::read_cifar100([&hundred[..]], Cifar100Label::Fine).unwrap();
+        assert_eq!(dataset.targets().unwrap(), [99]);
+        let error = Dataset::read_cifar10([&two[..], &one[..9]]).unwrap_err().to_string();
+        assert!(error.contains("file 1, byte 9: "), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Numbers need neither quotes nor escapes, so a row is a line cut at its commas.
 
 use std::io::{BufReader, Read};
+#[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
 use super::fields::Columns;
@@ -131,6 +132,7 @@ impl<T: Columns> Csv<T> {
     /// If the file cannot be read; if a row has not as many columns as it should, a number is none or not finite, or a
     /// label none, all of which are said with file, line, column and byte; if a packed file grows beyond the
     /// [limit](Self::unpacked_limit), or there is no memory for the rows.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn read(self, path: impl AsRef<Path>) -> Result<Dataset<Array<f32>, T::Fields>> {
         here(|| self.parse(Contents::open(path.as_ref())?))

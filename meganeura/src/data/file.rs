@@ -35,6 +35,7 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'static> {
+    #[cfg(not(target_family = "wasm"))]
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| unreadable(path, error))?;
         Contents::new(path.display().to_string(), BufReader::new(file))

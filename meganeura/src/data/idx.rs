@@ -3,6 +3,8 @@
 //! Two zeros, a byte for the type of the elements, one for the number of axes; the extents in 32 bits; the elements. Everything
 //! has its highest byte first.
 
+use std::io::{BufReader, Read};
+#[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
 use super::Dataset;
@@ -34,30 +36,47 @@ impl Dataset {
     ///
     /// If a file cannot be read, is no such file, or is shorter or longer than its header says, which is said with the place in the
     /// file; if labels are no whole numbers, or there are not as many of them as examples.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result<Self> {
-        here(|| Self::read_idx(images.as_ref(), labels.as_ref()))
+        here(|| Self::of_idx(Contents::open(images.as_ref())?, Contents::open(labels.as_ref())?))
     }
 
-    fn read_idx(images: &Path, labels: &Path) -> Result<Self> {
+    /// As [`from_idx`](Self::from_idx), from whatever has bytes, such as files that are part of the program or were fetched by a
+    /// page. In messages they are called `the images` and `the labels`.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_idx`](Self::from_idx).
+    #[track_caller]
+    pub fn read_idx(images: impl Read, labels: impl Read) -> Result<Self> {
+        here(|| {
+            let images = Contents::new("the images".into(), BufReader::new(images))?;
+            Self::of_idx(images, Contents::new("the labels".into(), BufReader::new(labels))?)
+        })
+    }
+
+    fn of_idx(images: Contents<'_>, labels: Contents<'_>) -> Result<Self> {
         let examples = Idx::read(images)?;
+        let images = &examples.name;
         let shape = match examples.extents[..] {
-            [_] => bail!(Data, "{}, byte 3: 1 axis, as a file of labels has; examples have more", images.display()),
+            [_] => bail!(Data, "{images}, byte 3: 1 axis, as a file of labels has; examples have more"),
             [_, height, width] => Shape::from([1, height, width]),
             [_, ref others @ ..] => match Shape::try_new(others) {
                 Some(shape) if shape.rank() < crate::MAX_RANK => shape,
-                _ => bail!(Data, "{}, byte 3: {} axes are too many", images.display(), examples.extents.len()),
+                _ => bail!(Data, "{images}, byte 3: {} axes are too many", examples.extents.len()),
             },
-            [] => bail!(Data, "{}, byte 3: no axes, so no examples", images.display()),
+            [] => bail!(Data, "{images}, byte 3: no axes, so no examples"),
         };
         let numbers = Idx::read(labels)?;
+        let labels = &numbers.name;
         if numbers.extents.len() != 1 {
             let axes = numbers.extents.len();
-            bail!(Data, "{}, byte 3: {axes} axes, labels have 1; are the two files exchanged?", labels.display());
+            bail!(Data, "{labels}, byte 3: {axes} axes, labels have 1; are the two files exchanged?");
         }
         if numbers.extents[0] != examples.extents[0] {
             let (here, there) = (numbers.extents[0], examples.extents[0]);
-            bail!(Data, "{here} labels in {}, {there} examples in {}", labels.display(), images.display());
+            bail!(Data, "{here} labels in {labels}, {there} examples in {images}");
         }
         let label = |(index, number): (usize, f64)| {
             #[expect(
@@ -68,12 +87,12 @@ impl Dataset {
             let label = number as u32;
             if f64::from(label) != number {
                 let at = numbers.start + index as u64 * numbers.element.bytes() as u64;
-                bail!(Data, "{}, byte {at}: {number} is no label", labels.display());
+                bail!(Data, "{labels}, byte {at}: {number} is no label");
             }
             Ok(label)
         };
         let mut all = Vec::new();
-        reserve(&mut all, numbers.extents[0]).map_err(|error| error.context(labels.display()))?;
+        reserve(&mut all, numbers.extents[0]).map_err(|error| error.context(labels))?;
         for number in numbers.values().enumerate() {
             all.push(label(number)?);
         }
@@ -82,12 +101,14 @@ impl Dataset {
             #[expect(clippy::cast_possible_truncation, reason = "examples are of this precision")]
             _ => try_collect(examples.values().map(|x| x as f32)).and_then(|numbers| Self::new(numbers, shape, all)),
         };
-        dataset.map_err(|error| error.context(images.display()))
+        dataset.map_err(|error| error.context(&examples.name))
     }
 }
 
 /// What a file holds.
 struct Idx {
+    /// What it is called in messages.
+    name: String,
     element: Element,
     extents: Vec<usize>,
     bytes: Vec<u8>,
@@ -129,8 +150,7 @@ impl Element {
 }
 
 impl Idx {
-    fn read(path: &Path) -> Result<Self> {
-        let mut file = Contents::open(path)?;
+    fn read(mut file: Contents<'_>) -> Result<Self> {
         let magic = file.exactly(4, "the header")?;
         let element = match magic[..] {
             [0, 0, code, _] => Element::from_code(code),
@@ -149,7 +169,7 @@ impl Idx {
         let start = file.offset();
         let bytes = file.exactly(count as u64, &format!("elements {extents:?} of {} bytes", element.bytes()))?;
         file.end(&format!("after the elements {extents:?} that its header announces"))?;
-        Ok(Self { element, extents, bytes, start })
+        Ok(Self { name: file.name().to_owned(), element, extents, bytes, start })
     }
 
     /// The elements as numbers.
@@ -212,6 +232,17 @@ mod tests {
         assert_eq!(wide.get(0).unwrap(), (Array::from(vec![0.0]), 256));
         assert_eq!(read(&idx(8, &[2, 3, 1, 2], &[0; 12]), &labels).unwrap().shape().unwrap(), Shape::from([3, 1, 2]));
         assert!(read(&idx(8, &[0, 2, 2], &[]), &idx(8, &[0], &[])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn bytes_need_no_file() {
+        let (images, labels) = (idx(8, &[1, 1, 2], &[0, 255]), idx(8, &[1], &[7]));
+        let dataset = Dataset::read_idx(&images[..], &labels[..]).unwrap();
+        assert_eq!(dataset.get(0).unwrap(), (Array::new(vec![0.0, 1.0], [1, 1, 2]).unwrap(), 7));
+        let error = Dataset::read_idx(&images[..], &labels[..8]).unwrap_err().to_string();
+        assert!(error.contains("the labels, byte 8"), "{error}");
+        let error = Dataset::read_idx(&labels[..], &images[..]).unwrap_err().to_string();
+        assert!(error.contains("the images, byte 3: 1 axis"), "{error}");
     }
 
     #[test]

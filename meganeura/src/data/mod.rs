@@ -13,11 +13,11 @@ mod examples;
 mod fields;
 mod file;
 mod idx;
-#[cfg(feature = "images")]
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
 mod image_folder;
 mod loader;
 mod order;
-#[cfg(feature = "images")]
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
 mod picture;
 mod recipe;
 mod settings;
@@ -32,6 +32,6 @@ pub use csv::Csv;
 pub use dataset::Dataset;
 pub use examples::Examples;
 pub use fields::{Columns, Fields};
-#[cfg(feature = "images")]
+#[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
 pub use transform::{CutOut, HorizontalFlip, Normalise, RandomCrop, Transform};

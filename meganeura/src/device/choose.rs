@@ -2,7 +2,10 @@
 
 use super::Device;
 use super::Engine;
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
+#[cfg(not(target_family = "wasm"))]
 use crate::world::World;
 use crate::{Precision, Result};
 
@@ -21,18 +24,29 @@ impl Device {
     /// # Errors
     ///
     /// If the override asks for what is not there; the message begins with the variable.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn best() -> Result<Self> {
-        here(|| {
+        block_on(Self::best_async())
+    }
+
+    /// As [`Device::best`], without blocking the thread. In a browser the GPU is reached through WebGPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::best`].
+    #[track_caller]
+    pub fn best_async() -> impl Future<Output = Result<Self>> {
+        here_async(async {
             if let Some(wanted) = std::env::var_os(OVERRIDE).filter(|wanted| !wanted.is_empty()) {
                 let wanted = wanted.to_string_lossy();
                 let source = format!("{OVERRIDE}={wanted}");
-                return match Self::named(&wanted) {
+                return match Self::called(&wanted).await {
                     Ok(device) => Ok(device.because(source)),
                     Err(error) => Err(error.context(source)),
                 };
             }
-            Ok(match Self::first_gpu() {
+            Ok(match Self::first_gpu().await {
                 Ok(device) => device.because("the first GPU that answered".into()),
                 Err(why) => Self::cpu().because(why),
             })
@@ -44,16 +58,32 @@ impl Device {
     /// # Errors
     ///
     /// If there is none, or `name` is blank; the message lists the adapters that answered.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn named(name: &str) -> Result<Self> {
-        here(|| match name.trim().to_lowercase().as_str() {
+        block_on(Self::named_async(name))
+    }
+
+    /// As [`Device::named`], without blocking the thread. A browser shows at most one adapter, and most give it no name:
+    /// `webgpu` is a part of every name there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::named`].
+    #[track_caller]
+    pub fn named_async(name: &str) -> impl Future<Output = Result<Self>> {
+        here_async(Self::called(name))
+    }
+
+    async fn called(name: &str) -> Result<Self> {
+        match name.trim().to_lowercase().as_str() {
             "cpu" => Ok(Self::cpu()),
-            "gpu" => match Self::first_gpu() {
+            "gpu" => match Self::first_gpu().await {
                 Ok(device) => Ok(device),
                 Err(why) => bail!(Device, "no GPU to run on: {why}; `cpu` names the CPU"),
             },
-            _ => Self::adapter(name.trim()),
-        })
+            _ => Self::adapter(name.trim()).await,
+        }
     }
 
     /// This device in another precision: the same adapter, opened once, so that full and fast precision share tensors and
@@ -104,20 +134,21 @@ impl Device {
     }
 
     /// The device for a rank of a world; see [`World::device`].
-    fn for_rank(world: &World, name: &str) -> Result<Self> {
+    #[cfg(not(target_family = "wasm"))]
+    async fn for_rank(world: &World, name: &str) -> Result<Self> {
         crate::cpu::share_cores(world.local_size());
         if world.is_alone() {
-            return if name == AUTO { Self::best() } else { Self::named(name) };
+            return if name == AUTO { Self::best_async().await } else { Self::called(name).await };
         }
         let wanted = std::env::var(OVERRIDE).ok().filter(|wanted| name == AUTO && !wanted.is_empty());
         let device = match wanted.as_deref().unwrap_or(name).trim().to_lowercase().as_str() {
             "cpu" => Self::cpu(),
-            AUTO => match Self::gpu("", world) {
+            AUTO => match Self::gpu("", world).await {
                 Ok(gpu) => gpu.because(format!("one of the GPUs for each rank; this is {world}")),
                 Err(why) => Self::cpu().because(why.to_string()),
             },
-            "gpu" => Self::gpu("", world)?,
-            part => Self::gpu(part, world)?,
+            "gpu" => Self::gpu("", world).await?,
+            part => Self::gpu(part, world).await?,
         };
         #[cfg(feature = "gpu")]
         match &device.0.engine {
@@ -128,10 +159,10 @@ impl Device {
     }
 
     /// The first GPU, or why there is none. Without the `gpu` feature there is none.
-    fn first_gpu() -> Result<Self, String> {
+    async fn first_gpu() -> Result<Self, String> {
         #[cfg(feature = "gpu")]
         {
-            crate::gpu::Gpu::first().map(|gpu| Self::make(Engine::Gpu(gpu), Precision::Full, "asked for".into()))
+            crate::gpu::Gpu::first().await.map(|gpu| Self::make(Engine::Gpu(gpu), Precision::Full, "asked for".into()))
         }
         #[cfg(not(feature = "gpu"))]
         {
@@ -140,10 +171,10 @@ impl Device {
     }
 
     /// Any adapter with this in its name, software drivers included.
-    fn adapter(part: &str) -> Result<Self> {
+    async fn adapter(part: &str) -> Result<Self> {
         #[cfg(feature = "gpu")]
         {
-            let gpu = crate::gpu::Gpu::named(part)?;
+            let gpu = crate::gpu::Gpu::named(part).await?;
             Ok(Self::make(Engine::Gpu(gpu), Precision::Full, "asked for".into()))
         }
         #[cfg(not(feature = "gpu"))]
@@ -153,16 +184,17 @@ impl Device {
     }
 
     /// The adapter of a rank, of those with this in their name; of no name in particular, of those that are no software.
-    fn gpu(part: &str, world: &World) -> Result<Self> {
+    #[cfg(not(target_family = "wasm"))]
+    async fn gpu(part: &str, world: &World) -> Result<Self> {
         #[cfg(feature = "gpu")]
         {
-            let gpu = crate::gpu::Gpu::of_rank(part, world)?;
+            let gpu = crate::gpu::Gpu::of_rank(part, world).await?;
             Ok(Self::make(Engine::Gpu(gpu), Precision::Full, "asked for".into()))
         }
         #[cfg(not(feature = "gpu"))]
         {
             let _ = world;
-            Self::adapter(part)
+            Self::adapter(part).await
         }
     }
 
@@ -179,6 +211,7 @@ impl Device {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl World {
     /// The device of this rank: `auto` as [`Device::best`], else a name as of [`Device::named`]. Where several adapters are meant, the ranks of
     /// a host take one after the other, so that each has a GPU of its own; where there are fewer adapters than ranks, they begin again. Ranks
@@ -193,6 +226,6 @@ impl World {
     /// As of [`Device::best`] and [`Device::named`].
     #[track_caller]
     pub fn device(&self, name: &str) -> Result<Device> {
-        here(|| Device::for_rank(self, name))
+        here(|| block_on(Device::for_rank(self, name)))
     }
 }

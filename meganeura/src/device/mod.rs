@@ -8,7 +8,8 @@ mod variants;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+
+use web_time::Instant;
 
 pub use profile::{LaunchTime, Profile};
 pub use stats::{HostTimes, PipelineCache, Stats};
@@ -16,12 +17,14 @@ pub use stats::{HostTimes, PipelineCache, Stats};
 use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
 use crate::error::bail;
-use crate::error::here;
+use crate::error::here_async;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
 use crate::plan::{Bindings, Excerpt, Key, Memory, Plan, Preferences, Profiling, Request, Target};
 use crate::tensor::Storage;
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::{DType, Precision, Result, Tensor, TensorType};
 use profile::{Timed, Times};
 
@@ -216,13 +219,35 @@ impl Device {
     /// # Errors
     ///
     /// What the device met meanwhile: a lost device, memory that ran out, a kernel that it refused.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn wait(&self) -> Result<()> {
-        here(|| match &self.0.engine {
+        block_on(self.wait_async())
+    }
+
+    /// As [`Device::wait`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::wait`].
+    #[track_caller]
+    pub fn wait_async(&self) -> impl Future<Output = Result<()>> {
+        here_async(async {
+            match &self.0.engine {
+                Engine::Cpu(_) => Ok(()),
+                #[cfg(feature = "gpu")]
+                Engine::Gpu(gpu) => gpu.wait().await,
+            }
+        })
+    }
+
+    /// Waits until one more run may be submitted. Natively submitting does.
+    pub(crate) async fn room(&self) -> Result<()> {
+        match &self.0.engine {
             Engine::Cpu(_) => Ok(()),
             #[cfg(feature = "gpu")]
-            Engine::Gpu(gpu) => gpu.wait(),
-        })
+            Engine::Gpu(gpu) => gpu.room().await,
+        }
     }
 
     /// Refuses a tensor that no buffer of the device may hold, before its numbers are made.
@@ -244,21 +269,11 @@ impl Device {
         }
     }
 
-    pub(crate) fn download(tensor: &Tensor) -> Result<HostBuffer> {
+    pub(crate) async fn download(tensor: &Tensor) -> Result<HostBuffer> {
         match (tensor.storage(), &tensor.device().0.engine) {
             (Storage::Host(buffer), _) => buffer.try_clone(),
             #[cfg(feature = "gpu")]
-            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download(buffer, tensor.ty()),
-            #[cfg(feature = "gpu")]
-            (Storage::Gpu(_), Engine::Cpu(_)) => unreachable!("a tensor's storage belongs to its device"),
-        }
-    }
-
-    pub(crate) async fn download_async(tensor: &Tensor) -> Result<HostBuffer> {
-        match (tensor.storage(), &tensor.device().0.engine) {
-            (Storage::Host(buffer), _) => buffer.try_clone(),
-            #[cfg(feature = "gpu")]
-            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download_async(buffer, tensor.ty()).await,
+            (Storage::Gpu(buffer), Engine::Gpu(gpu)) => gpu.download(buffer, tensor.ty()).await,
             #[cfg(feature = "gpu")]
             (Storage::Gpu(_), Engine::Cpu(_)) => unreachable!("a tensor's storage belongs to its device"),
         }

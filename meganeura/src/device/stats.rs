@@ -1,6 +1,8 @@
 //! Counts of what a device did.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use web_time::Instant;
 
 use super::{Device, Engine, lock};
 

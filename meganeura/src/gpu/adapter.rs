@@ -16,12 +16,12 @@ use crate::{Error, ErrorKind, Result};
 const ENCODER: &str = "MEGANEURA_ENCODER";
 
 /// Every adapter that can compute, the best kind first.
-fn adapters() -> Vec<wgpu::Adapter> {
+async fn adapters() -> Vec<wgpu::Adapter> {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     // wgpu's own validation stays; the driver's layers are for those who debug drivers.
     descriptor.flags = wgpu::InstanceFlags::empty();
     let instance = wgpu::Instance::new(descriptor);
-    let mut adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
     let computes = wgpu::DownlevelFlags::COMPUTE_SHADERS;
     adapters.retain(|adapter| adapter.get_downlevel_capabilities().flags.contains(computes));
     adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
@@ -89,53 +89,53 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
 
 impl Gpu {
     /// The first adapter that is not a software driver, or why there is none.
-    pub(crate) fn first() -> Result<Self, String> {
-        let adapters = adapters();
+    pub(crate) async fn first() -> Result<Self, String> {
+        let adapters = adapters().await;
         match adapters.first() {
             None => Err("no GPU answered".into()),
             Some(adapter) if adapter.get_info().device_type == wgpu::DeviceType::Cpu => {
                 let names: Vec<_> = adapters.iter().map(|adapter| name(&adapter.get_info())).collect();
                 Err(software(&names))
             }
-            Some(adapter) => Self::open(adapter, false).map_err(|error| error.to_string()),
+            Some(adapter) => Self::open(adapter, false).await.map_err(|error| error.to_string()),
         }
     }
 
     /// The first adapter whose name holds `part`, whatever its case; software drivers too.
-    pub(crate) fn named(part: &str) -> Result<Self> {
-        let adapters = adapters();
+    pub(crate) async fn named(part: &str) -> Result<Self> {
+        let adapters = adapters().await;
         if part.trim().is_empty() {
             bail!(Device, "{part:?} names no device; {}; `cpu` names the CPU", list(&adapters));
         }
         match adapters.iter().find(|adapter| holds(&name(&adapter.get_info()), part)) {
-            Some(adapter) => Self::open(adapter, false),
+            Some(adapter) => Self::open(adapter, false).await,
             None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
         }
     }
 
     /// The adapter at this place on the PCI bus, if its name holds `part`.
     #[cfg(target_os = "linux")]
-    fn at_bus(part: &str, bus: &str) -> Result<Self> {
-        let adapters = adapters();
+    async fn at_bus(part: &str, bus: &str) -> Result<Self> {
+        let adapters = adapters().await;
         let is_meant = |adapter: &&wgpu::Adapter| {
             let info = adapter.get_info();
             info.device_pci_bus_id.eq_ignore_ascii_case(bus) && holds(&name(&info), part)
         };
         match adapters.iter().find(is_meant) {
-            Some(adapter) => Self::open(adapter, true),
+            Some(adapter) => Self::open(adapter, true).await,
             None => bail!(Device, "no adapter {part:?} is the one at {bus}, which NCCL has; {}", list(&adapters)),
         }
     }
 
     /// The adapter of a rank: the one that NCCL has, if it has one already, else number so and so on its host, counted around, of those whose name
     /// holds `part`; if that is empty, of those of the first one's kind, which is no software.
-    pub(crate) fn of_rank(part: &str, world: &World) -> Result<Self> {
+    pub(crate) async fn of_rank(part: &str, world: &World) -> Result<Self> {
         #[cfg(target_os = "linux")]
         if let Some(bus) = world.bus() {
-            return Self::at_bus(part, bus);
+            return Self::at_bus(part, bus).await;
         }
         let number = world.local_rank();
-        let adapters = adapters();
+        let adapters = adapters().await;
         let kind = adapters.first().map(|adapter| adapter.get_info().device_type);
         let is_meant = |adapter: &&wgpu::Adapter| {
             let info = adapter.get_info();
@@ -144,19 +144,19 @@ impl Gpu {
         };
         let meant: Vec<_> = adapters.iter().filter(is_meant).collect();
         match meant.get(number % meant.len().max(1)) {
-            Some(adapter) => Self::open(adapter, true),
+            Some(adapter) => Self::open(adapter, true).await,
             None if part.is_empty() => bail!(Device, "no GPU to run on: {}; `cpu` names the CPU", list(&adapters)),
             None => bail!(Device, "no adapter has {part:?} in its name; {}; `cpu` names the CPU", list(&adapters)),
         }
     }
 
     /// Opens an adapter; if it `exports`, so that other interfaces of the driver can use its memory, where it has that.
-    fn open(adapter: &wgpu::Adapter, exports: bool) -> Result<Self> {
+    async fn open(adapter: &wgpu::Adapter, exports: bool) -> Result<Self> {
         let info = adapter.get_info();
         let name = name(&info);
         let limits = adapter.limits();
         let below = std::env::var_os(ENCODER).is_none_or(|encoder| encoder != "wgpu");
-        let open = |features| {
+        let open = async |features: wgpu::Features| {
             let descriptor = wgpu::DeviceDescriptor {
                 label: Some("meganeura"),
                 required_features: features,
@@ -170,13 +170,18 @@ impl Gpu {
                 },
                 ..wgpu::DeviceDescriptor::default()
             };
-            let opened = if below { vulkan::open(adapter, &descriptor, exports) } else { None };
-            opened.map_or_else(|| pollster::block_on(adapter.request_device(&descriptor)), Ok)
+            match if below { vulkan::open(adapter, &descriptor, exports) } else { None } {
+                Some(opened) => Ok(opened),
+                None => adapter.request_device(&descriptor).await,
+            }
         };
         // What is optional must not keep a device from being used at all.
         let exporting = if exports { vulkan::exporting(adapter) } else { wgpu::Features::empty() };
         let features = timer::features(adapter) | matrix::features(adapter);
-        let opened = open(features | exporting).or_else(|_| open(wgpu::Features::empty()));
+        let opened = match open(features | exporting).await {
+            Ok(opened) => Ok(opened),
+            Err(_) => open(wgpu::Features::empty()).await,
+        };
         let (device, queue) = opened.map_err(|error| {
             Error::new(ErrorKind::Device, format!("{name} does not open: {error}")).caused_by(error)
         })?;
@@ -202,7 +207,7 @@ impl Gpu {
             executables: Mutex::default(),
             arena: Mutex::default(),
             faults,
-            in_flight: Mutex::default(),
+            in_flight: Arc::default(),
             staging: Arc::default(),
             reads: AtomicU64::new(0),
             host: Mutex::default(),

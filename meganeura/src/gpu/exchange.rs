@@ -1,7 +1,8 @@
 //! Exchanges in the middle of a run: from GPU to GPU if there is a link, else through the host.
 
 use std::sync::Arc;
-use std::time::Instant;
+
+use web_time::Instant;
 
 use super::memory::Buffer;
 use super::program::{Meeting, Memory};
@@ -11,6 +12,7 @@ use super::{Gpu, Inner};
 use crate::host::HostBuffer;
 use crate::ops::Exchange;
 use crate::plan::Profiling;
+use crate::wait::block_or_refuse;
 use crate::world::Range;
 use crate::{DType, Result, Shape, TensorType};
 
@@ -103,7 +105,7 @@ impl Gpu {
         let submission = self.0.submit([encoder.finish()], None);
         let own = Reading::new(&self.0, staging, range.bytes as u64, submission);
         let words = TensorType::new(DType::F32, Shape::from([range.bytes / DType::F32.bytes()]));
-        let own = self.read(&own, words)?;
+        let own = block_or_refuse(self.read(&own, words), "there are no ranks there")?;
         let begin = Instant::now();
         let mut all = HostBuffer::try_zeros(DType::F32, words.shape.elements())?;
         let meet = || exchange.world.exchange(&exchange.collective, DType::F32, range, own.bytes(), all.bytes_mut());

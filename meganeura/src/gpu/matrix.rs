@@ -10,6 +10,7 @@ use crate::error::bail;
 use crate::host::HostBuffer;
 use crate::kernel::launch::BFLOAT;
 use crate::plan::Profiling;
+use crate::wait::block_or_refuse;
 use crate::{DType, Error, Result, Shape, TensorType};
 
 /// What kernels on matrix units use.
@@ -124,7 +125,7 @@ impl Gpu {
         let buffers = [a, b, &y].map(|buffer| (&**buffer, buffer.raw().size())).to_vec();
         let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
         self.play(&self.0.record(&[dispatch], Profiling::Off)?, None, None)?;
-        match self.download(&y, ty)? {
+        match block_or_refuse(self.download(&y, ty), "matrix units are not used there")? {
             HostBuffer::F32(y) => Ok(y),
             _ => unreachable!("asked for floats"),
         }

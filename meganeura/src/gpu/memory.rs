@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::reading::Copied;
-use super::{fault, lock};
+use super::{Faults, fault, lock};
 use crate::Result;
 
 /// A piece of device memory, for one tensor.
@@ -97,8 +97,13 @@ impl Memory {
         Arc::new(Buffer { raw: Some(raw), home: Arc::downgrade(self), copied: Mutex::default() })
     }
 
-    /// A new buffer of this size. One that the device refuses never enters the pool.
-    pub(super) fn create(self: &Arc<Self>, device: &wgpu::Device, size: u64) -> Result<Arc<Buffer>> {
+    /// A new buffer of this size. One that the device refuses at once never enters the pool.
+    pub(super) fn create(
+        self: &Arc<Self>,
+        device: &wgpu::Device,
+        faults: &Mutex<Faults>,
+        size: u64,
+    ) -> Result<Arc<Buffer>> {
         #[cfg(feature = "testing")]
         if (1..self.bytes.load(Ordering::Relaxed) + size).contains(&self.limit.load(Ordering::Relaxed)) {
             return Err(crate::Error::new(crate::ErrorKind::OutOfMemory, "a test allows no more memory"));
@@ -110,7 +115,7 @@ impl Memory {
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        if let Some(error) = pollster::block_on(scope.pop()) {
+        if let Some(error) = Faults::caught(faults, scope) {
             return Err(fault(error));
         }
         Ok(self.adopt(buffer))

@@ -25,11 +25,15 @@ mod vulkan;
 #[path = "no_vulkan.rs"]
 mod vulkan;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use web_time::Instant;
 
 pub(crate) use link::without_link;
 pub(crate) use memory::Buffer;
@@ -42,6 +46,7 @@ pub(crate) use recording::Times;
 use crate::error::bail;
 use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
+use crate::wait::now;
 use crate::{Error, ErrorKind, HostTimes, Result, TensorType};
 use matrix::Probe;
 use memory::Memory;
@@ -79,7 +84,7 @@ struct Inner {
     /// Slots that all plans share, and the buffer of the host's words: one run at a time encodes with them.
     arena: Mutex<program::Arena>,
     faults: Arc<Mutex<Faults>>,
-    in_flight: Mutex<InFlight>,
+    in_flight: Arc<Mutex<InFlight>>,
     /// Buffers that small readings went through.
     staging: Arc<Mutex<Vec<wgpu::Buffer>>>,
     /// Copies submitted in order to read.
@@ -93,7 +98,12 @@ struct Inner {
 struct Faults {
     lost: Option<String>,
     error: Option<Error>,
+    /// What a browser has not answered yet.
+    asked: VecDeque<Answer>,
 }
+
+/// What an error scope caught.
+type Answer = Pin<Box<dyn Future<Output = Option<wgpu::Error>> + Send>>;
 
 /// How often those who wait for the device look after the other ranks.
 const ASKING: Duration = Duration::from_millis(100);
@@ -106,6 +116,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Faults {
     fn note(&mut self, error: wgpu::Error) {
         self.error.get_or_insert(fault(error));
+    }
+
+    /// What a scope caught. In a browser nobody knows yet, and [`Inner::settle`] notes it.
+    fn caught(faults: &Mutex<Self>, scope: wgpu::ErrorScopeGuard) -> Option<wgpu::Error> {
+        let mut answer: Answer = Box::pin(scope.pop());
+        now(&mut answer).unwrap_or_else(|| {
+            lock(faults).asked.push_back(answer);
+            None
+        })
     }
 }
 
@@ -144,6 +163,17 @@ impl Inner {
             );
         }
         error.map_or(Ok(()), Err)
+    }
+
+    /// Waits for what a browser has yet to say about earlier commands.
+    async fn settle(&self) -> Result<()> {
+        loop {
+            let asked = lock(&self.faults).asked.pop_front();
+            let Some(answer) = asked else { return self.check() };
+            if let Some(error) = answer.await {
+                lock(&self.faults).note(error);
+            }
+        }
     }
 
     /// Why the device does not take commands, once it is asked.
@@ -249,7 +279,7 @@ impl Gpu {
     pub(crate) fn lose(&self, at_once: bool) {
         self.0.device.destroy();
         if at_once {
-            drop(self.wait());
+            drop(self.wait_here());
         }
     }
 
@@ -279,15 +309,15 @@ impl Gpu {
 
     /// Memory for a tensor of this many bytes.
     fn allocate(&self, bytes: usize) -> Result<Arc<Buffer>> {
-        let Inner { device, memory, .. } = &*self.0;
+        let Inner { device, memory, faults, .. } = &*self.0;
         self.expect_fits(bytes)?;
         let size = memory::size_class(bytes).min(self.most_bytes());
         if let Some(buffer) = memory.reuse(size) {
             return Ok(buffer);
         }
-        let buffer = memory.create(device, size).or_else(|_| {
+        let buffer = memory.create(device, faults, size).or_else(|_| {
             self.make_room()?;
-            memory.create(device, size).map_err(|error| error.context(format!("needs {bytes} bytes")))
+            memory.create(device, faults, size).map_err(|error| error.context(format!("needs {bytes} bytes")))
         })?;
         self.0.clear(&buffer);
         Ok(buffer)
@@ -297,7 +327,7 @@ impl Gpu {
     fn make_room(&self) -> Result<()> {
         self.forget_recordings();
         self.0.memory.release_unused();
-        self.wait()
+        self.wait_here()
     }
 
     /// Drops the recordings that executables keep; the next run of each makes one anew.

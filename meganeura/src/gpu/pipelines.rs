@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use web_time::Instant;
 
 use super::recording::Pipeline;
 use super::vulkan::Vulkan;
-use super::{Inner, fault, lock};
+use super::{Faults, Inner, fault, lock};
 use crate::kernel::launch::{BFLOAT, Launch};
 use crate::{Error, ErrorKind, PipelineCache, Result};
 
@@ -64,6 +66,18 @@ pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
     });
     made.sort_unstable_by_key(|&(at, _)| at);
     made.into_iter().map(|(_, made)| made).collect()
+}
+
+/// Does some work, and other work beside it where there are threads.
+pub(super) fn meanwhile<R>(beside: impl FnOnce() + Send, work: impl FnOnce() -> R) -> R {
+    if cfg!(target_family = "wasm") {
+        beside();
+        return work();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(beside);
+        work()
+    })
 }
 
 /// `true` if a module has loops, as the project's kernels spell them.
@@ -180,7 +194,7 @@ impl Inner {
             cache: None,
         });
         // The innermost first, and all of them.
-        let faults = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop()));
+        let faults = scopes.into_iter().rev().filter_map(|scope| Faults::caught(&self.faults, scope));
         let faults: Vec<_> = faults.collect();
         faults.into_iter().next().map_or(Ok(pipeline), |error| Err(fault(error)))
     }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+
+use web_time::Instant;
 
 use super::exchange::{ALIGNMENT, Ranged};
 use super::memory::Buffer;
-use super::pipelines::{Source, side_by_side};
+use super::pipelines::{Source, meanwhile, side_by_side};
 use super::reading::{Along, SMALL, Small, small};
 use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
@@ -148,11 +149,9 @@ impl Gpu {
         };
         let sources = side_by_side(&distinct, source).into_iter().collect::<Result<Vec<_>>>()?;
         let meetings = meetings(plan);
-        let pipelines = std::thread::scope(|scope| {
-            // Drivers take their time for large buffers, too. Where memory is short, the run says so.
-            scope.spawn(|| drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena))));
-            self.0.pipelines(&sources)
-        })?;
+        // Drivers take their time for large buffers, too. Where memory is short, the run says so.
+        let reserve = || drop(self.reserve(plan, &meetings, &mut lock(&self.0.arena)));
+        let pipelines = meanwhile(reserve, || self.0.pipelines(&sources))?;
         let most = self.0.limits.max_compute_workgroups_per_dimension;
         let pipelines = numbers.iter().map(|&number| Arc::clone(&pipelines[number]));
         let compiled = launches.iter().zip(pipelines).map(|((step, launch), pipeline)| {
@@ -270,7 +269,7 @@ impl Gpu {
             if !arena.ranges.iter().any(|ranged| ranged.is_of(meeting)) {
                 let ranged = self.ranged(meeting).or_else(|_| {
                     // Those of other plans may go.
-                    self.wait()?;
+                    self.wait_here()?;
                     arena.ranges.retain(|ranged| meetings.iter().any(|meeting| ranged.is_of(meeting)));
                     self.make_room()?;
                     self.ranged(meeting).map_err(|error| error.context("the values that ranks exchange"))

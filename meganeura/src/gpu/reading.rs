@@ -7,15 +7,25 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
+#[cfg(not(target_family = "wasm"))]
+use std::time::Duration;
+
+#[cfg(not(target_family = "wasm"))]
+use web_time::Instant;
 
 use super::memory::Buffer;
 use super::recording::Recording;
 use super::{Gpu, Inner, lock};
 use crate::host::{HostBuffer, try_filled};
+#[cfg(not(target_family = "wasm"))]
 use crate::kernel::launch::Kind;
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::blocks;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
+
+/// Whether this thread may wait for the device; a page's may not.
+const MAY_WAIT: bool = cfg!(not(target_family = "wasm"));
 
 /// Runs that may wait on the device at a time: enough to keep it busy, few enough to bound the memory of what waits.
 const RUNS_IN_FLIGHT: usize = 8;
@@ -30,6 +40,7 @@ const STAGING_KEPT: (u64, usize) = (SMALL as u64, 16);
 const MOST_ALONG: usize = 16;
 
 /// How long a read asks the device again and again before it sleeps. To be woken takes about 20 µs, a tenth of a small step.
+#[cfg(not(target_family = "wasm"))]
 const SPINNING: Duration = Duration::from_millis(1);
 
 /// Commands that the queue took.
@@ -44,11 +55,22 @@ pub(super) struct Submission {
 pub(super) struct InFlight {
     submissions: VecDeque<(Submission, Option<Arc<Recording>>)>,
     submitted: u64,
+    /// Those who wait for submissions in a browser.
+    #[cfg(target_family = "wasm")]
+    wakers: Vec<Waker>,
+}
+
+impl InFlight {
+    /// Takes out a submission and those before it: they are done.
+    fn take_until(&mut self, last: u64) -> Vec<(Submission, Option<Arc<Recording>>)> {
+        let done = self.submissions.iter().take_while(|(submission, _)| submission.number <= last).count();
+        self.submissions.drain(..done).collect()
+    }
 }
 
 impl Inner {
-    /// Submits commands, and waits for earlier ones where too many would be in flight. What goes wrong from here on is
-    /// returned by the next call that checks: the commands are on their way.
+    /// Submits commands, and natively waits for earlier ones where too many would be in flight; in a browser,
+    /// [`Gpu::room`] waits. What goes wrong from here on is returned by the next call that checks: the commands are on their way.
     pub(super) fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -60,13 +82,29 @@ impl Inner {
             let index = self.spend(|host| &mut host.submit, || self.queue.submit(commands));
             let submission = Submission { number: in_flight.submitted, index };
             in_flight.submissions.push_back((submission.clone(), executed));
-            let too_many = in_flight.submissions.len() > RUNS_IN_FLIGHT;
+            let too_many = MAY_WAIT && in_flight.submissions.len() > RUNS_IN_FLIGHT;
             (submission, too_many.then(|| in_flight.submissions[0].0.clone()))
         };
+        #[cfg(target_family = "wasm")]
+        self.note_end(submission.number);
         if let Some(Err(error)) = oldest.map(|oldest| self.wait_for(&oldest)) {
             lock(&self.faults).error.get_or_insert(error);
         }
         submission
+    }
+
+    /// Has a submission retired when it is done, and wakes who waits for that.
+    #[cfg(target_family = "wasm")]
+    fn note_end(&self, number: u64) {
+        let in_flight = Arc::clone(&self.in_flight);
+        self.queue.on_submitted_work_done(move || {
+            let (done, wakers) = {
+                let mut in_flight = lock(&in_flight);
+                (in_flight.take_until(number), std::mem::take(&mut in_flight.wakers))
+            };
+            drop(done);
+            wakers.into_iter().for_each(Waker::wake);
+        });
     }
 
     /// Waits for a submission, and so for those before it.
@@ -79,12 +117,47 @@ impl Inner {
 
     /// Lets go of what a submission and those before it executed: they are done.
     fn retire(&self, last: &Submission) {
-        let done: Vec<_> = {
-            let InFlight { submissions, .. } = &mut *lock(&self.in_flight);
-            let done = submissions.iter().take_while(|(submission, _)| submission.number <= last.number).count();
-            submissions.drain(..done).collect()
-        };
+        let done = lock(&self.in_flight).take_until(last.number);
         drop(done);
+    }
+
+    /// Whether fewer runs than that are in flight.
+    #[cfg(not(target_family = "wasm"))]
+    fn has_fewer_than(&self, runs: usize, _: &Context<'_>) -> bool {
+        let last = {
+            let submissions = &lock(&self.in_flight).submissions;
+            submissions.len().checked_sub(runs).map(|at| submissions[at].0.clone())
+        };
+        let Some(last) = last else { return true };
+        let until = wgpu::PollType::Wait { submission_index: Some(last.index.clone()), timeout: Some(Duration::ZERO) };
+        let is_done = self.poll_once(until).is_ok();
+        if is_done {
+            self.retire(&last);
+        }
+        is_done
+    }
+
+    /// Whether fewer runs than that are in flight. If not, whoever asks is woken when a run ends.
+    #[cfg(target_family = "wasm")]
+    fn has_fewer_than(&self, runs: usize, context: &Context<'_>) -> bool {
+        let mut in_flight = lock(&self.in_flight);
+        let is_done = in_flight.submissions.len() < runs;
+        if !is_done {
+            in_flight.wakers.push(context.waker().clone());
+        }
+        is_done
+    }
+
+    /// What is to be done while a future waits for the device. Natively nobody else polls it, so the future asks to be polled again.
+    fn poll_pending<T>(&self, context: &Context<'_>) -> Poll<Result<T>> {
+        #[cfg(target_family = "wasm")]
+        let (polled, _) = (self.check(), context);
+        #[cfg(not(target_family = "wasm"))]
+        let polled = {
+            context.waker().wake_by_ref();
+            self.expect_linked().and_then(|()| self.poll(wgpu::PollType::Poll))
+        };
+        polled.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
     }
 
     /// A buffer that the host can read, of so many bytes at least.
@@ -106,9 +179,17 @@ pub(super) struct Reading {
     staging: wgpu::Buffer,
     bytes: u64,
     submission: Submission,
-    /// How mapping the buffer ended. Begun when it is first wanted.
-    mapped: OnceLock<Arc<Mutex<Option<Mapped>>>>,
+    /// Begun when the numbers are first wanted.
+    mapping: OnceLock<Arc<Mutex<Mapping>>>,
     kept: Arc<Mutex<Vec<wgpu::Buffer>>>,
+}
+
+/// Making the host see a buffer.
+#[derive(Default)]
+struct Mapping {
+    ended: Option<Mapped>,
+    /// Those who wait for the end.
+    wakers: Vec<Waker>,
 }
 
 type Mapped = Result<(), wgpu::BufferAsyncError>;
@@ -116,25 +197,60 @@ type Mapped = Result<(), wgpu::BufferAsyncError>;
 impl Reading {
     /// Of the first bytes of a buffer that submitted commands write.
     pub(super) fn new(gpu: &Inner, staging: wgpu::Buffer, bytes: u64, submission: Submission) -> Self {
-        Self { staging, bytes, submission, mapped: OnceLock::new(), kept: Arc::clone(&gpu.staging) }
+        Self { staging, bytes, submission, mapping: OnceLock::new(), kept: Arc::clone(&gpu.staging) }
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
+    fn mapping(&self) -> &Mutex<Mapping> {
+        self.mapping.get_or_init(|| {
+            let mapping = Arc::new(Mutex::new(Mapping::default()));
+            let report = Arc::clone(&mapping);
+            self.staging.map_async(wgpu::MapMode::Read, ..self.bytes, move |result| {
+                let wakers = {
+                    let mut mapping = lock(&report);
+                    mapping.ended = Some(result);
+                    std::mem::take(&mut mapping.wakers)
+                };
+                wakers.into_iter().for_each(Waker::wake);
+            });
+            mapping
+        })
+    }
+
     /// How mapping the buffer ended, if it did.
+    #[cfg(not(target_family = "wasm"))]
     fn mapped(&self) -> Option<Mapped> {
-        let mapped = self.mapped.get_or_init(|| {
-            let mapped = Arc::new(Mutex::new(None));
-            let report = Arc::clone(&mapped);
-            self.staging.map_async(wgpu::MapMode::Read, ..self.bytes, move |result| *lock(&report) = Some(result));
-            mapped
-        });
-        lock(mapped).clone()
+        lock(self.mapping()).ended.clone()
+    }
+
+    /// As [`Reading::mapped`]; wakes who asked when there is an answer.
+    fn poll_mapped(&self, context: &Context<'_>) -> Poll<Mapped> {
+        let mut mapping = lock(self.mapping());
+        if let Some(mapped) = mapping.ended.clone() {
+            return Poll::Ready(mapped);
+        }
+        mapping.wakers.push(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Waits until the buffer is mapped.
+    async fn ended(&self, gpu: &Inner) -> Result<Mapped> {
+        #[cfg(not(target_family = "wasm"))]
+        if blocks() {
+            return self.wait(gpu);
+        }
+        poll_fn(|context| match self.poll_mapped(context) {
+            Poll::Ready(mapped) => Poll::Ready(Ok(mapped)),
+            Poll::Pending => gpu.poll_pending(context),
+        })
+        .await
     }
 
     /// Asks a GPU for a short while whether the buffer is mapped. A software driver needs the processor itself.
+    #[cfg(not(target_family = "wasm"))]
     fn spin(&self, gpu: &Inner) -> Result<Option<Mapped>> {
         let begin = Instant::now();
         loop {
@@ -147,7 +263,8 @@ impl Reading {
         }
     }
 
-    /// Waits until the buffer is mapped.
+    /// [`Reading::ended`] of a thread that may wait.
+    #[cfg(not(target_family = "wasm"))]
     fn wait(&self, gpu: &Inner) -> Result<Mapped> {
         if let Some(mapped) = gpu.spend(|host| &mut host.wait, || self.spin(gpu))? {
             return Ok(mapped);
@@ -183,7 +300,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if self.mapped.get().is_some() {
+        if self.mapping.get().is_some() {
             self.staging.unmap();
         }
         let mut kept = lock(&self.kept);
@@ -261,9 +378,9 @@ impl<'a> Along<'a> {
 }
 
 impl Gpu {
-    /// Waits for everything that was submitted.
-    pub(crate) fn wait(&self) -> Result<()> {
-        let submitted = std::mem::take(&mut lock(&self.0.in_flight).submissions);
+    /// Waits for everything that was submitted, where a thread may; in a browser, only asks for faults.
+    pub(crate) fn wait_here(&self) -> Result<()> {
+        let submitted = MAY_WAIT.then(|| lock(&self.0.in_flight).take_until(u64::MAX));
         let until = wgpu::PollType::wait_indefinitely();
         let waited = self.0.spend(|host| &mut host.wait, || self.0.poll(until));
         // What they executed is not in use any more.
@@ -271,32 +388,41 @@ impl Gpu {
         waited
     }
 
-    /// The numbers of a buffer. Waits for what writes them.
-    pub(crate) fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
-        let Copied { reading, offset } = self.copied(from, ty)?;
-        let mapped = reading.wait(&self.0)?;
-        reading.numbers(&self.0, mapped, offset, ty)
+    /// Waits for everything that was submitted.
+    pub(crate) async fn wait(&self) -> Result<()> {
+        #[cfg(not(target_family = "wasm"))]
+        if blocks() {
+            return self.wait_here();
+        }
+        self.until_fewer_than(1).await
     }
 
-    /// As [`Gpu::download`], without blocking the thread.
-    pub(crate) async fn download_async(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
+    /// Waits until one more run may be in flight. Natively, submitting waits.
+    pub(crate) async fn room(&self) -> Result<()> {
+        if MAY_WAIT { Ok(()) } else { self.until_fewer_than(RUNS_IN_FLIGHT).await }
+    }
+
+    async fn until_fewer_than(&self, runs: usize) -> Result<()> {
+        let fewer = |context: &mut Context<'_>| {
+            let is_done = self.0.has_fewer_than(runs, context);
+            if is_done { Poll::Ready(Ok(())) } else { self.0.poll_pending(context) }
+        };
+        poll_fn(fewer).await?;
+        self.0.settle().await
+    }
+
+    /// The numbers of a buffer. Waits for what writes them.
+    pub(crate) async fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
         let Copied { reading, offset } = self.copied(from, ty)?;
-        let mapped = poll_fn(|context| match reading.mapped() {
-            Some(mapped) => Poll::Ready(Ok(mapped)),
-            None => {
-                // Natively nobody else polls the device, so ask to be polled again.
-                context.waker().wake_by_ref();
-                self.0.expect_linked()?;
-                self.0.poll(wgpu::PollType::Poll).map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
-            }
-        });
-        let mapped = mapped.await?;
+        let mapped = reading.ended(&self.0).await?;
+        // What went wrong on the way is the better error than that nothing arrived.
+        self.0.settle().await?;
         reading.numbers(&self.0, mapped, offset, ty)
     }
 
     /// The numbers that a reading begins with. Waits for them.
-    pub(super) fn read(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
-        let mapped = reading.wait(&self.0)?;
+    pub(super) async fn read(&self, reading: &Reading, ty: TensorType) -> Result<HostBuffer> {
+        let mapped = reading.ended(&self.0).await?;
         reading.numbers(&self.0, mapped, 0, ty)
     }
 

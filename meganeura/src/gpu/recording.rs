@@ -3,13 +3,16 @@
 //! On Vulkan a recording is a command buffer (`vulkan`); elsewhere bind groups, which wgpu is given anew in each run (`encoding`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use web_time::Instant;
 
 use super::memory::Buffer;
 use super::reading::{Along, Reading};
 use super::{Gpu, Inner, encoding, lock, vulkan};
 use crate::host::HostBuffer;
 use crate::plan::Profiling;
+use crate::wait::block_or_refuse;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
 /// A compiled kernel.
@@ -29,6 +32,9 @@ pub(super) enum Recording {
     Vulkan(vulkan::Recording),
     Wgpu(encoding::Recording),
 }
+
+/// Why a browser's times are not read.
+const NO_TIMES: &str = "profiles are read natively";
 
 /// The stamps of a run: one before its first launch, and one after the last or after each.
 pub(super) fn stamps(profiling: Profiling, launches: usize) -> Option<u32> {
@@ -79,7 +85,7 @@ impl Times {
                 Part::Host(time) => times.push(*time),
                 #[cfg(target_os = "linux")]
                 Part::Link(took) => {
-                    self.gpu.wait()?;
+                    self.gpu.wait_here()?;
                     times.push(took.read()?);
                 }
             }
@@ -91,14 +97,16 @@ impl Times {
     fn between(&self, stamps: &Stamps) -> Result<Vec<Duration>> {
         let stamps = match stamps {
             Stamps::Vulkan(recording) => {
-                self.gpu.wait()?;
+                self.gpu.wait_here()?;
                 let Recording::Vulkan(recording) = &**recording else { unreachable!("made of such a recording") };
                 recording.stamps()?
             }
             Stamps::Wgpu(reading) => {
                 let words = reading.bytes() as usize / 4;
                 let ty = TensorType::new(DType::U32, Shape::from([words]));
-                let HostBuffer::U32(words) = self.gpu.read(reading, ty)? else { unreachable!("asked for words") };
+                let HostBuffer::U32(words) = block_or_refuse(self.gpu.read(reading, ty), NO_TIMES)? else {
+                    unreachable!("asked for words")
+                };
                 words.chunks_exact(2).map(|word| u64::from(word[0]) | u64::from(word[1]) << 32).collect()
             }
         };

@@ -40,7 +40,7 @@ pub(super) async fn write(
     file.extend((header.len() as u64).to_le_bytes());
     file.extend(header);
     for part in tensors.iter().flat_map(|(.., parts)| parts) {
-        match Device::download_async(part).await? {
+        match Device::download(part).await? {
             HostBuffer::F32(part) => append(&mut file, part, f32::to_le_bytes),
             HostBuffer::F64(part) => append(&mut file, part, f64::to_le_bytes),
             HostBuffer::U32(part) => append(&mut file, part, u32::to_le_bytes),
@@ -268,7 +268,7 @@ mod tests {
             ("d \"quoted\"", Tensor::full(&Device::cpu(), [1, 5], -0.0).unwrap()),
         ];
         let views = tensors.each_ref().map(|(name, tensor)| {
-            let bytes = match tensor.to_host().unwrap() {
+            let bytes = match tensor.to_host_here().unwrap() {
                 HostBuffer::F32(x) => x.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>(),
                 HostBuffer::F64(x) => x.into_iter().flat_map(f64::to_le_bytes).collect(),
                 HostBuffer::U32(x) => x.into_iter().flat_map(u32::to_le_bytes).collect(),
@@ -279,7 +279,7 @@ mod tests {
             .each_ref()
             .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
         let tensors: BTreeMap<_, _> = tensors.map(|(name, tensor)| (name.to_owned(), vec![tensor])).into();
-        let write = || pollster::block_on(write(tensors.clone(), BTreeMap::new()));
+        let write = || crate::wait::block_on(write(tensors.clone(), BTreeMap::new()));
         assert_eq!(write().unwrap(), safetensors::serialize(views, None).unwrap());
         let mut failed = 0;
         while let (result, true) = crate::host::shortage::at(failed, write) {
@@ -294,7 +294,7 @@ mod tests {
         let odd = ["plain", "a \"quote\"", "back\\slash", "new\nline \u{1}", "Umlaut ä ∞ 🦀", ""];
         let words: BTreeMap<_, _> = odd.iter().map(|&word| (word.to_owned(), format!("{word}!"))).collect();
         let w = Tensor::full(&Device::cpu(), [1], 0.0).unwrap();
-        let written = pollster::block_on(write([("w".to_owned(), vec![w])].into(), words.clone())).unwrap();
+        let written = crate::wait::block_on(write([("w".to_owned(), vec![w])].into(), words.clone())).unwrap();
         let (length, header) = SafeTensors::read_metadata(&written).unwrap();
         assert_eq!(header.metadata().clone().unwrap().into_iter().collect::<BTreeMap<_, _>>(), words);
         assert_eq!((length + 8) % 8, 0);

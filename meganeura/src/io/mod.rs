@@ -6,6 +6,7 @@
 //! Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are read, and written, by the rules of
 //! [`Names`]. Tensors that belong to no model are read and written by [`load_tensors`] and [`save_tensors`].
 
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod disk;
 mod format;
 mod load;
@@ -16,15 +17,20 @@ mod save;
 mod state;
 mod tensors;
 
+#[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
 pub(crate) use load::Loaded;
 pub use names::Names;
 pub use report::LoadReport;
-pub use tensors::{load_tensors, save_tensors, tensors_from_safetensors, tensors_to_safetensors};
+#[cfg(not(target_family = "wasm"))]
+pub use tensors::{load_tensors, save_tensors, tensors_to_safetensors};
+pub use tensors::{tensors_from_safetensors, tensors_to_safetensors_async};
 
 use crate::error::{here, here_async};
 use crate::module::Module;
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::{Error, ErrorKind, Result};
 
 /// Saving a model and loading it. Implemented for every [`Module`].
@@ -54,6 +60,7 @@ pub trait Checkpoint: Module {
     ///
     /// If the file cannot be written or the device was lost; [`Checkpoint`](ErrorKind::Checkpoint) if two parameters have
     /// the same path.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         here(|| {
@@ -67,9 +74,10 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`save`](Self::save).
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn to_safetensors(&self) -> Result<Vec<u8>> {
-        here(|| pollster::block_on(self.to_safetensors_async()))
+        block_on(self.to_safetensors_async())
     }
 
     /// As [`to_safetensors`](Self::to_safetensors), without blocking the thread.
@@ -88,6 +96,7 @@ pub trait Checkpoint: Module {
     ///
     /// As [`save`](Self::save); [`Argument`](ErrorKind::Argument) if a path has no name that the rules lead back to it, if two
     /// have the same, or if there are not all the equal parts of what is one in the file.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
         here(|| {
@@ -102,9 +111,20 @@ pub trait Checkpoint: Module {
     /// # Errors
     ///
     /// As [`save_with`](Self::save_with).
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn to_safetensors_with(&self, names: &Names) -> Result<Vec<u8>> {
-        here(|| pollster::block_on(save::to_safetensors(self, names)))
+        block_on(self.to_safetensors_with_async(names))
+    }
+
+    /// As [`to_safetensors_with`](Self::to_safetensors_with), without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`save_with`](Self::save_with).
+    #[track_caller]
+    fn to_safetensors_with_async(&self, names: &Names) -> impl Future<Output = Result<Vec<u8>>> {
+        here_async(save::to_safetensors(self, names))
     }
 
     /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read, brain
@@ -121,6 +141,7 @@ pub trait Checkpoint: Module {
     /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model,
     /// if shapes or element types differ, or if it has several values for what is tied in the model, with the first of them and what
     /// may have been meant; and what the device meets.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
         self.load_with(path, &Names::new())
@@ -159,6 +180,7 @@ pub trait Checkpoint: Module {
     ///
     /// As [`load`](Self::load); also if a rule makes no sense, if the rules give two names in the file one path, or if a tensor does
     /// not fall into the parts that they want of it.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
         here(|| {
@@ -186,6 +208,7 @@ pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> 
     Loaded::read(module, bytes, &Names::new(), true)
 }
 
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn io_error(done: &str, path: &Path, error: std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("{} could not be {done}: {error}", path.display())).caused_by(error)
 }

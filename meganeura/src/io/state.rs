@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::format;
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
 use crate::optim::OptimizerState;
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::{Device, Result};
 
 /// The word of the header that names the optimizer. Numbers end in a word of their own, so that none is called this.
@@ -17,15 +19,26 @@ impl OptimizerState {
     /// # Errors
     ///
     /// What the device meets.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_safetensors(&self) -> Result<Vec<u8>> {
-        here(|| {
+        block_on(self.to_safetensors_async())
+    }
+
+    /// As [`to_safetensors`](Self::to_safetensors), without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// What the device meets.
+    #[track_caller]
+    pub fn to_safetensors_async(&self) -> impl Future<Output = Result<Vec<u8>>> {
+        here_async(async {
             // The shortest text that reads back as the same number.
             let mut words: BTreeMap<_, _> =
                 self.numbers.iter().map(|(name, number)| (name.clone(), format!("{number:?}"))).collect();
             words.insert(OPTIMIZER.to_owned(), self.optimizer.clone());
             let tensors = self.tensors.iter().map(|(name, tensor)| (name.clone(), vec![tensor.clone()])).collect();
-            pollster::block_on(format::write(tensors, words))
+            format::write(tensors, words).await
         })
     }
 

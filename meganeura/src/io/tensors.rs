@@ -1,10 +1,15 @@
 //! Files of tensors by name, with no model around them.
 
 use std::collections::BTreeMap;
+#[cfg(not(target_family = "wasm"))]
 use std::path::Path;
 
-use super::{disk, format, io_error};
-use crate::error::{bail, here};
+use super::format;
+#[cfg(not(target_family = "wasm"))]
+use super::{disk, io_error};
+use crate::error::{bail, here, here_async};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::{Device, Result, Tensor};
 
 /// Reads every tensor of a safetensors file, by name: weights of a model that is not written yet, data, or results of another
@@ -34,6 +39,7 @@ use crate::{Device, Result, Tensor};
 /// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is truncated or
 /// malformed, if a tensor has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers are of another type, or if an
 /// integer is negative or above `u32::MAX`; and what the device meets.
+#[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<String, Tensor>> {
     here(|| {
@@ -60,6 +66,7 @@ pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<BTreeMa
 /// # Errors
 ///
 /// [`Argument`](crate::ErrorKind::Argument) if two tensors have the same name; if the file cannot be written, or the device was lost.
+#[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn save_tensors<'a, N: Into<String>>(
     path: impl AsRef<Path>,
@@ -76,11 +83,24 @@ pub fn save_tensors<'a, N: Into<String>>(
 /// # Errors
 ///
 /// As [`save_tensors`].
+#[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn tensors_to_safetensors<'a, N: Into<String>>(
     tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
 ) -> Result<Vec<u8>> {
-    here(|| {
+    block_on(tensors_to_safetensors_async(tensors))
+}
+
+/// As [`tensors_to_safetensors`], without blocking the thread.
+///
+/// # Errors
+///
+/// As [`save_tensors`].
+#[track_caller]
+pub fn tensors_to_safetensors_async<'a, N: Into<String>>(
+    tensors: impl IntoIterator<Item = (N, &'a Tensor)>,
+) -> impl Future<Output = Result<Vec<u8>>> {
+    here_async(async {
         let mut all = BTreeMap::new();
         for (name, tensor) in tensors {
             let name = name.into();
@@ -89,7 +109,7 @@ pub fn tensors_to_safetensors<'a, N: Into<String>>(
             }
             all.insert(name, vec![tensor.clone()]);
         }
-        pollster::block_on(format::write(all, BTreeMap::new()))
+        format::write(all, BTreeMap::new()).await
     })
 }
 

@@ -2,7 +2,9 @@
 
 use super::scores::Scores;
 use super::{counted, share};
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::world::World;
 use crate::{Result, Tensor};
 
@@ -59,10 +61,21 @@ impl Accuracy {
     /// # Errors
     ///
     /// If the shapes do not fit, a label is not below `C`, a score is NaN, or `k` is 0 or above `C`.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn update(&mut self, scores: &Tensor, labels: &Tensor) -> Result<()> {
-        here(|| {
-            let scores = Scores::read(scores, labels, self.ignored)?;
+        block_on(self.update_async(scores, labels))
+    }
+
+    /// As [`update`](Self::update), without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    #[track_caller]
+    pub fn update_async(&mut self, scores: &Tensor, labels: &Tensor) -> impl Future<Output = Result<()>> {
+        here_async(async {
+            let scores = Scores::read(scores, labels, self.ignored).await?;
             if self.top == 0 || self.top > scores.classes() {
                 bail!(Argument, "there are no {} best of {} classes", self.top, scores.classes());
             }

@@ -4,8 +4,10 @@ use std::fmt;
 
 use super::scores::{Scores, expect_class, read_labels};
 use super::{counted, share};
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
 use crate::host::{reserve, try_filled};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::world::World;
 use crate::{DType, Result, Tensor};
 
@@ -64,14 +66,27 @@ impl Confusion {
     /// # Errors
     ///
     /// If the shapes do not fit, a label or a prediction is not below `C`, or a score is NaN.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn update(&mut self, predictions: &Tensor, labels: &Tensor) -> Result<()> {
-        here(|| {
+        block_on(self.update_async(predictions, labels))
+    }
+
+    /// As [`update`](Self::update), without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    #[track_caller]
+    pub fn update_async(&mut self, predictions: &Tensor, labels: &Tensor) -> impl Future<Output = Result<()>> {
+        here_async(async {
             let (mut pairs, shape) = (Vec::new(), predictions.shape());
             reserve(&mut pairs, labels.shape().elements())?;
             if predictions.ty().dtype == DType::U32 {
-                let labels = read_labels(labels, shape, shape)?;
-                for (row, (label, predicted)) in labels.into_iter().zip(predictions.to_u32_vec()?).enumerate() {
+                let labels = read_labels(labels, shape, shape).await?;
+                for (row, (label, predicted)) in
+                    labels.into_iter().zip(predictions.to_u32_vec_async().await?).enumerate()
+                {
                     if Some(label) == self.ignored {
                         continue;
                     }
@@ -86,7 +101,7 @@ impl Confusion {
                     pairs.push((label, predicted as usize));
                 }
             } else {
-                let scores = Scores::read(predictions, labels, self.ignored)?;
+                let scores = Scores::read(predictions, labels, self.ignored).await?;
                 if scores.classes() != self.classes {
                     bail!(Shape, "scores {shape} in a confusion matrix of {} classes", self.classes);
                 }

@@ -1,6 +1,8 @@
 //! Means: of errors, and of losses in nats.
 
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::world::World;
 use crate::{Result, Tensor};
 
@@ -31,12 +33,12 @@ impl Mean {
     }
 
     /// The mean of this function of the differences.
-    fn of_differences(predictions: &Tensor, targets: &Tensor, of: impl Fn(f64) -> f64) -> Result<Self> {
+    async fn of_differences(predictions: &Tensor, targets: &Tensor, of: impl Fn(f64) -> f64) -> Result<Self> {
         let (found, expected) = (predictions.ty(), targets.ty());
         if found.shape != expected.shape || !found.dtype.is_float() || !expected.dtype.is_float() {
             bail!(Shape, "predictions and targets must be floats of one shape, they are {found} and {expected}");
         }
-        let (predictions, targets) = (predictions.to_f64_vec()?, targets.to_f64_vec()?);
+        let (predictions, targets) = (predictions.to_f64_vec_async().await?, targets.to_f64_vec_async().await?);
         let mut sum = 0.0;
         for (at, (prediction, target)) in predictions.iter().zip(&targets).enumerate() {
             let difference = prediction - target;
@@ -68,9 +70,24 @@ macro_rules! of_differences {
             /// # Errors
             ///
             /// If the shapes differ, one of them is not of floats, or a difference is NaN.
+            #[cfg(not(target_family = "wasm"))]
             #[track_caller]
             pub fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
-                here(|| Ok(self.0.merge(Mean::of_differences(predictions, targets, $of)?)))
+                block_on(self.update_async(predictions, targets))
+            }
+
+            /// As [`update`](Self::update), without blocking the thread.
+            ///
+            /// # Errors
+            ///
+            /// As [`update`](Self::update).
+            #[track_caller]
+            pub fn update_async(
+                &mut self,
+                predictions: &Tensor,
+                targets: &Tensor,
+            ) -> impl Future<Output = Result<()>> {
+                here_async(async { Ok(self.0.merge(Mean::of_differences(predictions, targets, $of).await?)) })
             }
 
             /// Adds what another accumulator has counted.

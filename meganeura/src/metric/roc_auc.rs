@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 
 use super::counted;
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
 use crate::host::{reserve, try_collect, try_filled};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::world::World;
 use crate::{DType, Result, Tensor};
 
@@ -45,9 +47,20 @@ impl RocAuc {
     /// # Errors
     ///
     /// If the shapes differ, a score is NaN, a label is neither 0 nor 1, or there is no memory for the scores.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn update(&mut self, scores: &Tensor, labels: &Tensor) -> Result<()> {
-        here(|| {
+        block_on(self.update_async(scores, labels))
+    }
+
+    /// As [`update`](Self::update), without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    #[track_caller]
+    pub fn update_async(&mut self, scores: &Tensor, labels: &Tensor) -> impl Future<Output = Result<()>> {
+        here_async(async {
             if scores.shape() != labels.shape() || !scores.ty().dtype.is_float() {
                 bail!(
                     Shape,
@@ -57,10 +70,10 @@ impl RocAuc {
                 );
             }
             let labels = match labels.ty().dtype {
-                DType::U32 => try_collect(labels.to_u32_vec()?.into_iter().map(f64::from))?,
-                DType::F32 | DType::F64 => labels.to_f64_vec()?,
+                DType::U32 => try_collect(labels.to_u32_vec_async().await?.into_iter().map(f64::from))?,
+                DType::F32 | DType::F64 => labels.to_f64_vec_async().await?,
             };
-            let scores = scores.to_f64_vec()?;
+            let scores = scores.to_f64_vec_async().await?;
             for (at, (score, label)) in scores.iter().zip(&labels).enumerate() {
                 if *label != 0.0 && *label != 1.0 {
                     bail!(Argument, "the label of example {at} is {label}; it is 0 or 1 for a ROC curve");

@@ -15,7 +15,7 @@ pub(super) struct Scores {
 
 impl Scores {
     /// Reads both tensors once. Labels that are not ignored lie below `C`, and their rows have no NaN.
-    pub(super) fn read(scores: &Tensor, labels: &Tensor, ignored: Option<u32>) -> Result<Self> {
+    pub(super) async fn read(scores: &Tensor, labels: &Tensor, ignored: Option<u32>) -> Result<Self> {
         let (found, shape) = (scores.ty(), scores.shape());
         let [n, classes, rest @ ..] = shape.dims() else {
             bail!(Shape, "the scores must be [N, classes, …], they are {found}");
@@ -23,9 +23,9 @@ impl Scores {
         if !found.dtype.is_float() {
             bail!(Shape, "the scores must be floats, they are {found}");
         }
-        let labels = read_labels(labels, Shape::new(&[&[*n], rest].concat()), shape)?;
+        let labels = read_labels(labels, Shape::new(&[&[*n], rest].concat()), shape).await?;
         let stride = rest.iter().product();
-        let scores = Self { values: scores.to_f64_vec()?, labels, classes: *classes, stride, ignored };
+        let scores = Self { values: scores.to_f64_vec_async().await?, labels, classes: *classes, stride, ignored };
         for (row, label) in scores.rows() {
             expect_class(row, label, scores.classes)?;
             if scores.of(row).any(f64::is_nan) {
@@ -71,11 +71,11 @@ impl Scores {
 }
 
 /// Labels of this shape, which belong to predictions of that one.
-pub(super) fn read_labels(labels: &Tensor, shape: Shape, predictions: Shape) -> Result<Vec<u32>> {
+pub(super) async fn read_labels(labels: &Tensor, shape: Shape, predictions: Shape) -> Result<Vec<u32>> {
     if labels.ty().dtype != DType::U32 || labels.shape() != shape {
         bail!(Shape, "the labels must be u32{shape} for predictions {predictions}, they are {}", labels.ty());
     }
-    labels.to_u32_vec()
+    labels.to_u32_vec_async().await
 }
 
 pub(super) fn expect_class(row: usize, label: u32, classes: usize) -> Result<()> {

@@ -129,7 +129,7 @@ impl World {
             let mut values = Vec::with_capacity(leaves.len());
             for leaf in &leaves {
                 let value = leaf.value();
-                let mut host = value.to_host()?;
+                let mut host = value.to_host_here()?;
                 self.broadcast(host.bytes_mut())?;
                 values.push(Tensor::from_host(value.device(), value.shape(), host)?);
             }

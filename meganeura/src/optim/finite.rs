@@ -3,7 +3,7 @@
 use super::trained::{Trained, listed};
 use crate::error::bail;
 use crate::world::Shards;
-use crate::{DType, Result, Tape, Var};
+use crate::{DType, Result, Tape, Tensor, Var};
 
 /// What an optimizer does about a gradient, or a loss, that is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +53,26 @@ impl FiniteCheck {
         std::iter::once(&self.all).chain(self.each.iter().map(|(_, finite)| finite))
     }
 
+    /// The values of [`FiniteCheck::vars`], which a run has computed.
+    pub(super) fn verdicts(&self) -> Result<Vec<Tensor>> {
+        self.vars().map(Var::to_tensor).collect()
+    }
+
     /// What the values are called.
     pub(super) fn names(&self) -> Vec<String> {
         self.each.iter().map(|(name, _)| name.clone()).collect()
     }
 }
 
-/// Whether a step was taken, by the numbers of [`FiniteCheck::vars`]; the error says which values held it back. Waits for the device.
-pub(super) fn verify(names: &[String], read: impl Fn(usize) -> Result<f32>) -> Result<()> {
-    if read(0)? == 1.0 {
+/// Whether a step was taken, by the values of [`FiniteCheck::vars`]; the error says which values held it back. Waits for the device.
+pub(super) async fn verify(names: &[String], verdicts: &[Tensor]) -> Result<()> {
+    let [all, each @ ..] = verdicts else { return Ok(()) };
+    if all.item_async().await? == 1.0 {
         return Ok(());
     }
     let mut wrong = Vec::new();
-    for (name, k) in names.iter().zip(1..) {
-        if read(k)? != 1.0 {
+    for (name, finite) in names.iter().zip(each) {
+        if finite.item_async().await? != 1.0 {
             wrong.push(name);
         }
     }
@@ -92,7 +98,7 @@ fn is_finite(x: &Var) -> Var {
 mod tests {
     use super::*;
     use crate::optim::{AdamW, Optimizer, Sgd};
-    use crate::{Device, ErrorKind, Param, Tensor};
+    use crate::{Device, ErrorKind, Param};
 
     type Net = (Param, Param);
 

@@ -25,6 +25,7 @@ mod clip;
 mod ema;
 mod finite;
 mod group;
+#[cfg(not(target_family = "wasm"))]
 mod lbfgs;
 mod lion;
 mod muon;
@@ -46,6 +47,7 @@ pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use ema::Ema;
 pub use group::{Group, Settings};
+#[cfg(not(target_family = "wasm"))]
 pub use lbfgs::Lbfgs;
 pub use lion::Lion;
 pub use muon::Muon;
@@ -61,11 +63,14 @@ pub use step::Stepper;
 pub use train_step::TrainStep;
 
 use std::panic::Location;
+use std::pin::Pin;
 
-use crate::error::here;
+use crate::error::{here, here_async};
 use crate::module::Module;
+use crate::wait::block_or_refuse;
 use crate::{Error, Grads, Result, Var};
 use finite::NotFinite;
+use step::expect_no_wait;
 
 /// Something that changes the parameters of a model for the better, given their gradients.
 ///
@@ -112,7 +117,30 @@ pub trait Optimizer: Rule {
     #[track_caller]
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
         let line = Location::caller();
-        here(|| step::step(self, module, grads, None, line))
+        here(|| {
+            expect_no_wait(self.stepper(), &grads.tape().device(), "step_async")?;
+            block_or_refuse(step::step(self, module, grads, None, line), "await `step_async`")
+        })
+    }
+
+    /// As [`step`](Self::step), without blocking the thread: for a page, and for other programs that are async. It waits while
+    /// more runs are in flight than the device needs to be busy, as `step` does natively, and for the verdict of a
+    /// [check](Self::check_finite).
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Self::step).
+    #[track_caller]
+    fn step_async<'a>(
+        &'a mut self,
+        module: &'a mut dyn Module,
+        grads: &'a Grads,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>> {
+        let line = Location::caller();
+        Box::pin(here_async(async move {
+            grads.tape().device().room().await?;
+            step::step(self, module, grads, None, line).await
+        }))
     }
 
     /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss counts as well, even where
@@ -124,7 +152,29 @@ pub trait Optimizer: Rule {
     #[track_caller]
     fn step_with_loss(&mut self, module: &mut dyn Module, grads: &Grads, loss: &Var) -> Result<()> {
         let line = Location::caller();
-        here(|| step::step(self, module, grads, Some(loss), line))
+        here(|| {
+            expect_no_wait(self.stepper(), &grads.tape().device(), "step_with_loss_async")?;
+            block_or_refuse(step::step(self, module, grads, Some(loss), line), "await `step_with_loss_async`")
+        })
+    }
+
+    /// As [`step_with_loss`](Self::step_with_loss), without blocking the thread; see [`step_async`](Self::step_async).
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Self::step).
+    #[track_caller]
+    fn step_with_loss_async<'a>(
+        &'a mut self,
+        module: &'a mut dyn Module,
+        grads: &'a Grads,
+        loss: &'a Var,
+    ) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>> {
+        let line = Location::caller();
+        Box::pin(here_async(async move {
+            grads.tape().device().room().await?;
+            step::step(self, module, grads, Some(loss), line).await
+        }))
     }
 
     /// Adds the gradients of a micro-batch to those before, so that a step is that of a batch too large for the device. With those

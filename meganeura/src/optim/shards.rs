@@ -55,7 +55,7 @@ impl Shards {
                     continue;
                 }
                 let own = match own {
-                    Some(tensor) => tensor.to_host()?,
+                    Some(tensor) => tensor.to_host_here()?,
                     None => HostBuffer::try_zeros(dtype, shape.elements())?,
                 };
                 let collective = Collective::FromOwners(vec![owner]);

@@ -10,9 +10,10 @@ use super::group::{Group, Settings};
 use super::record::{Recorded, record};
 use super::rule::Rule;
 use super::state::Kept;
+use crate::error::bail;
 use crate::module::Module;
 use crate::world::Shards;
-use crate::{Error, ErrorKind, Grads, Result, Var};
+use crate::{Device, Error, ErrorKind, Grads, Result, Var};
 
 /// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of each
 /// parameter.
@@ -65,8 +66,8 @@ impl fmt::Debug for Stepper {
 }
 
 /// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients. A step
-/// that is skipped is noted with the user's line.
-pub(super) fn step(
+/// that is skipped is noted with the user's line. Waits for the device where gradients are checked.
+pub(super) async fn step(
     rule: &mut (impl Rule + ?Sized),
     module: &dyn Module,
     grads: &Grads,
@@ -78,11 +79,22 @@ pub(super) fn step(
     drop(numbers);
     let stepped: HashSet<u64> = stepped.iter().map(|cell| cell.id()).collect();
     grads.tape().update_besides(updates, &stepped)?;
-    let verdict = check.map_or(Ok(()), |check| {
-        let vars: Vec<_> = check.vars().collect();
-        verify(&check.names(), |k| vars[k].item())
-    });
+    let verdict = match check {
+        Some(check) => verify(&check.names(), &check.verdicts()?).await,
+        None => Ok(()),
+    };
     finish(rule.stepper_mut(), stepped, verdict, line)
+}
+
+/// Refuses a step that could not tell at once whether it was taken.
+pub(super) fn expect_no_wait(stepper: &Stepper, device: &Device, instead: &str) -> Result<()> {
+    if cfg!(target_family = "wasm") && device.is_gpu() && stepper.not_finite != NotFinite::Unchecked {
+        bail!(
+            Argument,
+            "a step that checks its gradients waits for the GPU, which a page's thread cannot; await `{instead}`"
+        );
+    }
+    Ok(())
 }
 
 /// Counts a step that ran, unless it was held back.
@@ -109,7 +121,7 @@ mod tests {
     use super::*;
     use crate::module::{At, ModuleExt, Slot};
     use crate::optim::{AdamW, Optimizer, Sgd};
-    use crate::{Buffer, Device, Param, Tape, Tensor};
+    use crate::{Buffer, Param, Tape, Tensor};
 
     #[derive(Module)]
     struct Net {

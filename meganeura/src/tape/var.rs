@@ -12,6 +12,8 @@ use super::Tape;
 use crate::error::{here, here_async};
 use crate::graph::ValueId;
 use crate::ops::{Op, View};
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
 use crate::{Buffer, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
 
 /// A value on a [`Tape`]: what layers take and give. Cheap to clone.
@@ -201,9 +203,10 @@ impl Var {
     /// # Errors
     ///
     /// As [`Var::to_tensor`].
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        here(|| self.to_tensor()?.to_vec())
+        block_on(self.to_vec_async())
     }
 
     /// As [`Var::to_vec`], without blocking the thread.
@@ -221,9 +224,10 @@ impl Var {
     /// # Errors
     ///
     /// If there are more numbers, or as [`Var::to_tensor`].
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn item(&self) -> Result<f32> {
-        here(|| self.to_tensor()?.item())
+        block_on(self.item_async())
     }
 
     /// As [`Var::item`], without blocking the thread.

@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use crate::error::{bail, here};
+use crate::host::HostBuffer;
 use crate::{DType, Result};
 
 impl Tensor {
@@ -80,9 +81,9 @@ impl Tensor {
 
     /// The elements of any type as `f64`.
     pub(super) fn numbers(&self) -> Result<Vec<f64>> {
-        match self.ty().dtype {
-            DType::U32 => Ok(self.to_u32_vec()?.into_iter().map(f64::from).collect()),
-            _ => self.to_f64_vec(),
+        match self.to_host_here()? {
+            HostBuffer::U32(data) => Ok(data.into_iter().map(f64::from).collect()),
+            floats => Self::as_f64(floats),
         }
     }
 }

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use crate::error::{bail, here, here_async};
 use crate::host::HostBuffer;
+#[cfg(not(target_family = "wasm"))]
+use crate::wait::block_on;
+use crate::wait::block_or_refuse;
 use crate::{DType, Device, Result, Shape, Tape, TensorType, Var};
 
 /// An array of numbers on a [`Device`]. Cheap to clone; never changes once made.
@@ -217,14 +220,18 @@ impl Tensor {
             if self.device.same(device) {
                 return Ok(Self { device: device.clone(), ..self.clone() });
             }
-            let host = self.to_host()?;
+            let host = self.to_host_here()?;
             let host = if self.ty.dtype.is_float() { host.try_cast(device.precision().dtype())? } else { host };
             Ok(Self { largest: self.largest, ..Self::from_host(device, self.shape(), host)? })
         })
     }
 
-    pub(crate) fn to_host(&self) -> Result<HostBuffer> {
-        Device::download(self)
+    /// The numbers on the host; an error where that would block a page's thread.
+    pub(crate) fn to_host_here(&self) -> Result<HostBuffer> {
+        block_or_refuse(
+            Device::download(self),
+            "await `to_vec_async` or another of the reading functions that are async",
+        )
     }
 
     /// The numbers, row by row. Waits for the device.
@@ -232,9 +239,10 @@ impl Tensor {
     /// # Errors
     ///
     /// If the device was lost or the elements are not floats.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        here(|| self.as_f32(self.to_host()?))
+        block_on(self.to_vec_async())
     }
 
     /// As [`Tensor::to_vec`], without blocking the thread.
@@ -244,7 +252,7 @@ impl Tensor {
     /// As [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_vec_async(&self) -> impl Future<Output = Result<Vec<f32>>> {
-        here_async(async { self.as_f32(Device::download_async(self).await?) })
+        here_async(async { self.as_f32(Device::download(self).await?) })
     }
 
     fn as_f32(&self, host: HostBuffer) -> Result<Vec<f32>> {
@@ -259,12 +267,27 @@ impl Tensor {
     /// # Errors
     ///
     /// As [`Tensor::to_vec`].
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
-        here(|| match self.to_host()?.try_cast(DType::F64)? {
+        block_on(self.to_f64_vec_async())
+    }
+
+    /// As [`Tensor::to_f64_vec`], without blocking the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::to_vec`].
+    #[track_caller]
+    pub fn to_f64_vec_async(&self) -> impl Future<Output = Result<Vec<f64>>> {
+        here_async(async { Self::as_f64(Device::download(self).await?) })
+    }
+
+    fn as_f64(host: HostBuffer) -> Result<Vec<f64>> {
+        match host.try_cast(DType::F64)? {
             HostBuffer::F64(data) => Ok(data),
             other => bail!(Argument, "read as f64, but the elements are {}", other.dtype()),
-        })
+        }
     }
 
     /// The elements of a `u32` tensor, row by row. Waits for the device.
@@ -272,9 +295,10 @@ impl Tensor {
     /// # Errors
     ///
     /// If the device was lost or the elements are not `u32`.
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn to_u32_vec(&self) -> Result<Vec<u32>> {
-        here(|| self.as_u32(self.to_host()?))
+        block_on(self.to_u32_vec_async())
     }
 
     /// As [`Tensor::to_u32_vec`], without blocking the thread.
@@ -284,7 +308,7 @@ impl Tensor {
     /// As [`Tensor::to_u32_vec`].
     #[track_caller]
     pub fn to_u32_vec_async(&self) -> impl Future<Output = Result<Vec<u32>>> {
-        here_async(async { self.as_u32(Device::download_async(self).await?) })
+        here_async(async { self.as_u32(Device::download(self).await?) })
     }
 
     fn as_u32(&self, host: HostBuffer) -> Result<Vec<u32>> {
@@ -299,9 +323,10 @@ impl Tensor {
     /// # Errors
     ///
     /// If there are more elements, or as [`Tensor::to_vec`].
+    #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn item(&self) -> Result<f32> {
-        here(|| self.single(&self.to_vec()?))
+        block_on(self.item_async())
     }
 
     /// As [`Tensor::item`], without blocking the thread.

@@ -170,7 +170,8 @@ impl Compiled {
             }
     }
 
-    pub(super) fn call(
+    /// Waits for the device where gradients are checked.
+    pub(super) async fn call(
         &mut self,
         inputs: &[&Tensor],
         optimizer: &mut dyn Optimizer,
@@ -193,7 +194,7 @@ impl Compiled {
         }
         let mut results = self.step.call(inputs, words)?;
         let checks = results.split_off(self.results);
-        let verdict = if checks.is_empty() { Ok(()) } else { verify(checked, |k| checks[k].item()) };
+        let verdict = verify(checked, &checks).await;
         self.count(optimizer);
         step::finish(optimizer.stepper_mut(), stepped.iter().map(|stepped| stepped.parameter), verdict, line)?;
         Ok(results)

@@ -7,10 +7,12 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
 use super::record::expect_settings;
+use super::step::expect_no_wait;
 use super::{Accumulate, Optimizer};
-use crate::error::{bail, here};
+use crate::error::{bail, here, here_async};
 use crate::module::Module;
 use crate::tape::{Outputs, Tensors};
+use crate::wait::block_or_refuse;
 use crate::{Grads, Result, Tape, Tensor, TensorType};
 use compiled::{Compiled, Recorder, identities};
 
@@ -153,30 +155,63 @@ where
         optimizer: &mut dyn Optimizer,
         batch: <I::Tensors as Tensors>::Refs<'_>,
     ) -> Result<O::Tensors> {
-        let line = Location::caller();
+        let (line, inputs) = (Location::caller(), I::Tensors::list(batch));
         here(|| {
-            let inputs = I::Tensors::list(batch);
-            expect_settings(optimizer)?;
-            if std::mem::take(&mut self.changed) {
-                let leaves = identities(&*self.module);
-                self.compiled.retain(|compiled| compiled.is_of(&leaves));
+            if let Some(first) = inputs.first() {
+                expect_no_wait(optimizer.stepper(), first.device(), "call_async")?;
             }
-            let adds = !optimizer.stepper().sums.is_last(self.accumulate)?;
-            match self.compiled.iter().position(|compiled| compiled.fits(&inputs, optimizer, adds)) {
-                Some(at) => self.compiled[at..].rotate_left(1),
-                None => {
-                    let compiled = self.compile(&inputs, optimizer)?;
-                    self.compiled.retain(|compiled| !compiled.is_dead());
-                    if self.compiled.len() == KEPT {
-                        self.compiled.remove(0);
-                    }
-                    self.compiled.push(compiled);
-                }
-            }
-            let last = self.compiled.last_mut().expect("the one that fits");
-            let results = last.call(&inputs, optimizer, line)?;
-            Ok(O::Tensors::collect(&mut results.into_iter()))
+            block_or_refuse(self.run(optimizer, &inputs, line), "await `call_async`")
         })
+    }
+
+    /// As [`call`](Self::call), without blocking the thread: for a page, and for other programs that are async. It waits while
+    /// more runs are in flight than the device needs to be busy, as `call` does natively, and for the verdict of a
+    /// [check](Optimizer::check_finite).
+    ///
+    /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    #[track_caller]
+    pub fn call_async(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        batch: <I::Tensors as Tensors>::Refs<'_>,
+    ) -> impl Future<Output = Result<O::Tensors>> {
+        let (line, inputs) = (Location::caller(), I::Tensors::list(batch));
+        here_async(async move {
+            if let Some(first) = inputs.first() {
+                first.device().room().await?;
+            }
+            self.run(optimizer, &inputs, line).await
+        })
+    }
+
+    async fn run(
+        &mut self,
+        optimizer: &mut dyn Optimizer,
+        inputs: &[&Tensor],
+        line: &'static Location<'static>,
+    ) -> Result<O::Tensors> {
+        expect_settings(optimizer)?;
+        if std::mem::take(&mut self.changed) {
+            let leaves = identities(&*self.module);
+            self.compiled.retain(|compiled| compiled.is_of(&leaves));
+        }
+        let adds = !optimizer.stepper().sums.is_last(self.accumulate)?;
+        match self.compiled.iter().position(|compiled| compiled.fits(inputs, optimizer, adds)) {
+            Some(at) => self.compiled[at..].rotate_left(1),
+            None => {
+                let compiled = self.compile(inputs, optimizer)?;
+                self.compiled.retain(|compiled| !compiled.is_dead());
+                if self.compiled.len() == KEPT {
+                    self.compiled.remove(0);
+                }
+                self.compiled.push(compiled);
+            }
+        }
+        let last = self.compiled.last_mut().expect("the one that fits");
+        let results = last.call(inputs, optimizer, line).await?;
+        Ok(O::Tensors::collect(&mut results.into_iter()))
     }
 
     fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<Compiled> {
