@@ -10,6 +10,7 @@
 //! `MEGANEURA_UNCHECKED=1` all do.
 
 mod adapter;
+mod awaiting;
 mod bad_input;
 mod checkpoint;
 mod compiled;
@@ -99,6 +100,7 @@ fn main() {
     guide::collect(&mut trials);
     halves::collect(&mut trials);
     ranges::collect(&mut trials);
+    awaiting::collect(&mut trials);
     reads::collect(&mut trials);
     recurrent::collect(&mut trials);
     merge::collect(&mut trials);

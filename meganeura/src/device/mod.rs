@@ -179,6 +179,15 @@ impl Device {
         }
     }
 
+    /// Whether kernels may keep tiles of products in registers.
+    pub(crate) fn tiles(&self) -> bool {
+        match &self.0.engine {
+            Engine::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.caps(false).tiles,
+        }
+    }
+
     /// Whether plans of this device can read the tensor where it is. Labels are the same numbers in every precision.
     pub(crate) fn takes(&self, tensor: &Tensor) -> bool {
         let shared = tensor.ty().dtype == DType::U32 && !self.is_gpu() && !tensor.device().is_gpu();

@@ -158,6 +158,8 @@ pub struct Caps {
     pub subgroup: (usize, usize),
     /// Iterations that an invocation may go through, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
     pub loops: usize,
+    /// Whether kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes for one.
+    pub tiles: bool,
     /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,
     /// and probed. Subgroups have one size then.
     pub matrix: bool,
@@ -187,6 +189,7 @@ impl Caps {
         buffer: 1 << 30,
         subgroup: (32, 32),
         loops: usize::MAX,
+        tiles: true,
         matrix: false,
         half: false,
         bfloat: false,

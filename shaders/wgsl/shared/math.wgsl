@@ -124,7 +124,7 @@ fn m_pow(x: f32, y: f32) -> f32 {
         power = exp2(y * log2(size));
     }
     // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign.
-    if x < 0.0 && x >= -3.4028235e38 && !whole {
+    if x < 0.0 && x >= -0x1.fffffep+127 && !whole {
         return quiet_nan();
     }
     let negative = (bitcast<u32>(x) >> 31u) == 1u;

@@ -29,6 +29,9 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
 
 fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
+    if !caps.tiles {
+        return plain(pass, g, product);
+    }
     let mut choices = product.choices(caps, Cut::Added);
     if caps.kind == Kind::Software {
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
