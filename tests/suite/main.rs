@@ -11,6 +11,7 @@
 
 mod adapter;
 mod bad_input;
+mod baseline;
 mod checkpoint;
 mod compiled;
 mod custom;
@@ -29,7 +30,6 @@ mod layers;
 mod lines;
 mod loops;
 mod lost;
-mod matrix_units;
 mod merge;
 mod models;
 mod nets;
@@ -40,6 +40,7 @@ mod ops;
 mod optimizers;
 mod outliers;
 mod plan;
+mod planned;
 mod planted;
 mod pytorch;
 mod ranges;
@@ -112,7 +113,8 @@ fn main() {
     devices::collect(&mut trials);
     encoders::collect(&mut trials);
     lost::collect(&mut trials);
-    matrix_units::collect(&mut trials);
+    planned::collect(&mut trials);
+    baseline::collect(&mut trials);
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);
