@@ -162,9 +162,23 @@ impl Gpu {
 
     /// Opens an adapter; if it `exports`, so that other interfaces of the driver can use its memory, where it has that.
     async fn open(adapter: &wgpu::Adapter, exports: bool) -> Result<Self> {
+        Self::open_with(adapter, exports, adapter.limits()).await
+    }
+
+    /// For tests: this adapter, opened anew with WebGPU's default limits.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn at_baseline(&self) -> Result<Self> {
+        let adapters = adapters().await;
+        match adapters.iter().find(|adapter| name(&adapter.get_info()) == self.0.name) {
+            Some(adapter) => Self::open_with(adapter, false, wgpu::Limits::default()).await,
+            None => bail!(Device, "{} does not answer any more; {}", self.0.name, list(&adapters)),
+        }
+    }
+
+    /// Opens an adapter with these limits, which it has.
+    async fn open_with(adapter: &wgpu::Adapter, exports: bool, limits: wgpu::Limits) -> Result<Self> {
         let info = adapter.get_info();
         let name = name(&info);
-        let limits = adapter.limits();
         let below = std::env::var_os(ENCODER).is_none_or(|encoder| encoder != "wgpu");
         let open = async |features: wgpu::Features| {
             let descriptor = wgpu::DeviceDescriptor {

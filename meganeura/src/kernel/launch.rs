@@ -199,6 +199,18 @@ impl Caps {
     #[cfg(all(feature = "gpu", feature = "testing"))]
     pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, half: true, bfloat: true, ..Self::DISCRETE };
 
+    /// Those of a device with WebGPU's default limits, which every device of WebGPU has, and no optional feature.
+    #[cfg(all(feature = "gpu", feature = "testing"))]
+    pub(crate) const BASELINE: Self = Self {
+        workgroup_memory: 16_384,
+        workgroup_size: 256,
+        bindings: 8,
+        buffer: 1 << 27,
+        // Unknown to a page without the feature.
+        subgroup: (4, 128),
+        ..Self::DISCRETE
+    };
+
     /// Those of Mesa's lavapipe.
     #[cfg(test)]
     pub(crate) const SOFTWARE: Self = Self {

@@ -68,6 +68,7 @@ cases! {
     "tape/var.rs::item" |w| w.var.item();
     "tape/var.rs::item_async" |w| ready(w.var.item_async());
     "tape/assign.rs::apply" |w| { let tape = w.stale().tape().clone(); tape.update_buffer(&Buffer::new(w.tensor), |old| old + 1.0); drop(tape.apply()); tape.apply() };
+    "device/testing.rs::at_baseline" |w| w.device.at_baseline();
     "tape/compile.rs::compile" |w| w.device.compile([0], |x| x.exp());
     "tape/compile.rs::call" |w| w.device.compile([3], |x| x.exp()).expect("fits").call(&w.tensor);
     "device/choose.rs::device" |_| World::alone().device("no such adapter");
