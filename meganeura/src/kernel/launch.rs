@@ -382,7 +382,12 @@ pub use crate::__define as define;
 pub fn literal(value: f64) -> String {
     let value = value as f32;
     assert!(value.is_finite(), "WGSL has no literal for {value}");
-    format!("{value:?}f")
+    // In decimal digits, Tint takes the largest number for a larger one.
+    match value {
+        f32::MAX => "0x1.fffffep+127f".into(),
+        f32::MIN => "-0x1.fffffep+127f".into(),
+        _ => format!("{value:?}f"),
+    }
 }
 
 #[cfg(test)]
