@@ -72,8 +72,8 @@
 //!   on bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored. Files of PyTorch's
 //!   models load by rules for their names, and are written by the same.
-//! * **Devices** ([`Device`]): a GPU through Vulkan, Metal or DirectX 12, else the CPU; `MEGANEURA_DEVICE` overrides the choice. Of these,
-//!   Metal and DirectX 12 were never run; the README says what was.
+//! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
+//!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README says what was.
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
 
