@@ -85,7 +85,10 @@ pub(crate) fn run_if_asked() -> bool {
 
 /// This program under `mpirun`. More ranks than cores are meant, and so is the only user of a container.
 fn ranks(folder: &Path, ranks: usize, program: &[&str]) -> std::io::Result<Output> {
+    // Two that make the same folder at the same time fail.
+    let sessions = tempfile::tempdir()?;
     let mut command = Command::new("mpirun");
+    command.env("OMPI_MCA_orte_tmpdir_base", sessions.path());
     command.args(["-n", &ranks.to_string()]).arg(env::current_exe()?).arg(RANK).arg(folder).args(program);
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"] {
         command.env(name, "1");
