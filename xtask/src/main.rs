@@ -15,6 +15,7 @@ mod sanitize;
 mod test;
 mod tidy;
 mod vulkan;
+mod web;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Chore {
     Msrv,
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
+    /// Build the page that trains in the browser, and serve or test it
+    Web(web::Options),
     /// Check licences, sources and known faults of all dependencies, with cargo-deny
     Deny,
     /// Run the native kernels' tests under AddressSanitizer (needs a nightly toolchain)
@@ -50,7 +53,7 @@ enum Chore {
     DeriveTime,
     /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
     Lint,
-    /// Everything that CI checks: lint, then test
+    /// Everything that CI checks: lint, fuzz, web test, then test
     Ci,
 }
 
@@ -62,13 +65,14 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Web(options) => web::run(&options),
         Chore::Deny => deny::run(),
         Chore::Sanitize => sanitize::run(),
         Chore::DeriveTime => derive_time::run(),
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
             // The tests run last and whatever was found before: one round shows everything.
-            let found = chores::run(&chores::LINTS).and(fuzz::run(&fuzz::Options::default()));
+            let found = chores::run(&chores::LINTS).and(fuzz::run(&fuzz::Options::default())).and(web::test());
             test::run(&test::Options::default()).and(found)
         }
     };
