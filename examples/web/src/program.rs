@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     load: Vec<PathBuf>,
     /// Where the weights and the drawings go
-    #[arg(long, default_value = "target/web")]
+    #[arg(long, default_value = "target/session")]
     out: PathBuf,
 }
 

@@ -1,8 +1,7 @@
 // What is seen. All that computes is in worker.js; the two talk by messages.
 //
-// Parameters of the address: `device=cpu` or `device=webgpu` instead of the best there is (drivers that run on the CPU are not, and are used
-// only when asked for), `seed=7`, `pause=100` to pause after so many
-// steps.
+// Parameters of the address: `device=cpu` or `device=webgpu` instead of the best there is, `seed=7`, `pause=100` to pause after so many
+// steps. A driver that runs kernels on the CPU is used only when `webgpu` is asked for: the CPU's own kernels are faster.
 
 import { confusion, curve, images } from "./charts.js";
 import { Pad } from "./pad.js";

@@ -37,10 +37,13 @@ impl Browser {
             .spawn()
             .map_err(|error| format!("cannot run chromedriver: {error}"))?;
         let stdout = driver.stdout.take().ok_or("chromedriver has no output")?;
-        let port = BufReader::new(stdout).lines().map_while(Result::ok).find_map(|line| {
+        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+        let port = lines.find_map(|line| {
             let port = line.split_once("started successfully on port ")?.1;
             port.trim_end_matches('.').parse::<u16>().ok()
         });
+        // A driver that nobody listens to ends with its next line.
+        std::thread::spawn(move || lines.for_each(drop));
         let downloads = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut browser = Self { driver, session: String::new(), downloads };
         let port = port.ok_or("chromedriver did not say its port")?;

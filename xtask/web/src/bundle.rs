@@ -21,7 +21,7 @@ const PROFILE: &str = "web";
 /// Compressed, the WebAssembly is to stay below this.
 const MOST: usize = 3 << 20;
 
-/// Builds the page into `target/web`, and says how large it is.
+/// Builds the page into `target/page`, and says how large it is.
 pub fn build() -> Done<PathBuf> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
@@ -31,7 +31,7 @@ pub fn build() -> Done<PathBuf> {
     if !status.success() {
         return Err(format!("the page's WebAssembly was not built ({status})"));
     }
-    let folder = root().join("target").join("web");
+    let folder = root().join("target").join("page");
     make(&target.join(TARGET).join(PROFILE).join("meganeura_web.wasm"), &folder)
         .map_err(|error| format!("{}: {error}", folder.display()))?;
 
@@ -67,6 +67,7 @@ fn make(wasm: &Path, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
         .web(true)?
         .omit_default_module_path(false)
         .typescript(false)
+        .remove_name_section(true)
         .generate(folder.join("pkg"))?;
     Ok(())
 }

@@ -25,7 +25,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Build it, into target/web
+    /// Build it, into target/page
     Build,
     /// Build it, and test it in Chromium
     Test(suite::Options),

@@ -42,7 +42,7 @@ impl Page {
         self.browser.wait("!document.getElementById('start').disabled")
     }
 
-    /// A picture of the whole page, in `target/web-pictures`.
+    /// A picture of the whole page, in `target/page-pictures`.
     pub fn picture(&self, name: &str) -> Done {
         self.browser.screenshot(&self.pictures.join(name))
     }
@@ -50,7 +50,7 @@ impl Page {
 
 /// Runs all, also after a failure.
 pub fn run(folder: &Path, options: &Options) -> Done {
-    let pictures = root().join("target").join("web-pictures");
+    let pictures = root().join("target").join("page-pictures");
     fs::create_dir_all(&pictures).map_err(|error| format!("{}: {error}", pictures.display()))?;
     let mut failed = Vec::new();
     let wanted = |case: &&Case| options.filter.as_ref().is_none_or(|part| case.name.contains(part));
