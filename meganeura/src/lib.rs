@@ -72,7 +72,8 @@
 //!   on bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored. Files of PyTorch's
 //!   models load by rules for their names, and are written by the same.
-//! * **Devices** ([`Device`]): a GPU through Vulkan, Metal or DirectX 12, else the CPU; `MEGANEURA_DEVICE` overrides the choice.
+//! * **Devices** ([`Device`]): a GPU through Vulkan, Metal or DirectX 12, else the CPU; `MEGANEURA_DEVICE` overrides the choice. Of these,
+//!   Metal and DirectX 12 were never run; the README says what was.
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
 
@@ -123,6 +124,8 @@ pub use device::{Device, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use functions::{AxisRange, Ranges};
+#[cfg(all(feature = "gpu", feature = "testing"))]
+pub use gpu::PlannedKernel;
 pub use grad::Grads;
 pub use meganeura_derive::Module;
 pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};

@@ -16,6 +16,7 @@ const SHARED: &str = "shared/";
 const SOURCES: &[(&str, &str)] = embed! {
     "attention"
     "attention_grad"
+    "attention_pack"
     "avg_pool2d"
     "avg_pool2d_grad"
     "conv2d"
@@ -126,6 +127,7 @@ const SOURCES: &[(&str, &str)] = embed! {
 const TRUSTED: &[&str] = &[
     "attention",
     "attention_grad",
+    "attention_pack",
     "avg_pool2d",
     "avg_pool2d_grad",
     "conv2d",

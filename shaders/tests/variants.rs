@@ -1,8 +1,9 @@
-//! Expands every variant that `variants.txt` names, and lets naga parse and validate it.
+//! Expands every variant that `variants.txt` names, lets naga parse and validate it, and translates it for Metal and DirectX 12.
 
 use std::collections::BTreeSet;
 
-use meganeura_shaders::{ExpandError, expand, kernels};
+use meganeura_shaders::{ExpandError, expand, is_trusted, kernels};
+use meganeura_translate::{BASELINE, Guard, Kernel, Needs};
 use naga::{
     ShaderStage,
     back::spv,
@@ -195,6 +196,46 @@ fn every_variant_is_valid() {
         assert!(!of_matrices || shared.iter().all(|size| size % 16 == 0), "{}: {shared:?} bytes", variant.kernel);
         assert_bindings(&variant.kernel, &module);
     }
+}
+
+/// Kernels with variants that need more than full precision may: matrix units, which naga writes for Vulkan alone, or f16.
+const ON_MATRIX_UNITS: [&str; 7] = [
+    "conv2d_gemm",
+    "conv2d_grad_weight_gemm",
+    "conv2d_grad_weight_taps",
+    "conv2d_taps",
+    "gemm",
+    "matmul_halves",
+    "matrix_probe",
+];
+const OF_F16: [&str; 1] = ["conv2d_pack_halves"];
+
+/// Kernels with variants in full precision that need more than WebGPU promises, in workgroup memory or buffers. Devices that have it
+/// choose them.
+const BEYOND_BASELINE: [&str; 4] = ["attention", "attention_grad", "conv2d_pack_halves", "gemm"];
+
+#[test]
+fn every_variant_translates() {
+    let (mut on_matrix_units, mut of_f16, mut beyond) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let all = variants();
+    for (variant, wgsl) in all.iter().flat_map(|variant| variant.expand().into_iter().map(move |wgsl| (variant, wgsl)))
+    {
+        let kernel = Kernel::read(&variant.kernel, &wgsl).unwrap_or_else(|error| panic!("{error}"));
+        kernel
+            .translate(&[Guard::Checked, Guard::of(is_trusted(&variant.kernel))])
+            .unwrap_or_else(|error| panic!("{error}"));
+        let needs = kernel.needs();
+        let list = match needs {
+            Needs { matrices: true, .. } => &mut on_matrix_units,
+            Needs { f16: true, .. } => &mut of_f16,
+            _ if needs.within(&BASELINE) => continue,
+            _ if needs.within(&Needs { workgroup_memory: 48 << 10, buffers: 9, ..BASELINE }) => &mut beyond,
+            _ => panic!("{}: {needs:?}", variant.kernel),
+        };
+        list.insert(variant.kernel.as_str());
+    }
+    let lists = [on_matrix_units, of_f16, beyond].map(|names| names.into_iter().collect::<Vec<_>>());
+    assert_eq!(lists, [&ON_MATRIX_UNITS[..], &OF_F16, &BEYOND_BASELINE]);
 }
 
 /// Bytes of each variable in workgroup memory.

@@ -55,7 +55,7 @@ fn main(
     var of_columns = k_part(b, 0u, 0u, TILE, DEPTH, lane);
     for (var start = 0u; start < end; start += TILE) {
         var scores = array<vec4<f32>, ROWS_EACH>();
-        var values: Part;
+        var values: array<vec4<f32>, LOADS>;
         for (var d = 0u; d < (D + 3u) / 4u; d += DEPTH) {
             put(ROW_CHUNK, of_rows, TILE, DEPTH, lane);
             put(COLUMN_CHUNK, of_columns, TILE, DEPTH, lane);

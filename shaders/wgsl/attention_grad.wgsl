@@ -4,14 +4,16 @@
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
-// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. A workgroup
-// computes TILE rows of the results, and 4·FOURS of their columns.
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. With PACKED, spread
+// and drift are one buffer [B,L,3] (attention_pack). A workgroup computes TILE rows of the results, and 4·FOURS of their columns.
 //
 // Defines: OF           queries or keys
 //          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
 //                       the operands that scores q·kᵀ and slopes dy·vᵀ are products of, by rows and columns of the tile:
 //                       q, k, dy, v for queries, and k, q, v, dy for keys
 //          RESULT_AT    the binding of the first result; SECOND_AT that of the second, for keys
+//          PACKED       1: spread and drift are one buffer
+//          DY_AT, BIAS_AT  the bindings of dy and of the bias
 //          DY_ELEM      vec4<f32> where E is a multiple of four, else f32
 //          those of shared/attention
 
@@ -19,10 +21,12 @@
 @group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;
 @group(0) @binding(2) var<storage, read> value: array<${V_ELEM}>;
 @group(0) @binding(3) var<storage, read> spread: array<f32>;
+#if PACKED != 1
 @group(0) @binding(4) var<storage, read> drift: array<f32>;
-@group(0) @binding(5) var<storage, read> dy: array<${DY_ELEM}>;
+#endif
+@group(0) @binding(${DY_AT}) var<storage, read> dy: array<${DY_ELEM}>;
 #if BIAS == 1
-@group(0) @binding(6) var<storage, read> bias: array<f32>;
+@group(0) @binding(${BIAS_AT}) var<storage, read> bias: array<f32>;
 #endif
 @group(0) @binding(${RESULT_AT}) var<storage, read_write> first_result: array<f32>;
 #if OF == keys
@@ -42,8 +46,8 @@ fn dy_four(b: u32, i: u32, four: u32) -> vec4<f32> {
 #endif
 }
 
-fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    var part: Part;
+fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+    var part: array<vec4<f32>, LOADS>;
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
         part[${N}] = dy_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
@@ -52,13 +56,23 @@ fn dy_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> P
     return part;
 }
 
+#if PACKED == 1
+const SPREAD_PITCH: u32 = 3u;
+#else
+const SPREAD_PITCH: u32 = 2u;
+#endif
+
 fn spread_of(b: u32, i: u32) -> vec2<f32> {
-    let at = (b * L + min(i, L - 1u)) * 2u;
+    let at = (b * L + min(i, L - 1u)) * SPREAD_PITCH;
     return vec2(spread[at], spread[at + 1u]);
 }
 
 fn drift_of(b: u32, i: u32) -> f32 {
+#if PACKED == 1
+    return spread[(b * L + min(i, L - 1u)) * SPREAD_PITCH + 2u];
+#else
     return drift[b * L + min(i, L - 1u)];
+#endif
 }
 
 #if OF == queries

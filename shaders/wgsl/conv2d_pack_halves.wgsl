@@ -129,7 +129,7 @@ fn main(
             let to = (((group * TAPS + tap) * K + k0 + k) * M + m0 + m) / 4u;
 #if BFLOAT
             let halves = halves_of(four);
-            u[to] = halves.xz | halves.yw << vec2(16u);
+            u[to] = halves.xz | (halves.yw << vec2(16u));
 #else
             u[to] = four;
 #endif

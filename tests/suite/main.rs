@@ -10,7 +10,9 @@
 //! `MEGANEURA_UNCHECKED=1` all do.
 
 mod adapter;
+mod awaiting;
 mod bad_input;
+mod baseline;
 mod checkpoint;
 mod compiled;
 mod custom;
@@ -29,7 +31,6 @@ mod layers;
 mod lines;
 mod loops;
 mod lost;
-mod matrix_units;
 mod merge;
 mod models;
 mod nets;
@@ -40,6 +41,7 @@ mod ops;
 mod optimizers;
 mod outliers;
 mod plan;
+mod planned;
 mod planted;
 mod pytorch;
 mod ranges;
@@ -99,6 +101,7 @@ fn main() {
     guide::collect(&mut trials);
     halves::collect(&mut trials);
     ranges::collect(&mut trials);
+    awaiting::collect(&mut trials);
     reads::collect(&mut trials);
     recurrent::collect(&mut trials);
     merge::collect(&mut trials);
@@ -112,7 +115,8 @@ fn main() {
     devices::collect(&mut trials);
     encoders::collect(&mut trials);
     lost::collect(&mut trials);
-    matrix_units::collect(&mut trials);
+    planned::collect(&mut trials);
+    baseline::collect(&mut trials);
     variants::collect(&mut trials);
     vision::collect(&mut trials);
     checkpoint::collect(&mut trials);

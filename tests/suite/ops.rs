@@ -83,14 +83,14 @@ fn numbers_of(tensor: &Tensor) -> Result<Vec<f64>> {
 }
 
 /// Numbers that a device computed, and the kernels that they went through.
-type Values = (Vec<f64>, Vec<KernelChoice>);
+pub(crate) type Values = (Vec<f64>, Vec<KernelChoice>);
 
 /// What ran last.
 fn last_kernels(device: &Device) -> Vec<KernelChoice> {
     device.kernel_choices().pop().unwrap_or_default()
 }
 
-fn results(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Values>> {
+pub(crate) fn results(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Values>> {
     let (_, y) = record(case, &Tape::with_seed(device, 3), operands)?;
     y.iter()
         .map(|y| {
@@ -102,7 +102,7 @@ fn results(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Val
 }
 
 /// The gradients of `Σ c·y`, with fixed random cotangents, for every operand that has one.
-fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Option<Values>>> {
+pub(crate) fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> Result<Vec<Option<Values>>> {
     let tape = Tape::with_seed(device, 3);
     let (x, y) = record(case, &tape, operands)?;
     let mut terms = Vec::new();
@@ -250,14 +250,14 @@ fn each_variant_on(
 }
 
 /// Every WGSL variant against the native `f64` results.
-fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
+pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = results(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
     each_variant(device, |device| hold_results(case, device, &operands, &reference))
 }
 
 /// Gradients on the GPU against those of the native executor in `f64`, which `gradient` holds to finite differences.
-fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
+pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
     if is_software(device) && multiplies(case) {

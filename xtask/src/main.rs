@@ -7,6 +7,7 @@ mod chores;
 mod deny;
 mod derive_time;
 mod fuzz;
+mod kernels;
 mod mpi;
 mod msrv;
 mod packages;
@@ -41,6 +42,8 @@ enum Chore {
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
     Msrv,
+    /// Compile every kernel with Chrome's compiler of WGSL, and, as HLSL, with DirectX's
+    Kernels,
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
     /// Build the page that trains in the browser, and serve or test it
@@ -53,7 +56,7 @@ enum Chore {
     DeriveTime,
     /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
     Lint,
-    /// Everything that CI checks: lint, fuzz, web test, then test
+    /// Everything that CI checks: lint, kernels, fuzz, web test, then test
     Ci,
 }
 
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Chore::Agreement(options) => test::agreement(&options),
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
+        Chore::Kernels => kernels::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Web(options) => web::run(&options),
         Chore::Deny => deny::run(),
@@ -72,7 +76,8 @@ fn main() -> ExitCode {
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
             // The tests run last and whatever was found before: one round shows everything.
-            let found = chores::run(&chores::LINTS).and(fuzz::run(&fuzz::Options::default())).and(web::test());
+            let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
+            let found = found.and(web::test());
             test::run(&test::Options::default()).and(found)
         }
     };

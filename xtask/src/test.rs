@@ -32,18 +32,50 @@ pub fn run(options: &Options) -> Done {
         vulkan::ensure_layer();
         mpi::ensure();
     }
-    let with_mpi = cfg!(target_os = "linux") && mpi::is_there();
-    if in_ci && cfg!(target_os = "linux") && !with_mpi {
+    if in_ci && cfg!(target_os = "linux") && !with_mpi() {
         return Err("there is no MPI, and CI tests several ranks".to_owned());
     }
-    let mut cargo = cargo();
-    cargo.args(arguments(&options.args, with_mpi));
-    // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
-    cargo.env("NODEVICE_SELECT", "1");
+    // First, so that the last lines of the output are those of all tests.
+    let second = if options.args.is_empty() { on_swiftshader(in_ci && !options.no_install) } else { Ok(()) };
+    let mut cargo = command(&options.args);
     if options.require_gpu || in_ci {
         cargo.env("MEGANEURA_REQUIRE_GPU", "1");
     }
+    process::run(&mut cargo).and(second)
+}
+
+/// Tests of operations that are left out on SwiftShader, by parts of their names. It compiles a kernel with large tiles for minutes. Its
+/// sine and cosine are off by 2e-4, and Vulkan allows 2⁻¹¹; an expanded operand's test takes a sine.
+const NOT_ON_SWIFTSHADER: [&str; 6] =
+    ["::attention", "::conv", "::matmul", "wgsl::sin ", "wgsl::cos ", "::expand recorded [4]"];
+
+/// Runs kernels on a second driver, where that is there. In CI it must be.
+fn on_swiftshader(install: bool) -> Done {
+    let Some(manifest) = vulkan::swiftshader(install) else {
+        return if is_ci() && cfg!(target_os = "linux") {
+            Err("there is no SwiftShader to test on".into())
+        } else {
+            Ok(())
+        };
+    };
+    let skipped = NOT_ON_SWIFTSHADER.iter().flat_map(|name| ["--skip", name]);
+    let args = ["--test", "suite", "--", "ops::wgsl::"].into_iter().chain(skipped);
+    let mut cargo = command(&args.map(String::from).collect::<Vec<_>>());
+    cargo.env("VK_DRIVER_FILES", manifest).env("MEGANEURA_DEVICE", "SwiftShader").env("MEGANEURA_REQUIRE_GPU", "1");
     process::run(&mut cargo)
+}
+
+fn with_mpi() -> bool {
+    cfg!(target_os = "linux") && mpi::is_there()
+}
+
+/// `cargo test` with these arguments, of the whole workspace unless they name packages: built as all tests are.
+pub fn command(args: &[String]) -> Command {
+    let mut cargo = cargo();
+    cargo.args(arguments(args, with_mpi()));
+    // Else Mesa looks for a display to choose the adapter by, and complains on every start where there is none.
+    cargo.env("NODEVICE_SELECT", "1");
+    cargo
 }
 
 /// Runs the tests of the operations, and prints what they measured.

@@ -50,6 +50,24 @@ pub fn ensure_layer() {
     }
 }
 
+/// SwiftShader's manifest, in Debian's package of Chromium, which runs WebGPU on it where there is no GPU.
+const SWIFTSHADER: (&str, &str) = ("/usr/lib/chromium/vk_swiftshader_icd.json", "chromium");
+
+/// The manifest of SwiftShader, a second driver that computes on the CPU. Where it is missing and `install` is wanted, it is installed
+/// if that can be done.
+pub fn swiftshader(install: bool) -> Option<&'static str> {
+    let (manifest, package) = SWIFTSHADER;
+    if install && !is_manifest(manifest) {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        if let Some(Err(message)) =
+            administrator(&release).map(|administrator| packages::install(administrator, &[package]))
+        {
+            eprintln!("SwiftShader could not be installed: {message}");
+        }
+    }
+    is_manifest(manifest).then_some(manifest)
+}
+
 fn is_present() -> bool {
     has_loader() && has_manifest()
 }

@@ -3,8 +3,12 @@
 mod choose;
 mod profile;
 mod stats;
+#[cfg(all(feature = "gpu", feature = "testing"))]
+mod testing;
 mod variants;
 
+#[cfg(all(feature = "gpu", feature = "testing"))]
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +22,8 @@ use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
 use crate::error::bail;
 use crate::error::here_async;
+#[cfg(all(feature = "gpu", feature = "testing"))]
+use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
@@ -54,6 +60,9 @@ struct Inner {
     preferences: Mutex<Preferences>,
     /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
     testing: Testing,
+    /// For tests: kernels of plans for a GPU that is not there.
+    #[cfg(all(feature = "gpu", feature = "testing"))]
+    planned: Mutex<BTreeSet<PlannedKernel>>,
 }
 
 enum Engine {
@@ -67,9 +76,9 @@ struct Testing {
     #[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the native executor always checks"))]
     checked: bool,
     poison: bool,
-    /// `true` if each run is also planned for a GPU with matrix units, and the kernels of that plan are validated.
+    /// The GPU that each run is also planned for.
     #[cfg(all(feature = "gpu", feature = "testing"))]
-    matrix_units: bool,
+    absent: Option<Absent>,
 }
 
 /// Plans by the structure that they were made for, the least recently used first.
@@ -127,6 +136,8 @@ impl Device {
             profile: Mutex::default(),
             preferences: Mutex::default(),
             testing: Testing::default(),
+            #[cfg(all(feature = "gpu", feature = "testing"))]
+            planned: Mutex::default(),
         }))
     }
 
@@ -176,6 +187,15 @@ impl Device {
             (Engine::Gpu(gpu), Engine::Gpu(other)) => gpu.same(other),
             #[cfg(feature = "gpu")]
             _ => false,
+        }
+    }
+
+    /// Whether kernels may keep tiles of products in registers.
+    pub(crate) fn tiles(&self) -> bool {
+        match &self.0.engine {
+            Engine::Cpu(_) => true,
+            #[cfg(feature = "gpu")]
+            Engine::Gpu(gpu) => gpu.caps(false).tiles,
         }
     }
 
@@ -309,8 +329,8 @@ impl Device {
 
     fn make_program(&self, request: &Request<'_>) -> Result<Program> {
         #[cfg(all(feature = "gpu", feature = "testing"))]
-        if self.0.testing.matrix_units {
-            crate::gpu::plan_for_matrix_units(request)?;
+        if let Some(absent) = self.0.testing.absent {
+            crate::gpu::plan_for(absent, request, &mut lock(&self.0.planned))?;
         }
         match &self.0.engine {
             Engine::Cpu(_) => Ok(Program {
@@ -414,17 +434,6 @@ impl Device {
     #[track_caller]
     pub fn for_testing_halves(&self, variant: usize) -> Result<Self> {
         Ok(self.under_test(Preferences { number: variant, halves: true, ..Preferences::default() }))
-    }
-
-    /// The CPU executor. Each run is also planned for a large GPU with matrix units, with every variant of its kernels, and the kernels are
-    /// validated. This tests plans for [`Precision::Fast`] where there is no such GPU.
-    #[cfg(all(feature = "gpu", feature = "testing"))]
-    #[must_use]
-    pub fn for_testing_matrix_units() -> Self {
-        let mut made = Self::cpu();
-        let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
-        inner.testing.matrix_units = true;
-        made
     }
 
     #[cfg(feature = "testing")]

@@ -38,6 +38,9 @@ async fn adapters() -> Vec<wgpu::Adapter> {
 fn name(info: &wgpu::AdapterInfo) -> String {
     let driver = [info.driver.trim(), info.driver_info.trim()].join(" ");
     match driver.trim() {
+        // Browsers keep it to themselves.
+        "" if info.name.is_empty() && info.device_type == wgpu::DeviceType::Cpu => "a software adapter (WebGPU)".into(),
+        "" if info.name.is_empty() => "a GPU (WebGPU)".into(),
         "" => format!("{} ({:?})", info.name, info.backend),
         driver => format!("{} ({:?}, {driver})", info.name, info.backend),
     }
@@ -65,6 +68,12 @@ fn list(adapters: &[wgpu::Adapter]) -> String {
     if names.is_empty() { "no adapter answered".into() } else { format!("these answered: {}", names.join("; ")) }
 }
 
+/// Whether this is SwiftShader, which browsers fall back on.
+fn is_swiftshader(info: &wgpu::AdapterInfo) -> bool {
+    let is_fallback = info.device_type == wgpu::DeviceType::Cpu && info.backend == wgpu::Backend::BrowserWebGpu;
+    is_fallback || holds(&info.name, "SwiftShader")
+}
+
 /// What kernels may count on in full precision.
 fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
     let size = |limit: u32| limit as usize;
@@ -81,6 +90,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &wgpu::Limits) -> Caps {
             .unwrap_or(usize::MAX),
         subgroup: (size(info.subgroup_min_size), size(info.subgroup_max_size)),
         loops: if info.device_type == wgpu::DeviceType::Cpu { Caps::LOOPS_IN_SOFTWARE } else { usize::MAX },
+        tiles: !is_swiftshader(info),
         matrix: false,
         half: false,
         bfloat: false,
@@ -152,9 +162,23 @@ impl Gpu {
 
     /// Opens an adapter; if it `exports`, so that other interfaces of the driver can use its memory, where it has that.
     async fn open(adapter: &wgpu::Adapter, exports: bool) -> Result<Self> {
+        Self::open_with(adapter, exports, adapter.limits()).await
+    }
+
+    /// For tests: this adapter, opened anew with WebGPU's default limits.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn at_baseline(&self) -> Result<Self> {
+        let adapters = adapters().await;
+        match adapters.iter().find(|adapter| name(&adapter.get_info()) == self.0.name) {
+            Some(adapter) => Self::open_with(adapter, false, wgpu::Limits::default()).await,
+            None => bail!(Device, "{} does not answer any more; {}", self.0.name, list(&adapters)),
+        }
+    }
+
+    /// Opens an adapter with these limits, which it has.
+    async fn open_with(adapter: &wgpu::Adapter, exports: bool, limits: wgpu::Limits) -> Result<Self> {
         let info = adapter.get_info();
         let name = name(&info);
-        let limits = adapter.limits();
         let below = std::env::var_os(ENCODER).is_none_or(|encoder| encoder != "wgpu");
         let open = async |features: wgpu::Features| {
             let descriptor = wgpu::DeviceDescriptor {

@@ -39,7 +39,9 @@ pub(crate) use link::without_link;
 pub(crate) use memory::Buffer;
 pub(crate) use pipelines::Compiled;
 #[cfg(feature = "testing")]
-pub(crate) use planned::plan_for_matrix_units;
+pub use planned::PlannedKernel;
+#[cfg(feature = "testing")]
+pub(crate) use planned::{Absent, plan_for};
 pub(crate) use program::Executable;
 pub(crate) use recording::Times;
 

@@ -83,7 +83,7 @@ fn ranged<'a>(arena: &'a Arena, meeting: &Meeting) -> &'a Ranged {
 }
 
 /// A grid of at least `workgroups`, folded where one dimension does not reach.
-fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
+pub(super) fn fold(workgroups: usize, most: u32) -> Option<(u32, u32)> {
     let workgroups = u32::try_from(workgroups).ok()?.max(1);
     let rows = workgroups.div_ceil(most);
     (rows <= most).then(|| (workgroups.div_ceil(rows), rows))

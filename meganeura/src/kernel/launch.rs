@@ -158,6 +158,8 @@ pub struct Caps {
     pub subgroup: (usize, usize),
     /// Iterations that an invocation may go through, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
     pub loops: usize,
+    /// Whether kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes for one.
+    pub tiles: bool,
     /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,
     /// and probed. Subgroups have one size then.
     pub matrix: bool,
@@ -187,6 +189,7 @@ impl Caps {
         buffer: 1 << 30,
         subgroup: (32, 32),
         loops: usize::MAX,
+        tiles: true,
         matrix: false,
         half: false,
         bfloat: false,
@@ -195,6 +198,18 @@ impl Caps {
     /// The same, with matrix units that multiply bf16.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     pub(crate) const MATRIX_UNITS: Self = Self { matrix: true, half: true, bfloat: true, ..Self::DISCRETE };
+
+    /// Those of a device with WebGPU's default limits, which every device of WebGPU has, and no optional feature.
+    #[cfg(all(feature = "gpu", feature = "testing"))]
+    pub(crate) const BASELINE: Self = Self {
+        workgroup_memory: 16_384,
+        workgroup_size: 256,
+        bindings: 8,
+        buffer: 1 << 27,
+        // Unknown to a page without the feature.
+        subgroup: (4, 128),
+        ..Self::DISCRETE
+    };
 
     /// Those of Mesa's lavapipe.
     #[cfg(test)]
@@ -367,7 +382,12 @@ pub use crate::__define as define;
 pub fn literal(value: f64) -> String {
     let value = value as f32;
     assert!(value.is_finite(), "WGSL has no literal for {value}");
-    format!("{value:?}f")
+    // In decimal digits, Tint takes the largest number for a larger one.
+    match value {
+        f32::MAX => "0x1.fffffep+127f".into(),
+        f32::MIN => "-0x1.fffffep+127f".into(),
+        _ => format!("{value:?}f"),
+    }
 }
 
 #[cfg(test)]

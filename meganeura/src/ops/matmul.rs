@@ -189,11 +189,14 @@ impl Kernel for Matmul {
             return product.of_halves([&a, &b], caps);
         }
         let read = [(Binding::Input(0), a), (Binding::Input(1), b)];
-        let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
-        let mut variants: Vec<_> = product.choices(caps, Cut::Added).into_iter().map(tiled).collect();
         let mut defines = gemm::operands([a, b]);
         defines.extend(define![BATCH: batch, M: m, N: n, K: k]);
         let dot = Terms { kernel: "matmul_dot", defines, bindings: (2, 1), results: batch * m * n, extent: [1, k] };
+        if !caps.tiles {
+            return dot.variants(Format::Full, "each");
+        }
+        let tiled = |choice: Choice| choice.variant(product, |sums| choice.strided(product, read, sums));
+        let mut variants: Vec<_> = product.choices(caps, Cut::Added).into_iter().map(tiled).collect();
         let dot = dot.by_workgroups(Tree::of(k));
         let few = m * n <= 256 && k >= 256;
         variants.insert(if few { 0 } else { variants.len() }, Variant::simple("dot", dot));

@@ -63,11 +63,11 @@ fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
 
-/// What an invocation loads of a chunk.
-alias Part = array<vec4<f32>, ${LOADS}>;
+/// Fours that an invocation loads of a chunk. An array of them has no other name: HLSL, as naga writes it, would define it twice.
+const LOADS: u32 = ${LOADS};
 
 /// Stores a chunk of so many rows, with so many fours in each.
-fn put(region: u32, part: Part, rows: u32, pitch: u32, lane: u32) {
+fn put(region: u32, part: array<vec4<f32>, LOADS>, rows: u32, pitch: u32, lane: u32) {
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
         let row = (${N}u * WG + lane) / pitch;
@@ -114,8 +114,8 @@ fn v_four(b: u32, j: u32, four: u32) -> vec4<f32> {
 
 // What an invocation loads of the chunk that begins with a row and a four, of so many rows and fours in each.
 
-fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    var part: Part;
+fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+    var part: array<vec4<f32>, LOADS>;
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
         part[${N}] = q_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
@@ -124,8 +124,8 @@ fn q_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Pa
     return part;
 }
 
-fn k_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    var part: Part;
+fn k_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+    var part: array<vec4<f32>, LOADS>;
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
         part[${N}] = k_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);
@@ -134,8 +134,8 @@ fn k_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Pa
     return part;
 }
 
-fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> Part {
-    var part: Part;
+fn v_part(b: u32, first: u32, four: u32, rows: u32, pitch: u32, lane: u32) -> array<vec4<f32>, LOADS> {
+    var part: array<vec4<f32>, LOADS>;
 #for N in LOADS
     if ${N}u * WG < rows * pitch {
         part[${N}] = v_four(b, first + (${N}u * WG + lane) / pitch, four + (${N}u * WG + lane) % pitch);

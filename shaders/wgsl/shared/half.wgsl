@@ -20,7 +20,7 @@ fn half_at(word: u32, i: u32) -> f32 {
 /// Rounded to the nearest half, of two to the even one. Asked by bits, because drivers may take it that nothing is NaN.
 fn halves_of(x: vec4<f32>) -> vec4<u32> {
     let bits = bitcast<vec4<u32>>(x);
-    let rounded = (bits + vec4(0x7fffu) + (bits >> vec4(16u) & vec4(1u))) >> vec4(16u);
+    let rounded = (bits + vec4(0x7fffu) + ((bits >> vec4(16u)) & vec4(1u))) >> vec4(16u);
     let is_nan = (bits & vec4(0x7fffffffu)) > vec4(0x7f800000u);
     return select(rounded, vec4(0x7fc0u), is_nan);
 }
@@ -28,5 +28,5 @@ fn halves_of(x: vec4<f32>) -> vec4<u32> {
 fn line_of(x: Eight) -> vec4<u32> {
     let first = halves_of(x.first);
     let second = halves_of(x.second);
-    return vec4(first.xz | first.yw << vec2(16u), second.xz | second.yw << vec2(16u));
+    return vec4(first.xz | (first.yw << vec2(16u)), second.xz | (second.yw << vec2(16u)));
 }

@@ -123,8 +123,9 @@ fn m_pow(x: f32, y: f32) -> f32 {
     } else {
         power = exp2(y * log2(size));
     }
-    // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign.
-    if x < 0.0 && x >= -3.4028235e38 && !whole {
+    // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign. The bound is in hexadecimal: Tint
+    // takes a rounded decimal for a number beyond f32.
+    if x < 0.0 && x >= -0x1.fffffep+127 && !whole {
         return quiet_nan();
     }
     let negative = (bitcast<u32>(x) >> 31u) == 1u;

@@ -36,10 +36,14 @@ fn fallible(file: &str, text: &str) -> Vec<Fallible> {
         let end = (index..lines.len()).find(|&end| lines[end].ends_with(['{', ';'])).unwrap_or(index);
         let signature = lines[index..=end].join(" ");
         let Some((_, returned)) = signature.rsplit_once(") -> ") else { continue };
-        let is_ours = ["Result<", "crate::Result<", "impl Future<Output = Result<", "Option<Result<"]
-            .into_iter()
-            .any(|start| returned.starts_with(start))
-            && !returned.contains(", String>");
+        const OURS: [&str; 5] = [
+            "Result<",
+            "crate::Result<",
+            "impl Future<Output = Result<",
+            "Pin<Box<dyn Future<Output = Result<",
+            "Option<Result<",
+        ];
+        let is_ours = OURS.into_iter().any(|start| returned.starts_with(start)) && !returned.contains(", String>");
         if !is_ours {
             continue;
         }

@@ -112,18 +112,29 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
 
 pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    let inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
+    // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. Where fewer can be bound, a launch joins spread
+    // and drift first.
+    let is_packed = x.len() + 2 > caps.bindings;
+    let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
+    if is_packed {
+        inputs.splice(3..5, [Binding::Scratch(0)]);
+    }
+    let dy_at = inputs.iter().position(|binding| *binding == Binding::Input(5)).expect("it is bound");
+    let rows = g.batch.saturating_mul(g.l);
     let variant = |tiling: Tiling| {
         let launch = |of: &str, operands: [&str; 4], rows: usize, columns: usize, width: usize, results: &[usize]| {
             let mut defines = op.defines(g, tiling, [&x[0], &x[1], &x[2]], x.get(6));
             let [row_of_score, column_of_score, row_of_slope, column_of_slope] = operands;
             defines.extend(define![
                 OF: of, ROW_OF_SCORE: row_of_score, COLUMN_OF_SCORE: column_of_score, ROW_OF_SLOPE: row_of_slope,
-                COLUMN_OF_SLOPE: column_of_slope, DY_ELEM: element(g.e.is_multiple_of(4)), RESULT_AT: x.len(),
-                SECOND_AT: x.len() + 1,
+                COLUMN_OF_SLOPE: column_of_slope, DY_ELEM: element(g.e.is_multiple_of(4)), PACKED: u32::from(is_packed),
+                DY_AT: dy_at, RESULT_AT: inputs.len(),
             ]);
-            if results.len() == 1 {
-                defines.pop();
+            if x.len() > 6 {
+                defines.extend(define![BIAS_AT: dy_at + 1]);
+            }
+            if results.len() == 2 {
+                defines.extend(define![SECOND_AT: inputs.len() + 1]);
             }
             let workgroups = g.batch.saturating_mul(rows.div_ceil(tiling.tile)).saturating_mul(tiling.parts(width));
             let launch = Launch::new("attention_grad", defines, (x.len(), 0), workgroups);
@@ -133,7 +144,14 @@ pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varia
         };
         let of_keys = launch("keys", ["k", "q", "v", "dy"], g.s, g.l, g.d.max(g.e), &[1, 2]);
         let of_queries = launch("queries", ["q", "k", "dy", "v"], g.l, g.s, g.d, &[0]);
-        Variant { name: tiling.name, launches: vec![of_keys, of_queries], scratch: Vec::new() }
+        let mut variant = Variant { name: tiling.name, launches: vec![of_keys, of_queries], scratch: Vec::new() };
+        if is_packed {
+            let mut pack = Launch::new("attention_pack", define![WG: 64, ROWS: rows], (0, 0), rows.div_ceil(64));
+            pack.bindings = vec![Binding::Input(3), Binding::Input(4), Binding::Scratch(0)];
+            variant.launches.insert(0, pack);
+            variant.scratch.push(rows.saturating_mul(3));
+        }
+        variant
     };
     tilings(g, caps).into_iter().map(variant).collect()
 }

@@ -301,7 +301,11 @@ impl Var {
         let (device, features) = (self.tape().device().clone(), (*d).max(*e));
         let saves_work = causal || features <= NARROW || (*l).min(*s) <= NARROW || scores.elements() > FEW_SCORES;
         let is_faster = !self.tape().is_training() || saves_work;
-        if device.precision() == Precision::Fast || features > WIDEST || (device.is_gpu() && !is_faster) {
+        if device.precision() == Precision::Fast
+            || features > WIDEST
+            || !device.tiles()
+            || (device.is_gpu() && !is_faster)
+        {
             return composed(&operands, causal, scale);
         }
         let operands: Vec<_> = operands.iter().collect();

@@ -29,6 +29,9 @@ pub(super) fn variants(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
 
 fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let product = product(pass, g);
+    if !caps.tiles {
+        return plain(pass, g, product, caps);
+    }
     let mut choices = product.choices(caps, Cut::Added);
     if caps.kind == Kind::Software {
         // Compiling one more of these takes a driver that computes on the CPU longer than it could ever gain.
@@ -40,7 +43,7 @@ fn on_full(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
         Pass::Forward | Pass::GradInput => product.m < 4 || product.k < 4,
     };
     let at = if best { 0 } else { variants.len() };
-    variants.splice(at..at, plain(pass, g, product));
+    variants.splice(at..at, plain(pass, g, product, caps));
     if let Some(winograd) = winograd::variant(pass, g, caps) {
         variants.insert(if winograd::pays(g, product, caps) { 0 } else { variants.len() }, winograd);
     }
@@ -134,13 +137,14 @@ fn form(pass: Pass) -> &'static str {
 }
 
 /// An invocation an output, and a workgroup, which sums of any length have.
-fn plain(pass: Pass, g: &Geometry, product: Product) -> Vec<Variant> {
+fn plain(pass: Pass, g: &Geometry, product: Product, caps: &Caps) -> Vec<Variant> {
     let (Product { m, n, k, .. }, [down, across]) = (product, g.kernel);
     let channels = k / (down * across);
     let (kernel, name, extent) = match pass {
         Pass::Forward => ("conv2d", Some("direct"), [channels * down, across]),
         Pass::GradInput => ("conv2d", Some("gather"), [channels * down, across]),
-        Pass::GradWeight => ("conv2d_grad_weight", None, [g.n * g.p, g.q]),
+        // Barriers take SwiftShader longer than what an invocation adds up.
+        Pass::GradWeight => ("conv2d_grad_weight", (!caps.tiles).then_some("each"), [g.n * g.p, g.q]),
     };
     let terms = Terms { kernel, defines: defines(pass, g), bindings: (2, 1), results: g.groups * m * n, extent };
     let one = name.map(|name| Variant::simple(name, terms.clone().by_invocations()));

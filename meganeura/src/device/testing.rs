@@ -1,0 +1,51 @@
+//! For tests: devices whose limits are others than those of the adapters that are there.
+
+use std::sync::Arc;
+
+use super::{Device, Engine, lock};
+use crate::Result;
+use crate::error::{bail, here};
+use crate::gpu::{Absent, PlannedKernel};
+use crate::wait::block_on;
+
+impl Device {
+    /// The CPU executor. Each run is also planned for a large GPU with matrix units, with every variant of its kernels. This tests plans
+    /// for [`Precision::Fast`](crate::Precision::Fast) where there is no such GPU.
+    #[must_use]
+    pub fn for_testing_matrix_units() -> Self {
+        Self::cpu_and(Absent::MatrixUnits)
+    }
+
+    /// The CPU executor. Each run is also planned for a GPU with WebGPU's default limits, with every variant of its kernels.
+    #[must_use]
+    pub fn for_testing_baseline() -> Self {
+        Self::cpu_and(Absent::Baseline)
+    }
+
+    fn cpu_and(absent: Absent) -> Self {
+        let mut made = Self::cpu();
+        let inner = Arc::get_mut(&mut made.0).expect("nobody else has seen the device");
+        inner.testing.absent = Some(absent);
+        made
+    }
+
+    /// The kernels of all plans for the GPU that is not there, each once. None on other devices.
+    #[must_use]
+    pub fn planned_kernels(&self) -> Vec<PlannedKernel> {
+        lock(&self.0.planned).iter().cloned().collect()
+    }
+
+    /// The adapter, opened anew with WebGPU's default limits: it refuses launches that exceed them.
+    ///
+    /// # Errors
+    ///
+    /// If this is the CPU, or the adapter does not open.
+    #[track_caller]
+    pub fn at_baseline(&self) -> Result<Self> {
+        here(|| {
+            let Engine::Gpu(gpu) = &self.0.engine else { bail!(Device, "the CPU has no limits of WebGPU") };
+            let gpu = block_on(gpu.at_baseline())?;
+            Ok(Self::make(Engine::Gpu(gpu), self.0.precision, self.0.reason.clone()))
+        })
+    }
+}

@@ -1,0 +1,30 @@
+// packed[i] = spread[i,0], spread[i,1], drift[i]: joins the statistics of each query of an attention, for devices that bind
+// eight buffers. The gradient with a bias would bind nine.
+//
+// Bindings: spread[ROWS,2], drift[ROWS] → packed[ROWS,3]. One invocation copies a row; ⌈ROWS/WG⌉ workgroups.
+//
+// Defines: WG, ROWS
+
+#include "shared/grid"
+
+const WG: u32 = ${WG};
+const ROWS: u32 = ${ROWS};
+
+@group(0) @binding(0) var<storage, read> spread: array<f32>;
+@group(0) @binding(1) var<storage, read> drift: array<f32>;
+@group(0) @binding(2) var<storage, read_write> packed: array<f32>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let i = workgroup_index(workgroup, workgroups) * WG + lane;
+    if i >= ROWS {
+        return;
+    }
+    packed[3u * i] = spread[2u * i];
+    packed[3u * i + 1u] = spread[2u * i + 1u];
+    packed[3u * i + 2u] = drift[i];
+}

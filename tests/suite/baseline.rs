@@ -1,0 +1,61 @@
+//! The adapter with WebGPU's default limits: kernels and plans that are chosen there compute what they should.
+
+use std::sync::Arc;
+
+use libtest_mimic::Trial;
+use meganeura::ops::case::Case;
+use meganeura::optim::{AdamW, Optimizer};
+use meganeura::{Device, ErrorKind, FromSeed, ModuleExt, Precision, Result, Seed};
+
+use crate::Outcome;
+use crate::adapter::gpu_trial;
+use crate::nets::{Tiny, images, record};
+use crate::numbers::{Computed, Reference, compare};
+use crate::ops::{wgsl, wgsl_gradient};
+
+/// Operations that are launched otherwise, or merged with less, where eight buffers are bound: the beginnings of their cases' names.
+const OTHERWISE: [&str; 4] = ["attention", "concat", "fused", "gather_grad"];
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    let is_otherwise = |case: &Case| OTHERWISE.iter().any(|op| case.name.starts_with(op)) && !case.fails;
+    for case in meganeura::ops::all_cases().into_iter().filter(is_otherwise).map(Arc::new) {
+        let name = |part: &str| format!("baseline::{part}::{}", case.name);
+        let (result, gradient) = (Arc::clone(&case), Arc::clone(&case));
+        trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&result, &device.at_baseline()?)));
+        trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&gradient, &device.at_baseline()?)));
+    }
+    trials.push(gpu_trial("baseline::a_network_trains", trains));
+    trials.push(gpu_trial("baseline::what_exceeds_the_limits_is_refused", refused));
+}
+
+/// The parameters of a network after a few steps.
+fn trained(device: &Device) -> Result<Vec<f64>> {
+    let mut net = Tiny::from_seed(device, Seed::new(1))?;
+    let mut optimizer = AdamW::new(0.01);
+    let (images, labels) = images(device, "baseline", 5)?;
+    for _ in 0..3 {
+        let (_, grads) = record(&net, &images, &labels)?;
+        optimizer.step(&mut net, &grads)?;
+    }
+    let values = net.leaves().into_iter().map(|leaf| leaf.value().to_f64_vec()).collect::<Result<Vec<_>>>()?;
+    Ok(values.concat())
+}
+
+fn trains(device: &Device) -> Outcome {
+    let computed = trained(&device.at_baseline()?.for_testing(0)?)?;
+    // Three updates of 0.01 each, whose directions are rounded: Adam divides small gradients by their own size.
+    compare("parameters", &Computed(computed), &Reference(trained(&Device::cpu_with(Precision::Double))?), 1e-4)?;
+    Ok(())
+}
+
+/// The device has the limits that it is said to have: it refuses what needs more.
+fn refused(device: &Device) -> Outcome {
+    let at_baseline = device.at_baseline()?;
+    assert!(at_baseline.to_string() == device.to_string(), "{at_baseline} is {device}");
+    let run = |invocations| crate::planned::run_large(&at_baseline, invocations);
+    run(256)?;
+    let error = run(257).expect_err("257 invocations are more than 256");
+    assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+    assert_eq!(Device::cpu().at_baseline().expect_err("no adapter").kind(), ErrorKind::Device);
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Plans for GPUs that are not there: one with matrix units, and one with the limits that every device of WebGPU has. Networks and the
+//! cases of all operations run on the CPU, and each run is planned for such a GPU as well. Every kernel of these plans is held to the
+//! GPU's limits, and translated for Metal and DirectX 12.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libtest_mimic::Trial;
+use meganeura::nn::{
+    AvgPool2d, Conv2d, ConvTranspose2d, Gelu, GroupNorm, LayerNorm, Linear, MaxPool2d, MultiheadAttention, Relu, Silu,
+};
+use meganeura::ops::CustomOp;
+use meganeura::ops::case::Case;
+use meganeura::optim::{AdamW, Optimizer, Sgd};
+use meganeura::{Device, Init, Layer, Module, PlannedKernel, Result, Seed, Shape, Tape, Tensor, TensorType, Var};
+use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
+use meganeura_translate::{BASELINE, Guard, Kernel, Needs};
+
+use crate::nets::tensor;
+use crate::numbers::operands;
+use crate::{Outcome, ops};
+
+/// A network's training step on a device.
+type Train = fn(&Device) -> Outcome;
+
+const NETWORKS: [(&str, Train); 4] = [
+    ("residual_network", residual_network),
+    ("u_net", u_net),
+    ("attention", attention),
+    ("convolutions_of_every_kind", convolutions),
+];
+
+/// A GPU that is not there.
+#[derive(Clone, Copy)]
+struct Absent {
+    name: &'static str,
+    device: fn() -> Device,
+    has: Needs,
+}
+
+const MATRIX_UNITS: Absent = Absent {
+    name: "matrix_units",
+    device: Device::for_testing_matrix_units,
+    has: Needs { buffers: 16, workgroup_memory: 49_152, invocations: 1024, f16: true, subgroups: true, matrices: true },
+};
+
+const AT_BASELINE: Absent = Absent { name: "baseline", device: Device::for_testing_baseline, has: BASELINE };
+
+pub(crate) fn collect(trials: &mut Vec<Trial>) {
+    for absent in [MATRIX_UNITS, AT_BASELINE] {
+        for (network, train) in NETWORKS {
+            let name = format!("planned::{}::{network}", absent.name);
+            trials.push(Trial::test(name, move || absent.holds(train)));
+        }
+    }
+    for case in meganeura::ops::all_cases().into_iter().filter(|case| !case.fails) {
+        let name = format!("planned::baseline::ops::{}", case.name);
+        let case = Arc::new(case);
+        trials.push(Trial::test(name, move || AT_BASELINE.holds(|device| record(&case, device))));
+    }
+    trials.push(Trial::test("planned::what_exceeds_the_limits_is_found", exceeds));
+}
+
+impl Absent {
+    /// Trains on the CPU, and looks at every kernel of the plans for this GPU.
+    fn holds(&self, run: impl FnOnce(&Device) -> Outcome) -> Outcome {
+        let device = (self.device)();
+        run(&device)?;
+        let planned = device.planned_kernels();
+        assert!(!planned.is_empty(), "nothing was planned");
+        planned.iter().try_for_each(|planned| self.hold(planned))
+    }
+
+    fn hold(&self, planned: &PlannedKernel) -> Outcome {
+        static SEEN: Mutex<Option<HashSet<(usize, String)>>> = Mutex::new(None);
+        let PlannedKernel { kernel: name, wgsl, trusted, bindings } = planned;
+        {
+            let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+            if !seen.get_or_insert_default().insert((self.has.buffers, wgsl.clone())) {
+                return Ok(());
+            }
+        }
+        let kernel = Kernel::read(name, wgsl)?;
+        let needs = kernel.needs();
+        if needs.buffers != *bindings {
+            return Err(format!("kernel {name} has {} bindings, its launch {bindings}", needs.buffers).into());
+        }
+        if !needs.within(&self.has) {
+            return Err(format!("kernel {name} needs {needs:?}, the GPU has {:?}", self.has).into());
+        }
+        Ok(kernel.translate(&[Guard::of(*trusted)])?)
+    }
+}
+
+/// The results of a case and their gradients.
+fn record(case: &Case, device: &Device) -> Outcome {
+    let operands = operands(case);
+    ops::results(case, device, &operands)?;
+    ops::gradients(case, device, &operands)?;
+    Ok(())
+}
+
+/// A kernel of the user's with too large workgroups.
+#[derive(Debug)]
+struct Large(usize);
+
+impl CustomOp for Large {
+    fn name(&self) -> &'static str {
+        "large"
+    }
+
+    fn key(&self) -> String {
+        format!("{self:?}")
+    }
+
+    fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
+        Ok(vec![x[0].with_shape(Shape::new(&[1]))])
+    }
+
+    fn vjp(&self, x: &[Var], _: &[Var], _: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        Ok(vec![None; x.len()])
+    }
+
+    fn cpu(&self, _: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]) {
+        y[0][0] = x[0][0];
+    }
+
+    fn wgsl(&self, _: &[TensorType]) -> (String, usize) {
+        let source = format!(
+            "@group(0) @binding(0) var<storage, read> x: array<f32>;
+             @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+             @compute @workgroup_size({})
+             fn main(@builtin(local_invocation_index) lane: u32) {{ if lane == 0u {{ y[0] = x[0]; }} }}",
+            self.0
+        );
+        (source, 1)
+    }
+}
+
+/// Runs a kernel whose workgroups have so many invocations.
+pub(crate) fn run_large(device: &Device, invocations: usize) -> Result<Vec<f32>> {
+    let x = Tape::new(device).input(&tensor(device, "x", [3])?);
+    x.custom(Large(invocations), &[]).to_vec()
+}
+
+fn exceeds() -> Outcome {
+    let run = |invocations| AT_BASELINE.holds(|device| Ok(run_large(device, invocations).map(drop)?));
+    run(256)?;
+    let error = run(257).expect_err("257 invocations are more than 256");
+    assert!(error.message().is_some_and(|message| message.contains("invocations: 257")), "{error:?}");
+    Ok(())
+}
+
+/// One training step.
+fn step<M: Module>(
+    device: &Device,
+    net: &mut M,
+    optimizer: &mut dyn Optimizer,
+    y: impl FnOnce(&M, &Tape) -> Var,
+) -> Outcome {
+    let tape = Tape::new(device);
+    let y = y(net, &tape);
+    let loss = (&y * &y).mean();
+    let grads = tape.backward(&loss)?;
+    optimizer.step(net, &grads)?;
+    assert!(loss.item()?.is_finite());
+    Ok(())
+}
+
+fn residual_network(device: &Device) -> Outcome {
+    let config = ResNet18GnConfig { images: 3, width: 64, groups: 32, classes: 10 };
+    let mut net = ResNet18Gn::init(device, 1, config)?;
+    let x = tensor(device, "images", [4, 3, 32, 32])?;
+    step(device, &mut net, &mut Sgd::new(0.1).momentum(0.9), |net, tape| net.forward(&tape.input(&x)))
+}
+
+fn u_net(device: &Device) -> Outcome {
+    let mut net = UNet::init(device, 1, UNetConfig { images: 3, channels: 64, groups: 32 })?;
+    let x = tensor(device, "images", [2, 3, 32, 32])?;
+    let t = Tensor::from_f64(device, [2], &[3.0, 700.0])?;
+    step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| net.forward(&tape.input(&x), &tape.input(&t)))
+}
+
+fn attention(device: &Device) -> Outcome {
+    let layers = (
+        Linear::new(256, 256),
+        MultiheadAttention::new(256, 4),
+        LayerNorm::new([256]),
+        Linear::new(256, 1024),
+        Gelu,
+        Linear::new(1024, 10),
+    );
+    let mut net = layers.init(device, Seed::new(1))?;
+    let x = tensor(device, "tokens", [8, 64, 256])?;
+    step(device, &mut net, &mut AdamW::new(1e-3), |net, tape| net.forward(&tape.input(&x)))
+}
+
+/// Strides, dilations, groups and channels that fill no line.
+fn convolutions(device: &Device) -> Outcome {
+    let convolutions = [
+        Conv2d::new(64, 64, 3).padding(1),
+        Conv2d::new(64, 64, 3).padding(1).stride(2),
+        Conv2d::new(64, 64, (1, 5)).padding((0, 2)).stride((1, 2)).bias(false),
+        Conv2d::new(64, 64, 3).padding(2).dilation(2),
+        Conv2d::new(64, 64, 7).padding(3).stride(4),
+        Conv2d::new(64, 64, 1),
+        Conv2d::new(64, 128, 3).padding(1).groups(4),
+        Conv2d::new(64, 64, 3).padding(1).groups(64),
+        Conv2d::new(64, 12, 3).padding(1),
+    ];
+    for images in [1, 3, 20] {
+        let x = tensor(device, "images", [2, images, 32, 32])?;
+        for convolution in &convolutions {
+            let ends = (Conv2d::new(images, 64, 3).padding(1), GroupNorm::new(8, 64), Silu);
+            let mut net = (ends, convolution.clone(), Relu).init(device, Seed::new(1))?;
+            step(device, &mut net, &mut Sgd::new(0.1), |net, tape| net.forward(&tape.input(&x)))?;
+        }
+        let up = (ConvTranspose2d::new(64, 32, 2).stride(2), MaxPool2d::new(2), AvgPool2d::new(2));
+        let mut net = (Conv2d::new(images, 64, 3).padding(1), up).init(device, Seed::new(1))?;
+        step(device, &mut net, &mut Sgd::new(0.1), |net, tape| net.forward(&tape.input(&x)))?;
+    }
+    Ok(())
+}
