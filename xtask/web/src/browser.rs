@@ -19,7 +19,7 @@ pub const WEBGPU: [&str; 2] = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=s
 pub const NO_WEBGPU: [&str; 1] = ["--disable-features=WebGPU"];
 
 /// How long the page may take for anything.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A browser of its own, with an empty profile and a folder for downloads. It ends with this.
 pub struct Browser {

