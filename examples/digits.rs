@@ -4,11 +4,15 @@
 //! cargo run --release --example digits
 //! ```
 //!
-//! Read it from top to bottom: a model is a struct, a step is five lines, and the rest is for looking at what came of it. The
-//! checkpoints, the loss of each step, its curve and the trained weights are left in a folder of `target/digits`, or that of
-//! `--run`. Ctrl-C saves and ends; with `--resume` the training goes on, to the same weights as if nothing had happened.
+//! The model is a struct, in `examples/src/models/digits.rs`; the page of `examples/web` trains the same one in a browser. A step is five
+//! lines, and the rest is for looking at what came of it. The checkpoints, the loss of each step, its curve and the trained weights are
+//! left in a folder of `target/digits`, or that of `--run`. Ctrl-C saves and ends; with `--resume` the training goes on, to the same
+//! weights as if nothing had happened. `--weights FILE` reads the unseen digits with weights that were trained before, here or in a
+//! page.
 
 use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -17,33 +21,10 @@ use meganeura::data::Dataset;
 use meganeura::metric::Confusion;
 use meganeura::prelude::*;
 use meganeura::run::Best;
+use meganeura_examples::models::Digits;
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, digits};
 use serde_json::json;
-
-/// The model: an image `[N, 1, 8, 8]` goes through the fields in order, and a score for each digit `[N, 10]` comes out.
-#[derive(Module, Debug)]
-#[module(sequential)]
-struct Digits {
-    #[module(init = Conv2d::new(1, 32, 3).padding(1))]
-    stem: Conv2d,
-    #[module(init = GroupNorm::new(8, 32), then = relu)]
-    norm: GroupNorm,
-    #[module(init, then = [MaxPool2d::new(2), flatten])]
-    block: Residual,
-    #[module(init = Linear::new(32 * 4 * 4, 10))]
-    head: Linear,
-}
-
-/// Adds its input to what its layers make of it.
-#[derive(Module, Debug)]
-#[module(sequential, residual, then = relu)]
-struct Residual {
-    #[module(init = Conv2d::new(32, 32, 3).padding(1))]
-    conv: Conv2d,
-    #[module(init = GroupNorm::new(8, 32))]
-    norm: GroupNorm,
-}
 
 /// Learns to read handwritten digits.
 #[derive(Parser, Debug)]
@@ -56,6 +37,9 @@ struct Options {
     /// Images in one step
     #[arg(long, default_value_t = 64)]
     batch: usize,
+    /// Train nothing, and read the unseen digits with the weights in this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "ranks"])]
+    weights: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -73,6 +57,14 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     // Whole batches only: with one shape, all steps share one plan.
     let steps_per_epoch = training::steps_per_epoch(train.len(), options.batch)?;
     let mut net = Digits::init(&device, options.training.seed)?;
+    if let Some(path) = &options.weights {
+        net.load(path)?.strict()?;
+        let accuracy = report(&mut log, &evaluate(&net, &test, &device)?)?;
+        if options.training.json {
+            println!("{}", json!({ "test_accuracy": accuracy, "device": device.to_string() }));
+        }
+        return Ok(());
+    }
     let mut optimizer = AdamW::new(2e-3);
     let mut run = options.training.open_run("digits", &device, &world, |run| {
         run.setting("batch", options.batch).keep_best("accuracy", Best::Highest)
@@ -129,10 +121,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
 
-    let confusion = evaluate(&net, &test, &device)?;
-    let accuracy = confusion.accuracy()?;
-    writeln!(log, "\ndigits, and what they were taken for:\n{confusion}\n")?;
-    writeln!(log, "{:.2} % of unseen digits are read correctly, after {seconds:.1} s", 100.0 * accuracy)?;
+    let accuracy = report(&mut log, &evaluate(&net, &test, &device)?)?;
+    writeln!(log, "trained for {seconds:.1} s")?;
 
     let (curve, weights) = (run.folder().join("loss.svg"), run.folder().join("digits.safetensors"));
     curve::draw(&curve, "Digits: training loss", &training::losses(&mut run)?, steps_per_epoch)?;
@@ -147,6 +137,14 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         println!("{result}");
     }
     Ok(())
+}
+
+/// Says how the unseen digits are read; the share of correct ones.
+fn report(log: &mut dyn Write, confusion: &Confusion) -> Result<f64, Box<dyn Error>> {
+    let accuracy = confusion.accuracy()?;
+    writeln!(log, "\ndigits, and what they were taken for:\n{confusion}\n")?;
+    writeln!(log, "{:.2} % of unseen digits are read correctly", 100.0 * accuracy)?;
+    Ok(accuracy)
 }
 
 /// What the model takes each image of a dataset for.

@@ -6,12 +6,10 @@
 //! ```
 //!
 //! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing but noise, and
-//! takes away a little of what the model says, again and again (`process.rs`). The weights that draw are a moving average of those
+//! takes away a little of what the model says, again and again (`examples/src/process.rs`). The weights that draw are a moving average of those
 //! that learn; `--draw` takes those of the last checkpoint, while the training goes on or later. In the folder of the run are samples of
 //! every few epochs, `samples.png`, how some of them came about in `denoising.png`, the loss curve and the weights. Ctrl-C saves and
 //! ends; with `--resume` the training goes on.
-
-mod process;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -25,9 +23,9 @@ use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Position, Run};
 use meganeura_examples::images::{self, Images};
 use meganeura_examples::models::{UNet, UNetConfig};
+use meganeura_examples::process::{Process, Sampler, normal};
 use meganeura_examples::training::{self, Progress};
 use meganeura_examples::{curve, pictures};
-use process::{Process, Sampler, normal};
 use serde_json::json;
 
 /// Learns to draw images like those that it is shown.
@@ -185,7 +183,14 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
             // The same noise each time, so that one sees what was learned meanwhile.
             let noise = normal(&device, [SAMPLES, channels, height, width].into(), seed.field("samples"))?;
-            let samples = Sampler::Ddim.sample(average.model(), &process, 25, noise, seed, |_, _| Ok(()))?;
+            let samples = Sampler::Ddim.sample(
+                |_, x, t| average.model().forward(x, t),
+                &process,
+                25,
+                noise,
+                seed,
+                |_, _| Ok(()),
+            )?;
             pictures::grid(&run.folder().join(format!("epoch-{:04}.png", epoch + 1)), &bright(&samples)?, shape, 8)?;
             checkpoint(&mut run, &net, &optimizer, &average)?;
         }
@@ -275,12 +280,19 @@ fn draw(
     let [images, stages] = STRIP;
     let first = |x: &Tensor| Ok(bright(x)?[..images * channels * height * width].to_vec());
     let mut seen: Vec<Vec<f32>> = vec![first(&noise)?];
-    let drawn = options.sampler.sample(net, process, steps, noise, seed, |step, x| {
-        if step * (stages - 1) / steps > (step - 1) * (stages - 1) / steps {
-            seen.push(first(x)?);
-        }
-        Ok(())
-    })?;
+    let drawn = options.sampler.sample(
+        |_, x, t| net.forward(x, t),
+        process,
+        steps,
+        noise,
+        seed,
+        |step, x| {
+            if step * (stages - 1) / steps > (step - 1) * (stages - 1) / steps {
+                seen.push(first(x)?);
+            }
+            Ok(())
+        },
+    )?;
     pictures::grid(&samples, &bright(&drawn)?, shape, 8)?;
     // A row for each image, from noise on the left to what was drawn on the right.
     let size = channels * height * width;

@@ -1,40 +1,26 @@
 //! What the examples share and what is not about meganeura: datasets to learn from, options, and ways to show what came of it.
 
-pub mod curve;
+// Whatever the page of `examples/web` has as well stands alone: the others read files, draw pictures and parse arguments.
 pub mod digits;
-pub mod images;
-pub mod losses;
 pub mod models;
+pub mod process;
+
+#[cfg(not(target_family = "wasm"))]
+pub mod curve;
+#[cfg(not(target_family = "wasm"))]
+pub mod images;
+#[cfg(not(target_family = "wasm"))]
+pub mod losses;
+#[cfg(not(target_family = "wasm"))]
 pub mod pictures;
+#[cfg(not(target_family = "wasm"))]
+mod program;
+#[cfg(not(target_family = "wasm"))]
 pub mod ranks;
+#[cfg(not(target_family = "wasm"))]
 pub mod shapes;
+#[cfg(not(target_family = "wasm"))]
 pub mod training;
 
-use std::fmt::Display;
-use std::process::ExitCode;
-
-use clap::Parser;
-use meganeura::{Device, Result};
-
-/// All of a program's `main`: calls it with the options of the command line. An error is told on stderr, and exit code 1.
-pub fn run<O: Parser, E: Display>(program: impl FnOnce(&O) -> Result<(), E>) -> ExitCode {
-    match program(&O::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The device of a `--device` option: `auto` lets the framework choose, all else is a name.
-///
-/// # Errors
-///
-/// If there is no device of this name; the message lists those that there are.
-pub fn device(name: &str) -> Result<Device> {
-    match name {
-        "auto" => Device::best(),
-        name => Device::named(name),
-    }
-}
+#[cfg(not(target_family = "wasm"))]
+pub use program::{device, run};

@@ -16,6 +16,7 @@ mod sanitize;
 mod test;
 mod tidy;
 mod vulkan;
+mod web;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Chore {
     Kernels,
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
+    /// Build the page that trains in the browser, and serve or test it
+    Web(web::Options),
     /// Check licences, sources and known faults of all dependencies, with cargo-deny
     Deny,
     /// Run the native kernels' tests under AddressSanitizer (needs a nightly toolchain)
@@ -53,7 +56,7 @@ enum Chore {
     DeriveTime,
     /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
     Lint,
-    /// Everything that CI checks: lint, kernels, fuzz, then test
+    /// Everything that CI checks: lint, kernels, fuzz, web test, then test
     Ci,
 }
 
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Chore::Msrv => msrv::run(),
         Chore::Kernels => kernels::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Web(options) => web::run(&options),
         Chore::Deny => deny::run(),
         Chore::Sanitize => sanitize::run(),
         Chore::DeriveTime => derive_time::run(),
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Chore::Ci => {
             // The tests run last and whatever was found before: one round shows everything.
             let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
+            let found = found.and(web::test());
             test::run(&test::Options::default()).and(found)
         }
     };

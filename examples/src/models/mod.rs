@@ -1,7 +1,12 @@
-//! Models that several programs train: the benchmark at the sizes of its reference, the tutorials at sizes of yours.
+//! Models that several programs train: the benchmark at the sizes of its reference, the tutorials at sizes of yours, and the page
+//! of `examples/web`.
 
+mod denoiser;
+mod digits;
 mod resnet;
 mod unet;
 
+pub use denoiser::{Denoiser, DenoiserConfig};
+pub use digits::Digits;
 pub use resnet::{ResNet18Gn, ResNet18GnConfig};
 pub use unet::{UNet, UNetConfig};

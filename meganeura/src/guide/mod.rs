@@ -8,8 +8,9 @@
 //! | 4. [Data](data) | from files to batches on a device |
 //! | 5. [Training and resuming](runs) | trainings that survive, and looking at them the morning after |
 //! | 6. [Many devices](scaling) | several processes that train one model |
-//! | 7. [How a step becomes a plan](plans) | what runs, read line by line |
-//! | 8. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
+//! | 7. [In a page](in_a_page) | your model in a browser, in twenty lines |
+//! | 8. [How a step becomes a plan](plans) | what runs, read line by line |
+//! | 9. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
 //!
 //! And to look things up:
 //!
@@ -41,6 +42,10 @@ pub mod runs {
 
 pub mod scaling {
     #![doc = include_str!("scaling.md")]
+}
+
+pub mod in_a_page {
+    #![doc = include_str!("in_a_page.md")]
 }
 
 pub mod plans {

@@ -5,11 +5,9 @@
 
 use std::f64::consts::FRAC_PI_2;
 
-use clap::ValueEnum;
 use meganeura::Result;
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
-use meganeura_examples::models::UNet;
 
 /// How much is left of the image at each time.
 #[derive(Debug)]
@@ -19,6 +17,7 @@ pub struct Process {
 }
 
 /// What is random about a step of training.
+#[derive(Debug)]
 pub struct Draw {
     /// The noise in each image.
     pub noise: Tensor,
@@ -31,6 +30,7 @@ pub struct Draw {
 impl Process {
     /// `ᾱ` falls like a squared cosine, which spares small images from times of nothing but noise: Nichol and Dhariwal, 2021
     /// (<https://arxiv.org/abs/2102.09672>).
+    #[must_use]
     pub fn cosine(times: usize) -> Self {
         let level = |t: usize| ((t as f64 / times as f64 + 0.008) / 1.008 * FRAC_PI_2).cos().powi(2);
         let mut kept = 1.0;
@@ -43,11 +43,16 @@ impl Process {
     }
 
     /// How many times there are.
+    #[must_use]
     pub fn times(&self) -> usize {
         self.kept.len()
     }
 
     /// Noise like these images, and a time for each. The same for the same seed.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
     pub fn draw(&self, images: &Tensor, seed: Seed) -> Result<Draw> {
         let (count, device) = (images.shape()[0], images.device());
         let time = |i| (seed.field("time").index(i).get() % self.times() as u64) as usize;
@@ -68,7 +73,8 @@ impl Process {
 }
 
 /// How noise becomes images.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_family = "wasm"), derive(clap::ValueEnum))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampler {
     /// New noise in every step, which wants many of them
     Ddpm,
@@ -77,13 +83,18 @@ pub enum Sampler {
 }
 
 impl Sampler {
-    /// Images from noise `x`, in so many steps, from -1 to 1. `watch` sees what `x` is after each.
+    /// Images from noise `x`, in so many steps, from -1 to 1. `noise_in` is the model: images and times `[N]` to the noise in
+    /// them. `watch` sees what `x` is after each step.
     ///
     /// Both samplers are one formula, (12) of Song et al., 2020 (<https://arxiv.org/abs/2010.02502>): they differ in `σ`, how much of the
     /// noise is new. With as many steps as there are times and all of `σ`, it is the DDPM.
+    ///
+    /// # Errors
+    ///
+    /// Those of the model, of the device and of `watch`.
     pub fn sample(
         self,
-        net: &UNet,
+        noise_in: impl Fn(&Tape, &Var, &Var) -> Var,
         process: &Process,
         steps: usize,
         mut x: Tensor,
@@ -104,7 +115,7 @@ impl Sampler {
             let tape = Tape::inference(&device);
             let times = Tensor::full(&device, [shape[0]], t as f32)?;
             let noisy = tape.input(&x);
-            let noise = net.forward(&noisy, &tape.input(&times));
+            let noise = noise_in(&tape, &noisy, &tape.input(&times));
             // What the image would be, which no pixel brighter than white is part of, and the noise by that.
             let image = ((&noisy - &noise * (1.0 - now).sqrt()) * now.sqrt().recip()).clamp(-1.0, 1.0);
             let noise = (&noisy - &image * now.sqrt()) * (1.0 - now).sqrt().recip();
@@ -120,6 +131,10 @@ impl Sampler {
 }
 
 /// Numbers of mean 0 and variance 1.
+///
+/// # Errors
+///
+/// Those of the device.
 pub fn normal(device: &Device, shape: Shape, seed: Seed) -> Result<Tensor> {
     Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed)
 }

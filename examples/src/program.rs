@@ -1,0 +1,30 @@
+//! What every program does: options, an exit code, a device.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::Parser;
+use meganeura::{Device, Result};
+
+/// All of a program's `main`: calls it with the options of the command line. An error is told on stderr, and exit code 1.
+pub fn run<O: Parser, E: Display>(program: impl FnOnce(&O) -> Result<(), E>) -> ExitCode {
+    match program(&O::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The device of a `--device` option: `auto` lets the framework choose, all else is a name.
+///
+/// # Errors
+///
+/// If there is no device of this name; the message lists those that there are.
+pub fn device(name: &str) -> Result<Device> {
+    match name {
+        "auto" => Device::best(),
+        name => Device::named(name),
+    }
+}

@@ -1,0 +1,83 @@
+//! From what a hand drew to an image like those of the dataset.
+//!
+//! Those were scanned as 32×32 pixels, scaled to fill them, and counted: a pixel of the 8×8 is the ink in a block of 4×4. The same is done
+//! here, so where and how large somebody draws does not matter.
+
+/// Pixels on a side of the scan.
+const SCAN: usize = 32;
+
+/// Pixels on a side of the image.
+const SIDE: usize = 8;
+
+/// Half the width of a stroke, in pixels of the scan: about as much ink as the dataset has.
+const RADIUS: f32 = 2.0;
+
+/// Smaller drawings are not enlarged to fill the image: a dot stays one. A share of the box that is drawn in.
+const SMALLEST: f32 = 0.1;
+
+/// An image `[1, 8, 8]` of strokes, 0 for paper to 1 for ink; `None` if nothing is drawn. Each stroke is a line through points from 0 to 1,
+/// first to the right, then down.
+#[must_use]
+pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
+    let points = || strokes.iter().copied().flatten().filter(|point| point.iter().all(|x| x.is_finite()));
+    let bound = |axis: usize, pick: fn(f32, f32) -> f32| points().map(|point| point[axis]).reduce(pick);
+    let low = [bound(0, f32::min)?, bound(1, f32::min)?];
+    let high = [bound(0, f32::max)?, bound(1, f32::max)?];
+    let extent = (high[0] - low[0]).max(high[1] - low[1]).max(SMALLEST);
+    let scale = (SCAN as f32 - 2.0 * RADIUS) / extent;
+    let place = |point: [f32; 2]| {
+        let axis = |axis: usize| (point[axis] - (low[axis] + high[axis]) / 2.0) * scale + SCAN as f32 / 2.0;
+        [axis(0), axis(1)]
+    };
+    let mut image = vec![0.0; SIDE * SIDE];
+    for row in 0..SCAN {
+        for column in 0..SCAN {
+            let pixel = [column as f32 + 0.5, row as f32 + 0.5];
+            let is_near = |[a, b]: [[f32; 2]; 2]| distance(pixel, place(a), place(b)) <= RADIUS;
+            let is_ink = strokes.iter().any(|stroke| {
+                let dot = stroke.first().filter(|_| stroke.len() == 1).map(|&point| [point, point]);
+                stroke.windows(2).map(|ends| [ends[0], ends[1]]).chain(dot).any(is_near)
+            });
+            if is_ink {
+                image[row * SIDE / SCAN * SIDE + column * SIDE / SCAN] += (SIDE * SIDE) as f32 / (SCAN * SCAN) as f32;
+            }
+        }
+    }
+    Some(image)
+}
+
+/// From a point to the line from `a` to `b`.
+fn distance(point: [f32; 2], a: [f32; 2], b: [f32; 2]) -> f32 {
+    let (ab, ap) = ([b[0] - a[0], b[1] - a[1]], [point[0] - a[0], point[1] - a[1]]);
+    let length = ab[0] * ab[0] + ab[1] * ab[1];
+    let along = if length > 0.0 { ((ap[0] * ab[0] + ap[1] * ab[1]) / length).clamp(0.0, 1.0) } else { 0.0 };
+    (ap[0] - along * ab[0]).hypot(ap[1] - along * ab[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fills_the_image_wherever_it_is() {
+        let long = image_of(&[&[[0.5, 0.1], [0.5, 0.9]]]).unwrap();
+        let short = image_of(&[&[[0.2, 0.3], [0.2, 0.5]]]).unwrap();
+        let ink = |image: &[f32]| image.iter().sum::<f32>();
+        for (a, b) in long.iter().zip(&short) {
+            assert!((a - b).abs() < 0.2, "{long:?}\n{short:?}");
+        }
+        for row in long.chunks(SIDE) {
+            assert!(row[3] > 0.2 && row[4] > 0.2 && row[0] == 0.0 && row[7] == 0.0, "{row:?}");
+        }
+        assert!((6.0..10.0).contains(&ink(&long)), "{}", ink(&long));
+    }
+
+    #[test]
+    fn a_dot_is_a_dot_and_nothing_is_nothing() {
+        let dot = image_of(&[&[[0.9, 0.1]]]).unwrap();
+        assert!(dot.iter().sum::<f32>() < 1.5 && dot[27] > 0.0 && dot[36] > 0.0, "{dot:?}");
+        assert_eq!(image_of(&[]), None);
+        assert_eq!(image_of(&[&[]]), None);
+        assert_eq!(image_of(&[&[[f32::NAN, 0.5]]]), None);
+    }
+}

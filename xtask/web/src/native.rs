@@ -1,0 +1,74 @@
+//! The same training outside of the browser, to compare with.
+
+use std::time::Instant;
+
+use meganeura::Device;
+use meganeura::io::tensors_from_safetensors;
+use meganeura_web::{Model, Session};
+use pollster::block_on;
+
+use crate::Done;
+
+/// The seed of the page.
+const SEED: u64 = 42;
+
+/// The driver that runs kernels on the CPU, as the browser's does.
+pub const LAVAPIPE: &str = "llvmpipe";
+
+/// A session after so many steps of the reader and of the drawer, at the page's learning rates.
+pub fn session(device: &str, reader: usize, drawer: usize) -> Done<Session> {
+    let trained = || {
+        let mut session = Session::new(&Device::named(device)?, SEED)?;
+        block_on(session.train(Model::Reader, reader))?;
+        block_on(session.train(Model::Drawer, drawer))?;
+        Ok(session)
+    };
+    trained().map_err(|error: meganeura::Error| format!("natively on {device}: {error}"))
+}
+
+/// The weights of a model, as a file.
+pub fn weights(session: &Session, model: Model) -> Done<Vec<u8>> {
+    block_on(session.save(model)).map_err(|error| error.to_string())
+}
+
+/// Steps a second of a model on a device, after the first few.
+pub fn pace(device: &str, model: Model, steps: usize) -> Done<f64> {
+    let mut session = session(device, 2, 2)?;
+    let start = Instant::now();
+    block_on(session.train(model, steps)).map_err(|error| error.to_string())?;
+    Ok(steps as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The largest difference between two files of weights, as a share of the largest weight of its tensor.
+pub fn difference(a: &[u8], b: &[u8]) -> Done<f64> {
+    let cpu = Device::cpu();
+    let read = |bytes| {
+        let tensors = tensors_from_safetensors(bytes, &cpu).map_err(|error| error.to_string())?;
+        let values = tensors.into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec()?)));
+        values.collect::<meganeura::Result<Vec<_>>>().map_err(|error| error.to_string())
+    };
+    let (a, b) = (read(a)?, read(b)?);
+    if a.iter().map(|(name, values)| (name, values.len())).ne(b.iter().map(|(name, values)| (name, values.len()))) {
+        return Err("the files have different tensors".to_owned());
+    }
+    let largest = |values: &mut dyn Iterator<Item = f32>| values.fold(0.0, |most, x| x.abs().max(most));
+    let shares = a.iter().zip(&b).map(|((_, a), (_, b))| {
+        let off = largest(&mut a.iter().zip(b).map(|(a, b)| a - b));
+        f64::from(off) / f64::from(largest(&mut b.iter().copied())).max(1e-3)
+    });
+    Ok(shares.fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_seen() {
+        let of = |reader, drawer, model| weights(&session("cpu", reader, drawer).unwrap(), model).unwrap();
+        let one = of(1, 0, Model::Reader);
+        assert_eq!(difference(&one, &one), Ok(0.0));
+        assert!(difference(&one, &of(2, 0, Model::Reader)).unwrap() > 1e-3);
+        assert!(difference(&one, &of(0, 0, Model::Drawer)).is_err());
+    }
+}
