@@ -201,7 +201,57 @@ def later(named):
     return [(case.torch, of_case(case, own_generator(case.torch))) for case in named]
 
 
+def save_pickled():
+    """A checkpoint as `torch.save` writes it, the same tensors in safetensors, and a module that is saved whole."""
+    generator = own_generator("pickled")
+    net = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(4, 4))
+    fill(net, generator)
+    table = torch.arange(24.0).reshape(4, 6)
+    views = {
+        "transposed": table.T,
+        "strided": table[1:, ::2],
+        "expanded": table[0, :2].expand(3, 2),
+        "half": table.half(),
+        "bfloat16": table.bfloat16(),
+        "double": table.double() / 3,
+        "scalar": torch.tensor(0.5),
+        "parameter": torch.nn.Parameter(table[2]),
+        "bool": table > 3,
+        "uint8": table.to(torch.uint8),
+        "int64": table.long(),
+    }
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
+    net(torch.zeros(1, 2, 6, 6)).sum().backward()
+    optimizer.step()
+    checkpoint = {
+        "model": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "views": views,
+        "list": [table[:1], (table[3], None)],
+        "epoch": 3,
+        "name": "net",
+        "shape": table.shape,
+    }
+    torch.save(checkpoint, HERE / "pickled.pt")
+    torch.save(net, HERE / "module.pt")
+    tensors = {}
+
+    def walk(value, path):
+        if isinstance(value, torch.Tensor):
+            tensors[".".join(path)] = value.detach().clone()
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, [*path, str(key)])
+        elif isinstance(value, (list, tuple)):
+            for key, item in enumerate(value):
+                walk(item, [*path, str(key)])
+
+    walk(checkpoint, [])
+    save("pickled", tensors)
+
+
 def make():
+    save_pickled()
     generator = torch.Generator().manual_seed(1)
     save_cases("layers", [(case.torch, of_case(case, generator)) for case in cases.LAYERS] + later(cases.LATER_LAYERS))
     save_cases("losses", [(case.torch, of_case(case, generator)) for case in cases.LOSSES] + later(cases.LATER_LOSSES))

@@ -55,6 +55,7 @@ mod steps;
 mod table;
 mod tape;
 mod threads;
+mod torch_files;
 mod train_step;
 mod training;
 mod variants;
@@ -95,6 +96,7 @@ fn main() {
     tape::collect(&mut trials);
     reuse::collect(&mut trials);
     threads::collect(&mut trials);
+    torch_files::collect(&mut trials);
     gradients::collect(&mut trials);
     plan::collect(&mut trials);
     compiled::collect(&mut trials);

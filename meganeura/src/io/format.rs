@@ -63,7 +63,7 @@ fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, le: impl Fn(T
 }
 
 /// A header with these words, in their order: the crate would shuffle them, and a model saved twice would not give the same bytes.
-fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
+pub(super) fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
     let count = infos.len();
     let tensors = Metadata::new(None, infos).map_err(malformed)?;
     let text = serde_json::to_string(&tensors).map_err(|error| malformed(error.into()))?;

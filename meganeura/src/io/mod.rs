@@ -12,6 +12,8 @@ mod format;
 mod load;
 mod names;
 mod prefix;
+#[cfg(feature = "pt")]
+mod pt;
 mod report;
 mod save;
 mod state;
@@ -27,7 +29,7 @@ pub use report::LoadReport;
 pub use tensors::{load_tensors, save_tensors, tensors_to_safetensors};
 pub use tensors::{tensors_from_safetensors, tensors_to_safetensors_async};
 
-use crate::error::{here, here_async};
+use crate::error::{bail, here, here_async};
 use crate::module::Module;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
@@ -185,7 +187,8 @@ pub trait Checkpoint: Module {
     fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
         here(|| {
             let path = path.as_ref();
-            let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
+            let bytes = as_safetensors(disk::read(path).map_err(|error| io_error("read", path, error))?);
+            let bytes = bytes.map_err(|error| error.context(path.display()))?;
             self.load_safetensors_with(&bytes, names).map_err(|error| error.context(path.display()))
         })
     }
@@ -202,6 +205,42 @@ pub trait Checkpoint: Module {
 }
 
 impl<M: Module + ?Sized> Checkpoint for M {}
+
+/// The bytes of a safetensors file with the tensors of a file that `torch.save` wrote (the feature `pt`).
+///
+/// Names are the keys of the dictionaries that the tensors lie in, joined by dots: `model.conv1.weight` where a program saved
+/// `{"model": net.state_dict(), …}`. Whatever is no tensor is left out. Tensors that show the same memory are tied. Such a file is a
+/// program for Python; here none of it is run. [`load`](Checkpoint::load) and [`load_tensors`] call this for such files.
+///
+/// # Errors
+///
+/// [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or no archive of PyTorch's 1.6 or later; if it would call anything
+/// but what describes tensors, with the name of that; if it holds whole modules rather than their `state_dict()`.
+#[cfg(feature = "pt")]
+#[track_caller]
+pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {
+    here(|| pt::to_safetensors(bytes))
+}
+
+/// What the archives of `torch.save` begin with, and what came before them.
+const PT: &[u8] = b"PK\x03\x04";
+const PT_BEFORE_1_6: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46";
+
+/// The contents of a file as safetensors: as they are, or brought into that form.
+fn as_safetensors(bytes: Vec<u8>) -> Result<Vec<u8>> {
+    if bytes.starts_with(PT_BEFORE_1_6) {
+        bail!(Checkpoint, "the format of PyTorch before 1.6; load the file there and save it again");
+    }
+    if !bytes.starts_with(PT) {
+        return Ok(bytes);
+    }
+    #[cfg(feature = "pt")]
+    {
+        pt::to_safetensors(&bytes)
+    }
+    #[cfg(not(feature = "pt"))]
+    bail!(Checkpoint, "a file of `torch.save`, which is read with the feature `pt` of this crate")
+}
 
 /// What [`Checkpoint::load_safetensors`] would load, where names that only one side has are an error, too.
 pub(crate) fn read_exactly(module: &dyn Module, bytes: &[u8]) -> Result<Loaded> {

@@ -45,6 +45,7 @@ pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<
     here(|| {
         let path = path.as_ref();
         let bytes = disk::read(path).map_err(|error| io_error("read", path, error))?;
+        let bytes = super::as_safetensors(bytes).map_err(|error| error.context(path.display()))?;
         format::read_all(&bytes, device).map(|(tensors, _)| tensors).map_err(|error| error.context(path.display()))
     })
 }

@@ -167,6 +167,7 @@ cases! {
     "io/mod.rs::load_with" |mut w| w.net.load_with("no/such/file", &Names::new());
     "io/mod.rs::load_safetensors_with" |mut w| w.net.load_safetensors_with(b"nonsense", &Names::new());
     "io/tensors.rs::load_tensors" |w| io::load_tensors("no/such/file", &w.device);
+    "io/mod.rs::safetensors_from_pt" |_| io::safetensors_from_pt(b"nonsense");
     "io/tensors.rs::tensors_from_safetensors" |w| io::tensors_from_safetensors(b"nonsense", &w.device);
     "io/tensors.rs::save_tensors" |w| io::save_tensors("no/such/folder/x", [("x", &w.labels)]);
     "io/tensors.rs::tensors_to_safetensors" |w| io::tensors_to_safetensors([("x", &w.labels), ("x", &w.labels)]);

@@ -1,0 +1,374 @@
+//! The part of Python's pickle format that describes tensors. Nothing is run: what a pickle would call is compared with a list of
+//! names, and anything else is an error that names it.
+
+use std::collections::HashMap;
+
+use crate::Result;
+use crate::error::{bail, shortened};
+
+/// The place of a value in [`Values`]. Values refer to one another by place, as a pickle may describe circles, and values that lie
+/// in one another a million deep.
+pub(super) type Place = usize;
+
+/// What a pickle describes.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Value {
+    /// `None`, a float, bytes: nothing that a tensor is made of.
+    Other,
+    Bool(bool),
+    Int(i64),
+    Text(String),
+    Tuple(Vec<Place>),
+    List(Vec<Place>),
+    Dict(Vec<(Place, Place)>),
+    /// Something that Python would import, as `module.name`.
+    Global(String),
+    Storage(Storage),
+    Tensor(Tensor),
+}
+
+/// Memory that tensors lie in, as numbers of one type in an entry of the archive.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Storage {
+    /// `FloatStorage` and the like.
+    pub(super) class: String,
+    pub(super) key: String,
+}
+
+/// A view of a storage, counted in elements.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Tensor {
+    pub(super) storage: Storage,
+    pub(super) offset: usize,
+    pub(super) shape: Vec<usize>,
+    pub(super) strides: Vec<usize>,
+}
+
+/// Classes of storages, of which PyTorch has one for each type of elements.
+const STORAGE: &str = "Storage";
+
+/// The values of a pickle.
+pub(super) struct Values {
+    all: Vec<Value>,
+    pub(super) root: Place,
+}
+
+impl Values {
+    pub(super) fn get(&self, place: Place) -> &Value {
+        &self.all[place]
+    }
+}
+
+/// Reads a pickle of any protocol up to 5.
+pub(super) fn read(bytes: &[u8]) -> Result<Values> {
+    let mut machine =
+        Machine { bytes, at: 0, all: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
+    let root = machine.run()?;
+    Ok(Values { all: machine.all, root })
+}
+
+/// The stack machine that a pickle is a program of.
+struct Machine<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    all: Vec<Value>,
+    stack: Vec<Place>,
+    /// Heights of the stack.
+    marks: Vec<usize>,
+    memo: HashMap<u32, Place>,
+}
+
+impl Machine<'_> {
+    fn run(&mut self) -> Result<Place> {
+        loop {
+            let start = self.at;
+            match self.byte()? {
+                // PROTO, FRAME
+                0x80 => drop(self.take(1)?),
+                0x95 => drop(self.take(8)?),
+                b'.' => return self.pop(),
+                b'(' => self.marks.push(self.stack.len()),
+                b'0' => drop(self.pop()?),
+                b'1' => drop(self.marked()?),
+                b'N' => self.push(Value::Other),
+                0x88 => self.push(Value::Bool(true)),
+                0x89 => self.push(Value::Bool(false)),
+                b'K' => {
+                    let number = self.byte()?;
+                    self.push(Value::Int(number.into()));
+                }
+                b'M' => {
+                    let number = u16::from_le_bytes(self.array()?);
+                    self.push(Value::Int(number.into()));
+                }
+                b'J' => {
+                    let number = i32::from_le_bytes(self.array()?);
+                    self.push(Value::Int(number.into()));
+                }
+                0x8a => self.long()?,
+                b'G' => {
+                    self.take(8)?;
+                    self.push(Value::Other);
+                }
+                0x8c => {
+                    let length = self.byte()?.into();
+                    self.text(length)?;
+                }
+                b'X' => {
+                    let length = self.length()?;
+                    self.text(length)?;
+                }
+                b'C' => {
+                    let length = self.byte()?.into();
+                    self.take(length)?;
+                    self.push(Value::Other);
+                }
+                b'B' => {
+                    let length = self.length()?;
+                    self.take(length)?;
+                    self.push(Value::Other);
+                }
+                b')' => self.push(Value::Tuple(Vec::new())),
+                0x85 => self.tuple_of(1)?,
+                0x86 => self.tuple_of(2)?,
+                0x87 => self.tuple_of(3)?,
+                b't' => {
+                    let items = self.marked()?;
+                    self.push(Value::Tuple(items));
+                }
+                b']' => self.push(Value::List(Vec::new())),
+                b'l' => {
+                    let items = self.marked()?;
+                    self.push(Value::List(items));
+                }
+                b'a' => {
+                    let item = self.pop()?;
+                    self.append(vec![item])?;
+                }
+                b'e' => {
+                    let items = self.marked()?;
+                    self.append(items)?;
+                }
+                b'}' => self.push(Value::Dict(Vec::new())),
+                b'd' => {
+                    let items = self.marked()?;
+                    self.push(Value::Dict(Vec::new()));
+                    self.set(&items)?;
+                }
+                b's' => {
+                    let value = self.pop()?;
+                    let key = self.pop()?;
+                    self.set(&[key, value])?;
+                }
+                b'u' => {
+                    let items = self.marked()?;
+                    self.set(&items)?;
+                }
+                b'q' => {
+                    let number = self.byte()?.into();
+                    self.remember(number)?;
+                }
+                b'r' => {
+                    let number = u32::from_le_bytes(self.array()?);
+                    self.remember(number)?;
+                }
+                0x94 => {
+                    let number = u32::try_from(self.memo.len()).unwrap_or(u32::MAX);
+                    self.remember(number)?;
+                }
+                b'h' => {
+                    let number = self.byte()?.into();
+                    self.recall(number)?;
+                }
+                b'j' => {
+                    let number = u32::from_le_bytes(self.array()?);
+                    self.recall(number)?;
+                }
+                b'c' => {
+                    let (module, name) = (self.line()?, self.line()?);
+                    self.push(Value::Global(format!("{module}.{name}")));
+                }
+                0x93 => {
+                    let (name, module) = (self.pop()?, self.pop()?);
+                    let (Value::Text(module), Value::Text(name)) = (&self.all[module], &self.all[name]) else {
+                        bail!(Checkpoint, "byte {start} of the pickle: a class without a name");
+                    };
+                    let global = Value::Global(format!("{module}.{name}"));
+                    self.push(global);
+                }
+                b'Q' => self.storage()?,
+                // REDUCE, NEWOBJ
+                b'R' | 0x81 => self.call()?,
+                // BUILD sets what an object has besides its contents, such as the versions of a state_dict's layers.
+                b'b' => drop(self.pop()?),
+                other => {
+                    bail!(Checkpoint, "byte {start} of the pickle: instruction {other:#04x}, which no tensor needs")
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&[u8]> {
+        let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
+        let Some(end) = end else { bail!(Checkpoint, "the pickle ends in the middle of an instruction") };
+        Ok(&self.bytes[std::mem::replace(&mut self.at, end)..end])
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("as many as were asked for"))
+    }
+
+    fn length(&mut self) -> Result<usize> {
+        Ok(u32::from_le_bytes(self.array()?) as usize)
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let length = self.bytes[self.at..].iter().position(|&byte| byte == b'\n').unwrap_or(usize::MAX - 1);
+        let line = self.take(length.saturating_add(1))?;
+        Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+    }
+
+    fn push(&mut self, value: Value) {
+        self.stack.push(self.all.len());
+        self.all.push(value);
+    }
+
+    fn pop(&mut self) -> Result<Place> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        if self.stack.len() <= floor {
+            bail!(Checkpoint, "the pickle takes a value where there is none");
+        }
+        Ok(self.stack.pop().expect("there is one"))
+    }
+
+    /// The values above the last mark.
+    fn marked(&mut self) -> Result<Vec<Place>> {
+        let Some(mark) = self.marks.pop() else { bail!(Checkpoint, "the pickle takes values where none begin") };
+        Ok(self.stack.split_off(mark))
+    }
+
+    /// An integer of any length, as far as 64 bits hold it.
+    fn long(&mut self) -> Result<()> {
+        let length = self.byte()?.into();
+        let bytes = self.take(length)?;
+        let value = if bytes.len() <= 8 {
+            let sign = bytes.last().map_or(0, |last| if last >> 7 == 1 { 0xff } else { 0 });
+            let mut number = [sign; 8];
+            number[..bytes.len()].copy_from_slice(bytes);
+            Value::Int(i64::from_le_bytes(number))
+        } else {
+            Value::Other
+        };
+        self.push(value);
+        Ok(())
+    }
+
+    fn text(&mut self, length: usize) -> Result<()> {
+        let text = String::from_utf8_lossy(self.take(length)?).into_owned();
+        self.push(Value::Text(text));
+        Ok(())
+    }
+
+    fn tuple_of(&mut self, count: usize) -> Result<()> {
+        let mut items = (0..count).map(|_| self.pop()).collect::<Result<Vec<_>>>()?;
+        items.reverse();
+        self.push(Value::Tuple(items));
+        Ok(())
+    }
+
+    fn append(&mut self, items: Vec<Place>) -> Result<()> {
+        match self.stack.last().map(|&list| &mut self.all[list]) {
+            Some(Value::List(list)) => list.extend(items),
+            _ => bail!(Checkpoint, "the pickle adds to a list that is none"),
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, items: &[Place]) -> Result<()> {
+        match self.stack.last().map(|&dict| &mut self.all[dict]) {
+            Some(Value::Dict(dict)) if items.len().is_multiple_of(2) => {
+                dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+            }
+            _ => bail!(Checkpoint, "the pickle sets keys of a dictionary that is none"),
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, number: u32) -> Result<()> {
+        let Some(&top) = self.stack.last() else { bail!(Checkpoint, "the pickle remembers a value that is not there") };
+        self.memo.insert(number, top);
+        Ok(())
+    }
+
+    fn recall(&mut self, number: u32) -> Result<()> {
+        let Some(&place) = self.memo.get(&number) else {
+            bail!(Checkpoint, "the pickle recalls value {number}, which it never remembered");
+        };
+        self.stack.push(place);
+        Ok(())
+    }
+
+    /// What PyTorch keeps outside of the pickle: `('storage', class, key, device, elements)`.
+    fn storage(&mut self) -> Result<()> {
+        let id = self.pop()?;
+        let Value::Tuple(parts) = &self.all[id] else { bail!(Checkpoint, "the pickle refers to something unknown") };
+        let parts: Vec<_> = parts.iter().map(|&part| &self.all[part]).collect();
+        let [Value::Text(kind), Value::Global(class), Value::Text(key), ..] = &parts[..] else {
+            bail!(Checkpoint, "the pickle refers to something that is no storage");
+        };
+        let class = class.strip_prefix("torch.").filter(|class| class.ends_with(STORAGE));
+        let Some(class) = class.filter(|_| kind == "storage") else {
+            bail!(Checkpoint, "the pickle refers to `{}`, which is no storage", shortened(kind));
+        };
+        let storage = Storage { class: class.to_owned(), key: key.clone() };
+        self.push(Value::Storage(storage));
+        Ok(())
+    }
+
+    /// A call. Of the few that are known, the result is described; all others are refused.
+    fn call(&mut self) -> Result<()> {
+        let (arguments, function) = (self.pop()?, self.pop()?);
+        let (Value::Global(name), Value::Tuple(places)) = (&self.all[function], &self.all[arguments]) else {
+            bail!(Checkpoint, "the pickle calls something that has no name");
+        };
+        let arguments: Vec<_> = places.iter().map(|&place| &self.all[place]).collect();
+        let result = match (&name[..], &arguments[..]) {
+            ("collections.OrderedDict", []) => Value::Dict(Vec::new()),
+            ("torch._utils._rebuild_parameter", [_, ..]) => {
+                let tensor = places[0];
+                self.stack.push(tensor);
+                return Ok(());
+            }
+            ("torch.Size", [Value::Tuple(items)]) => Value::Tuple(items.clone()),
+            (
+                "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor",
+                [Value::Storage(storage), Value::Int(offset), Value::Tuple(shape), Value::Tuple(strides), ..],
+            ) => {
+                let number = |place: &Place| match self.all[*place] {
+                    Value::Int(number) => usize::try_from(number).ok(),
+                    _ => None,
+                };
+                let (shape, strides): (Option<Vec<_>>, Option<Vec<_>>) =
+                    (shape.iter().map(number).collect(), strides.iter().map(number).collect());
+                match (usize::try_from(*offset), shape, strides) {
+                    (Ok(offset), Some(shape), Some(strides)) if shape.len() == strides.len() => {
+                        Value::Tensor(Tensor { storage: storage.clone(), offset, shape, strides })
+                    }
+                    _ => bail!(Checkpoint, "the pickle describes a tensor with extents that are no sizes"),
+                }
+            }
+            _ => bail!(
+                Checkpoint,
+                "the pickle would call `{}`, and only tensors in dictionaries, lists and tuples are read; nothing of the file was run. \
+                 Save the `state_dict()` of a model",
+                shortened(name)
+            ),
+        };
+        self.push(result);
+        Ok(())
+    }
+}
