@@ -59,7 +59,7 @@ function line(context, losses, x, y, stroke, pixels) {
   if (losses.length === 0) return;
   const each = Math.max(1, Math.floor(losses.length / pixels));
   context.strokeStyle = stroke;
-  for (const memory of [0, 0.95]) {
+  for (const memory of [0, 0.9]) {
     context.globalAlpha = memory ? 1 : 0.3;
     context.lineWidth = memory ? 2 : 1;
     context.beginPath();
