@@ -9,8 +9,11 @@ const SCAN: usize = 32;
 /// Pixels on a side of the image.
 const SIDE: usize = 8;
 
-/// Half the width of a stroke, in pixels of the scan: about as much ink as the dataset has.
-const RADIUS: f32 = 2.0;
+/// Pixels of the scan that are ink, in an image of the dataset: short digits are as black as long ones, so their strokes are wider.
+const INK: f32 = 313.0;
+
+/// Half the width of a stroke, at least and at most, in pixels of the scan.
+const RADIUS: [f32; 2] = [1.7, 3.2];
 
 /// Smaller drawings are not enlarged to fill the image: a dot stays one. A share of the box that is drawn in.
 const SMALLEST: f32 = 0.1;
@@ -24,7 +27,11 @@ pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
     let low = [bound(0, f32::min)?, bound(1, f32::min)?];
     let high = [bound(0, f32::max)?, bound(1, f32::max)?];
     let extent = (high[0] - low[0]).max(high[1] - low[1]).max(SMALLEST);
-    let scale = (SCAN as f32 - 2.0 * RADIUS) / extent;
+    // The room that the strokes' width leaves depends on the width, which depends on their length: the last but slightly.
+    let length: f32 = strokes.iter().flat_map(|stroke| stroke.windows(2)).map(|ends| between(ends[0], ends[1])).sum();
+    let length = length / extent * (SCAN as f32 - 2.0 * RADIUS[0]);
+    let radius = (INK / (2.0 * length.max(1.0))).clamp(RADIUS[0], RADIUS[1]);
+    let scale = (SCAN as f32 - 2.0 * radius) / extent;
     let place = |point: [f32; 2]| {
         let axis = |axis: usize| (point[axis] - (low[axis] + high[axis]) / 2.0) * scale + SCAN as f32 / 2.0;
         [axis(0), axis(1)]
@@ -33,7 +40,7 @@ pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
     for row in 0..SCAN {
         for column in 0..SCAN {
             let pixel = [column as f32 + 0.5, row as f32 + 0.5];
-            let is_near = |[a, b]: [[f32; 2]; 2]| distance(pixel, place(a), place(b)) <= RADIUS;
+            let is_near = |[a, b]: [[f32; 2]; 2]| distance(pixel, place(a), place(b)) <= radius;
             let is_ink = strokes.iter().any(|stroke| {
                 let dot = stroke.first().filter(|_| stroke.len() == 1).map(|&point| [point, point]);
                 stroke.windows(2).map(|ends| [ends[0], ends[1]]).chain(dot).any(is_near)
@@ -44,6 +51,10 @@ pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
         }
     }
     Some(image)
+}
+
+fn between(a: [f32; 2], b: [f32; 2]) -> f32 {
+    (a[0] - b[0]).hypot(a[1] - b[1])
 }
 
 /// From a point to the line from `a` to `b`.
@@ -69,13 +80,13 @@ mod tests {
         for row in long.chunks(SIDE) {
             assert!(row[3] > 0.2 && row[4] > 0.2 && row[0] == 0.0 && row[7] == 0.0, "{row:?}");
         }
-        assert!((6.0..10.0).contains(&ink(&long)), "{}", ink(&long));
+        assert!((9.0..14.0).contains(&ink(&long)), "{}", ink(&long));
     }
 
     #[test]
     fn a_dot_is_a_dot_and_nothing_is_nothing() {
         let dot = image_of(&[&[[0.9, 0.1]]]).unwrap();
-        assert!(dot.iter().sum::<f32>() < 1.5 && dot[27] > 0.0 && dot[36] > 0.0, "{dot:?}");
+        assert!(dot.iter().sum::<f32>() < 3.0 && dot[27] > 0.0 && dot[36] > 0.0, "{dot:?}");
         assert_eq!(image_of(&[]), None);
         assert_eq!(image_of(&[&[]]), None);
         assert_eq!(image_of(&[&[[f32::NAN, 0.5]]]), None);

@@ -59,7 +59,7 @@ function line(context, losses, x, y, stroke, pixels) {
   if (losses.length === 0) return;
   const each = Math.max(1, Math.floor(losses.length / pixels));
   context.strokeStyle = stroke;
-  for (const memory of [0, 0.95]) {
+  for (const memory of [0, 0.9]) {
     context.globalAlpha = memory ? 1 : 0.3;
     context.lineWidth = memory ? 2 : 1;
     context.beginPath();
@@ -114,20 +114,20 @@ export function confusion(table, counts) {
   return right / Math.max(total, 1);
 }
 
-/** Draws images of 8×8 pixels, 0 for paper and 1 for ink, in rows of so many, one pixel of the canvas each. */
-export function images(canvas, values, columns, gap = 1) {
+/** Draws images of 8×8 pixels, 0 for paper and 1 for ink, in rows of so many, with crisp edges. */
+export function images(canvas, values, columns) {
+  const [pixel, gap] = columns > 1 ? [8, 8] : [1, 0];
   const count = values.length / 64;
-  const pitch = 8 + gap;
+  const pitch = 8 * pixel + gap;
   canvas.width = columns * pitch - gap;
   canvas.height = Math.ceil(count / columns) * pitch - gap;
   const context = canvas.getContext("2d");
-  const picture = context.createImageData(canvas.width, canvas.height);
-  new Uint32Array(picture.data.buffer).fill(gap ? 0xff909090 : 0xffffffff);
   for (let at = 0; at < values.length; at++) {
     const image = Math.floor(at / 64);
-    const column = (image % columns) * pitch + (at % 8);
-    const row = Math.floor(image / columns) * pitch + Math.floor((at % 64) / 8);
-    picture.data.fill(Math.round(255 * (1 - values[at])), (row * canvas.width + column) * 4, (row * canvas.width + column) * 4 + 3);
+    const x = (image % columns) * pitch + (at % 8) * pixel;
+    const y = Math.floor(image / columns) * pitch + Math.floor((at % 64) / 8) * pixel;
+    const grey = Math.round(255 * (1 - values[at]));
+    context.fillStyle = `rgb(${grey} ${grey} ${grey})`;
+    context.fillRect(x, y, pixel, pixel);
   }
-  context.putImageData(picture, 0, 0);
 }

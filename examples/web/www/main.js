@@ -198,12 +198,12 @@ function frame() {
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 
 function showReading(image, chances, trained) {
-  images($("seen"), image, 1, 0);
+  images($("seen"), image, 1);
   const best = chances.indexOf(Math.max(...chances));
   const percent = (chance) => `${(100 * chance).toFixed(0)} %`;
   $("answer").textContent = trained ? `This is a ${best} (${percent(chances[best])}).` : "It has not learned to read yet: press Start.";
   [...$("chances").children].forEach((item, digit) => {
-    item.children[1].firstChild.style.width = percent(chances[digit]);
+    item.children[1].firstChild.style.width = `${100 * chances[digit]}%`;
     item.children[2].textContent = percent(chances[digit]);
   });
 }
@@ -213,7 +213,7 @@ function read() {
   const strokes = pad.strokes;
   if (strokes.length === 0) {
     $("answer").textContent = "Draw a digit in the box.";
-    images($("seen"), new Float32Array(64), 1, 0);
+    images($("seen"), new Float32Array(64), 1);
     for (const item of $("chances").children) {
       item.children[1].firstChild.style.width = "0";
       item.children[2].textContent = "";
@@ -303,7 +303,7 @@ addEventListener("resize", () => (state.stale = true));
 matchMedia("(prefers-color-scheme: dark)").onchange = () => (state.stale = true);
 
 images($("drawings"), new Float32Array(40 * 64), 10);
-images($("seen"), new Float32Array(64), 1, 0);
+images($("seen"), new Float32Array(64), 1);
 showRunning();
 open(null);
 frame();

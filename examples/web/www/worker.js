@@ -18,6 +18,8 @@ const state = { model: "reader", running: false, pauseAt: null, moves: true };
 let trainer;
 let settings;
 let snapshot;
+/** Devices that were lost since the last step. */
+let losses = 0;
 const chunk = { reader: 1, drawer: 1 };
 const watches = { evaluate: { share: 5, least: 400 }, snapshot: { share: 10, least: 1000 } };
 const commands = [];
@@ -102,10 +104,11 @@ async function train() {
   if (state.pauseAt !== null) steps = Math.min(steps, state.pauseAt - before);
   if (steps > 0) {
     const start = performance.now();
-    const losses = await trainer.train(models[model], steps);
+    const values = await trainer.train(models[model], steps);
     const ms = performance.now() - start;
+    losses = 0;
     chunk[model] = Math.max(1, Math.min(64, Math.round((steps * CHUNK) / Math.max(ms, 1)), 2 * steps));
-    tell("progress", { model, steps: before + steps, losses, ms }, [losses.buffer]);
+    tell("progress", { model, steps: before + steps, losses: values, ms }, [values.buffer]);
   }
   const done = trainer.steps(models[model]);
   if (state.pauseAt !== null && done >= state.pauseAt) return stop(`Paused after ${done} steps, as the address asks.`);
@@ -173,11 +176,15 @@ async function keep() {
   });
 }
 
-/** After a loss of the device: the last snapshot, on a device that is there. */
+/** A browser may fail to read from a GPU before it says that the GPU is lost. */
+const isLoss = (error) => error.name === "DeviceLost" || (error.name === "Device" && trainer.is_gpu());
+
+/** After a loss of the device: the last snapshot, on a device that is there. The CPU is, where the next GPU is lost at once as well. */
 async function recover(error) {
   const old = trainer;
-  if (snapshot) trainer = await Trainer.restore(snapshot, settings.device);
-  else trainer = await Trainer.open(settings.seed, settings.device);
+  const open = (device) => (snapshot ? Trainer.restore(snapshot, device) : Trainer.open(settings.seed, device));
+  losses += 1;
+  trainer = losses > 2 ? await open("cpu") : await open(settings.device).catch(() => open("cpu"));
   old.free();
   opened();
   const step = trainer.steps(models[state.model]);
@@ -190,7 +197,7 @@ async function guarded(what, command) {
     await what();
   } catch (error) {
     if (error instanceof WebAssembly.RuntimeError || !trainer) throw error;
-    if (error.name === "DeviceLost") {
+    if (isLoss(error)) {
       await recover(error);
       // What was asked for is done on the new device.
       if (command && command.type !== "reset") commands.unshift(command);

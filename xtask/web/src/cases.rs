@@ -15,7 +15,7 @@ use crate::suite::{Case, Page};
 /// Steps after which weights are compared: an epoch of the reader. Rounding differs from device to device, and grows from step to step.
 const FEW: usize = 22;
 
-/// The largest difference that rounding makes in so many steps, as a share of a tensor's largest weight.
+/// The largest difference that rounding makes in so many steps, as a share of a tensor's norm.
 const ROUNDING: f64 = 2e-3;
 
 /// Strokes of a seven, in pixels from the middle of the pad.
