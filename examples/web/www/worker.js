@@ -176,9 +176,6 @@ async function keep() {
   });
 }
 
-/** A browser may fail to read from a GPU before it says that the GPU is lost. */
-const isLoss = (error) => error.name === "DeviceLost" || (error.name === "Device" && trainer.is_gpu());
-
 /** After a loss of the device: the last snapshot, on a device that is there. The CPU is, where the next GPU is lost at once as well. */
 async function recover(error) {
   const old = trainer;
@@ -197,7 +194,7 @@ async function guarded(what, command) {
     await what();
   } catch (error) {
     if (error instanceof WebAssembly.RuntimeError || !trainer) throw error;
-    if (isLoss(error)) {
+    if (error.name === "DeviceLost") {
       await recover(error);
       // What was asked for is done on the new device.
       if (command && command.type !== "reset") commands.unshift(command);

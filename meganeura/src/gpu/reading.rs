@@ -415,6 +415,10 @@ impl Gpu {
     pub(crate) async fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
         let Copied { reading, offset } = self.copied(from, ty)?;
         let mapped = reading.ended(&self.0).await?;
+        if !MAY_WAIT && mapped.is_err() {
+            // Nothing else keeps a browser from mapping, and its own word for the loss may come later.
+            lock(&self.0.faults).lost.get_or_insert_with(String::new);
+        }
         // What went wrong on the way is the better error than that nothing arrived.
         self.0.settle().await?;
         reading.numbers(&self.0, mapped, offset, ty)
