@@ -71,7 +71,7 @@
 //! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted or ran out of disk goes
 //!   on bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored. Files of PyTorch's
-//!   models load by rules for their names, and are written by the same.
+//!   models load by rules for their names, and are written by the same. Files of `torch.save` load with the feature `pt`.
 //! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
 //!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README says what was.
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk

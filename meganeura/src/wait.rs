@@ -3,11 +3,15 @@
 //! Every function that waits has one body, which is async. Natively a blocking form runs it by [`block_on`]. In a browser there is
 //! none: a page's thread must return before anything that it waits for can come.
 
+#[cfg(any(feature = "gpu", target_family = "wasm"))]
 use std::pin::pin;
+#[cfg(any(feature = "gpu", target_family = "wasm"))]
 use std::task::{Context, Poll, Waker};
 
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use native::{block_on, blocks};
+pub(crate) use native::block_on;
+#[cfg(all(feature = "gpu", not(target_family = "wasm")))]
+pub(crate) use native::blocks;
 
 #[cfg(not(target_family = "wasm"))]
 mod native {
@@ -31,13 +35,14 @@ mod native {
     }
 
     /// Whether this thread is in [`block_on`]: a future of a device then waits in its first poll, as only the device knows how.
+    #[cfg(feature = "gpu")]
     pub(crate) fn blocks() -> bool {
         BLOCKS.get()
     }
 }
 
 /// Runs the body of a function that may wait but mostly does not: [`block_on`], or in a browser an error if the result is not there
-/// already. `instead` names what to do there.
+/// already. `instead` says what to do, or why there is no way.
 #[cfg_attr(not(target_family = "wasm"), expect(unused_variables, reason = "natively it waits"))]
 pub(crate) fn block_or_refuse<T>(body: impl Future<Output = crate::Result<T>>, instead: &str) -> crate::Result<T> {
     #[cfg(not(target_family = "wasm"))]
@@ -52,6 +57,7 @@ pub(crate) fn block_or_refuse<T>(body: impl Future<Output = crate::Result<T>>, i
 }
 
 /// The result of a future that has it already.
+#[cfg(any(feature = "gpu", target_family = "wasm"))]
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),

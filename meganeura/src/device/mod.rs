@@ -3,7 +3,7 @@
 mod choose;
 mod profile;
 mod stats;
-#[cfg(all(feature = "gpu", feature = "testing"))]
+#[cfg(all(feature = "gpu", feature = "testing", not(target_family = "wasm")))]
 mod testing;
 mod variants;
 

@@ -125,7 +125,7 @@ impl Gpu {
         let buffers = [a, b, &y].map(|buffer| (&**buffer, buffer.raw().size())).to_vec();
         let dispatch = Dispatch { pipeline: &pipeline, buffers, grid: (1, 1) };
         self.play(&self.0.record(&[dispatch], Profiling::Off)?, None, None)?;
-        match block_or_refuse(self.download(&y, ty), "matrix units are not used there")? {
+        match block_or_refuse(self.download(&y, ty), "matrix units are used natively")? {
             HostBuffer::F32(y) => Ok(y),
             _ => unreachable!("asked for floats"),
         }

@@ -22,6 +22,8 @@ pub(crate) struct Buffer {
 /// wgpu's buffer, with a number that cached bind groups know it by.
 struct Raw {
     id: u64,
+    /// How often memory had run out unnoticed when it was made.
+    trust: u64,
     buffer: wgpu::Buffer,
 }
 
@@ -55,7 +57,11 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let (Some(raw), Some(home)) = (self.raw.take(), self.home.upgrade()) {
-            lock(&home.unused).entry(raw.buffer.size()).or_default().push(raw);
+            if raw.trust == home.distrusted.load(Ordering::Relaxed) {
+                lock(&home.unused).entry(raw.buffer.size()).or_default().push(raw);
+            } else {
+                home.bytes.fetch_sub(raw.buffer.size(), Ordering::Relaxed);
+            }
         }
     }
 }
@@ -74,6 +80,8 @@ pub(crate) struct Memory {
     created: AtomicU64,
     bytes: AtomicU64,
     peak: AtomicU64,
+    /// How often a browser said, later, that there was no memory for some buffer.
+    distrusted: AtomicU64,
     /// For tests: more bytes than this are refused; 0 is no limit.
     #[cfg(feature = "testing")]
     pub(super) limit: AtomicU64,
@@ -127,7 +135,13 @@ impl Memory {
         let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
         self.peak.fetch_max(bytes, Ordering::Relaxed);
         let id = self.created.fetch_add(1, Ordering::Relaxed);
-        self.buffer(Raw { id, buffer })
+        self.buffer(Raw { id, trust: self.distrusted.load(Ordering::Relaxed), buffer })
+    }
+
+    /// Lets no buffer that there is now be used again: one of them is none, and nobody knows which.
+    pub(super) fn distrust(&self) {
+        self.distrusted.fetch_add(1, Ordering::Relaxed);
+        self.release_unused();
     }
 
     /// Gives unused buffers back to the driver.

@@ -27,10 +27,12 @@ mod vulkan;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use web_time::Instant;
@@ -54,7 +56,7 @@ use matrix::Probe;
 use memory::Memory;
 use pipelines::Pipelines;
 use program::Recordings;
-use reading::InFlight;
+use reading::{InFlight, wake_later};
 use vulkan::Vulkan;
 
 /// An adapter, opened. Cheap to clone; clones are the same.
@@ -102,6 +104,18 @@ struct Faults {
     error: Option<Error>,
     /// What a browser has not answered yet.
     asked: VecDeque<Answer>,
+    waiting: Arc<Waiting>,
+}
+
+/// Those who wait for a browser's answers. All are woken, since any of them may be dropped.
+#[derive(Default)]
+struct Waiting(Mutex<Vec<Waker>>);
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let wakers = std::mem::take(&mut *lock(&self.0));
+        wakers.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// What an error scope caught.
@@ -169,13 +183,28 @@ impl Inner {
 
     /// Waits for what a browser has yet to say about earlier commands.
     async fn settle(&self) -> Result<()> {
-        loop {
-            let asked = lock(&self.faults).asked.pop_front();
-            let Some(answer) = asked else { return self.check() };
-            if let Some(error) = answer.await {
-                lock(&self.faults).note(error);
+        // An answer stays in the list until it is there: this future may be dropped, and others may wait for the same one.
+        let settled = |context: &mut Context<'_>| {
+            let mut faults = lock(&self.faults);
+            let waiting = Arc::clone(&faults.waiting);
+            wake_later(&mut lock(&waiting.0), context);
+            let waker = Waker::from(waiting);
+            while let Some(answer) = faults.asked.front_mut() {
+                let Poll::Ready(caught) = answer.as_mut().poll(&mut Context::from_waker(&waker)) else {
+                    return Poll::Pending;
+                };
+                faults.asked.pop_front();
+                if let Some(error) = caught {
+                    if matches!(error, wgpu::Error::OutOfMemory { .. }) {
+                        self.memory.distrust();
+                    }
+                    faults.note(error);
+                }
             }
-        }
+            Poll::Ready(())
+        };
+        poll_fn(settled).await;
+        self.check()
     }
 
     /// Why the device does not take commands, once it is asked.

@@ -24,6 +24,13 @@ use crate::kernel::launch::Kind;
 use crate::wait::blocks;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 
+/// Has whoever polls be woken with the others, once however often it polls.
+pub(super) fn wake_later(wakers: &mut Vec<Waker>, context: &Context<'_>) {
+    if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+        wakers.push(context.waker().clone());
+    }
+}
+
 /// Whether this thread may wait for the device; a page's may not.
 const MAY_WAIT: bool = cfg!(not(target_family = "wasm"));
 
@@ -143,7 +150,7 @@ impl Inner {
         let mut in_flight = lock(&self.in_flight);
         let is_done = in_flight.submissions.len() < runs;
         if !is_done {
-            in_flight.wakers.push(context.waker().clone());
+            wake_later(&mut in_flight.wakers, context);
         }
         is_done
     }
@@ -232,7 +239,7 @@ impl Reading {
         if let Some(mapped) = mapping.ended.clone() {
             return Poll::Ready(mapped);
         }
-        mapping.wakers.push(context.waker().clone());
+        wake_later(&mut mapping.wakers, context);
         Poll::Pending
     }
 
@@ -380,11 +387,14 @@ impl<'a> Along<'a> {
 impl Gpu {
     /// Waits for everything that was submitted, where a thread may; in a browser, only asks for faults.
     pub(crate) fn wait_here(&self) -> Result<()> {
-        let submitted = MAY_WAIT.then(|| lock(&self.0.in_flight).take_until(u64::MAX));
+        let last = lock(&self.0.in_flight).submitted;
         let until = wgpu::PollType::wait_indefinitely();
         let waited = self.0.spend(|host| &mut host.wait, || self.0.poll(until));
-        // What they executed is not in use any more.
-        drop(submitted);
+        // What they executed is not in use any more. In a browser their callbacks say so.
+        if MAY_WAIT {
+            let done = lock(&self.0.in_flight).take_until(last);
+            drop(done);
+        }
         waited
     }
 
@@ -394,12 +404,18 @@ impl Gpu {
         if blocks() {
             return self.wait_here();
         }
-        self.until_fewer_than(1).await
+        self.until_fewer_than(1).await?;
+        // Only polling tells that a device is lost which has nothing to do.
+        self.0.poll(wgpu::PollType::Poll)
     }
 
-    /// Waits until one more run may be in flight. Natively, submitting waits.
+    /// Waits until one more run may be in flight, so that submitting need not wait.
     pub(crate) async fn room(&self) -> Result<()> {
-        if MAY_WAIT { Ok(()) } else { self.until_fewer_than(RUNS_IN_FLIGHT).await }
+        #[cfg(not(target_family = "wasm"))]
+        if blocks() {
+            return Ok(());
+        }
+        self.until_fewer_than(RUNS_IN_FLIGHT).await
     }
 
     async fn until_fewer_than(&self, runs: usize) -> Result<()> {
@@ -415,12 +431,13 @@ impl Gpu {
     pub(crate) async fn download(&self, from: &Buffer, ty: TensorType) -> Result<HostBuffer> {
         let Copied { reading, offset } = self.copied(from, ty)?;
         let mapped = reading.ended(&self.0).await?;
-        if !MAY_WAIT && mapped.is_err() {
-            // Nothing else keeps a browser from mapping, and its own word for the loss may come later.
-            lock(&self.0.faults).lost.get_or_insert_with(String::new);
-        }
         // What went wrong on the way is the better error than that nothing arrived.
         self.0.settle().await?;
+        if !MAY_WAIT && mapped.is_err() {
+            // Nothing was refused, so the device is gone. The browser's own word for that may come later.
+            lock(&self.0.faults).lost.get_or_insert_with(String::new);
+            self.0.check()?;
+        }
         reading.numbers(&self.0, mapped, offset, ty)
     }
 

@@ -215,7 +215,9 @@ impl<M: Module + ?Sized> Checkpoint for M {}
 /// # Errors
 ///
 /// [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or no archive of PyTorch's 1.6 or later; if it would call anything
-/// but what describes tensors, with the name of that; if it holds whole modules rather than their `state_dict()`.
+/// but what describes tensors, with the name of that, as a file does that holds whole modules, numbers of NumPy or a `Namespace`; if
+/// values lie in one another in a circle, or more than 64 deep; if elements are complex; if two tensors have the same name; if
+/// tensors are larger than 64 times the file, as only views that repeat their numbers are.
 #[cfg(feature = "pt")]
 #[track_caller]
 pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {

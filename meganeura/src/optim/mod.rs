@@ -125,7 +125,7 @@ pub trait Optimizer: Rule {
 
     /// As [`step`](Self::step), without blocking the thread: for a page, and for other programs that are async. It waits while
     /// more runs are in flight than the device needs to be busy, as `step` does natively, and for the verdict of a
-    /// [check](Self::check_finite).
+    /// [check](Self::check_finite). A future that is dropped while it waits for a verdict leaves the step taken and not counted.
     ///
     /// # Errors
     ///

@@ -80,7 +80,10 @@ pub(super) async fn step(
     let stepped: HashSet<u64> = stepped.iter().map(|cell| cell.id()).collect();
     grads.tape().update_besides(updates, &stepped)?;
     let verdict = match check {
-        Some(check) => verify(&check.names(), &check.verdicts()?).await,
+        Some(check) => match check.verdicts() {
+            Ok(verdicts) => verify(&check.names(), &verdicts).await,
+            Err(error) => Err(error),
+        },
         None => Ok(()),
     };
     finish(rule.stepper_mut(), stepped, verdict, line)

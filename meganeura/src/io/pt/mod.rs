@@ -7,6 +7,7 @@ mod pickle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Cursor, Read};
+use std::sync::Arc;
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
@@ -23,6 +24,15 @@ const DEEPEST: usize = 64;
 
 /// Values that are looked at: a few bytes can describe lists of the same lists, without end.
 const MOST: usize = 1 << 22;
+
+/// Bytes of all names together, as many as a header of safetensors may have.
+const MOST_LETTERS: usize = 100_000_000;
+
+/// How many times as large as the file its tensors may be: views that repeat their numbers are larger than what is stored.
+const GROWTH: usize = 64;
+
+/// Bytes that tensors may have in any case.
+const SMALL: usize = 64 << 20;
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 
@@ -47,7 +57,7 @@ pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
     if named.tensors.is_empty() {
         bail!(Checkpoint, "the file has no tensors");
     }
-    named.write(&mut archive, &folder)
+    named.write(&mut archive, &folder, bytes.len())
 }
 
 fn malformed(error: &impl ToString) -> Error {
@@ -66,36 +76,49 @@ fn entry(archive: &mut Archive<'_>, name: &str) -> Result<Vec<u8>> {
 /// The tensors of a file, by name.
 #[derive(Default)]
 struct Named {
-    tensors: BTreeMap<String, Tensor>,
+    tensors: BTreeMap<String, Arc<Tensor>>,
     /// Lists and dictionaries that the current name goes through.
     within: HashSet<Place>,
     /// How many values were looked at.
     seen: usize,
+    /// Bytes of all names.
+    letters: usize,
 }
 
 impl Named {
     /// Notes the tensors in a value. `path` is where it lies.
     fn find(&mut self, values: &Values, place: Place, path: &mut Vec<String>) -> Result<()> {
-        self.seen += 1;
+        let inner = match values.get(place) {
+            Value::Dict(pairs) => pairs.len(),
+            Value::List(items) | Value::Tuple(items) => items.len(),
+            _ => 0,
+        };
+        self.seen = self.seen.saturating_add(1).saturating_add(inner);
         if self.seen > MOST {
             bail!(Checkpoint, "more than {MOST} values");
         }
         let children: Vec<(String, Place)> = match values.get(place) {
             Value::Tensor(tensor) => {
                 let name = path.join(".");
-                if self.tensors.insert(name.clone(), tensor.clone()).is_some() {
+                self.letters += name.len();
+                if self.letters > MOST_LETTERS {
+                    bail!(Checkpoint, "the names of the tensors take more than {MOST_LETTERS} bytes");
+                }
+                if self.tensors.insert(name.clone(), Arc::clone(tensor)).is_some() {
                     bail!(Checkpoint, "two tensors are called `{}`", shortened(&name));
                 }
                 return Ok(());
             }
             Value::Dict(pairs) => {
                 let key = |place: Place| match values.get(place) {
-                    Value::Text(text) => Some(text.clone()),
+                    Value::Text(text) => Some(text.to_string()),
                     Value::Int(number) => Some(number.to_string()),
                     Value::Bool(value) => Some(value.to_string()),
                     _ => None,
                 };
-                pairs.iter().filter_map(|&(name, value)| Some((key(name)?, value))).collect()
+                let holds =
+                    |&&(_, value): &&(Place, Place)| !matches!(values.get(value), Value::Other | Value::Text(_));
+                pairs.iter().filter(holds).filter_map(|&(name, value)| Some((key(name)?, value))).collect()
             }
             Value::List(items) | Value::Tuple(items) => {
                 items.iter().enumerate().map(|(number, &item)| (number.to_string(), item)).collect()
@@ -115,24 +138,32 @@ impl Named {
     }
 
     /// A file of safetensors with these tensors. Of several names for one view, the first has it.
-    fn write(self, archive: &mut Archive<'_>, folder: &str) -> Result<Vec<u8>> {
-        let mut stored: Vec<(String, Tensor, Dtype)> = Vec::new();
-        let mut aliases = BTreeMap::new();
+    fn write(self, archive: &mut Archive<'_>, folder: &str, size: usize) -> Result<Vec<u8>> {
+        let mut stored: Vec<(String, Arc<Tensor>, Dtype)> = Vec::new();
+        let (mut aliases, mut known) = (BTreeMap::new(), HashMap::<Arc<Tensor>, String>::new());
         for (name, tensor) in self.tensors {
             let dtype = dtype(&tensor.storage).map_err(|error| error.context(&name))?;
-            // Views without elements are no ties, and few have them.
-            match stored.iter().find(|(_, other, _)| *other == tensor) {
-                Some((first, ..)) => drop(aliases.insert(name, first.clone())),
-                None => stored.push((name, tensor, dtype)),
+            match known.get(&tensor) {
+                Some(first) => drop(aliases.insert(name, first.clone())),
+                None => {
+                    known.insert(Arc::clone(&tensor), name.clone());
+                    stored.push((name, tensor, dtype));
+                }
             }
         }
         stored.sort_by_key(|(_, _, dtype)| std::cmp::Reverse(*dtype));
+        let most = size.saturating_mul(GROWTH).max(SMALL);
         let (mut infos, mut end) = (Vec::new(), 0usize);
         for (name, tensor, dtype) in &stored {
             let elements = tensor.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
             let bytes = elements.and_then(|elements| elements.checked_mul(dtype.bitsize() / 8));
-            let Some(next) = bytes.and_then(|bytes| end.checked_add(bytes)) else {
-                bail!(Checkpoint, "`{name}` would be larger than any memory: {:?}", tensor.shape);
+            let next = bytes.and_then(|bytes| end.checked_add(bytes)).filter(|&next| next <= most);
+            let Some(next) = next else {
+                bail!(
+                    Checkpoint,
+                    "with `{name}` {:?}, the tensors are more than {most} bytes, {GROWTH} times the file",
+                    tensor.shape
+                );
             };
             let shape = tensor.shape.clone();
             infos.push((
@@ -145,11 +176,16 @@ impl Named {
         reserve(&mut file, size_of::<u64>().saturating_add(header.len()).saturating_add(end))?;
         file.extend((header.len() as u64).to_le_bytes());
         file.extend(header);
-        let mut storages = HashMap::new();
+        let (mut storages, mut taken) = (HashMap::new(), 0);
         for (name, tensor, dtype) in &stored {
             let key = &tensor.storage.key;
             if !storages.contains_key(key) {
-                storages.insert(key.clone(), entry(archive, &format!("{folder}data/{key}"))?);
+                let storage = entry(archive, &format!("{folder}data/{key}"))?;
+                taken += storage.len();
+                if taken > size {
+                    bail!(Checkpoint, "entries of the archive overlap: together they are larger than it");
+                }
+                storages.insert(Arc::clone(key), storage);
             }
             gather(tensor, dtype.bitsize() / 8, &storages[key], &mut file).map_err(|error| error.context(name))?;
         }

@@ -2,6 +2,7 @@
 //! names, and anything else is an error that names it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::error::{bail, shortened};
@@ -17,32 +18,39 @@ pub(super) enum Value {
     Other,
     Bool(bool),
     Int(i64),
-    Text(String),
+    /// A text of at most [`LONGEST`] bytes.
+    Text(Arc<str>),
     Tuple(Vec<Place>),
     List(Vec<Place>),
     Dict(Vec<(Place, Place)>),
     /// Something that Python would import, as `module.name`.
     Global(String),
     Storage(Storage),
-    Tensor(Tensor),
+    Tensor(Arc<Tensor>),
 }
 
 /// Memory that tensors lie in, as numbers of one type in an entry of the archive.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Storage {
     /// `FloatStorage` and the like.
-    pub(super) class: String,
-    pub(super) key: String,
+    pub(super) class: Arc<str>,
+    pub(super) key: Arc<str>,
 }
 
 /// A view of a storage, counted in elements.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Tensor {
     pub(super) storage: Storage,
     pub(super) offset: usize,
     pub(super) shape: Vec<usize>,
     pub(super) strides: Vec<usize>,
 }
+
+/// Bytes of a text that is kept. Keys and names are shorter.
+const LONGEST: usize = 1 << 12;
+
+/// Axes of a tensor.
+const MOST_AXES: usize = 64;
 
 /// Classes of storages, of which PyTorch has one for each type of elements.
 const STORAGE: &str = "Storage";
@@ -59,7 +67,7 @@ impl Values {
     }
 }
 
-/// Reads a pickle of any protocol up to 5.
+/// Reads a pickle made of the instructions that `torch.save` writes: protocol 2, and those of later ones that mean the same.
 pub(super) fn read(bytes: &[u8]) -> Result<Values> {
     let mut machine =
         Machine { bytes, at: 0, all: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
@@ -268,8 +276,9 @@ impl Machine<'_> {
     }
 
     fn text(&mut self, length: usize) -> Result<()> {
-        let text = String::from_utf8_lossy(self.take(length)?).into_owned();
-        self.push(Value::Text(text));
+        let text = self.take(length)?;
+        let value = if length > LONGEST { Value::Other } else { Value::Text(String::from_utf8_lossy(text).into()) };
+        self.push(value);
         Ok(())
     }
 
@@ -321,10 +330,10 @@ impl Machine<'_> {
             bail!(Checkpoint, "the pickle refers to something that is no storage");
         };
         let class = class.strip_prefix("torch.").filter(|class| class.ends_with(STORAGE));
-        let Some(class) = class.filter(|_| kind == "storage") else {
+        let Some(class) = class.filter(|_| **kind == *"storage") else {
             bail!(Checkpoint, "the pickle refers to `{}`, which is no storage", shortened(kind));
         };
-        let storage = Storage { class: class.to_owned(), key: key.clone() };
+        let storage = Storage { class: class.into(), key: Arc::clone(key) };
         self.push(Value::Storage(storage));
         Ok(())
     }
@@ -343,7 +352,7 @@ impl Machine<'_> {
                 self.stack.push(tensor);
                 return Ok(());
             }
-            ("torch.Size", [Value::Tuple(items)]) => Value::Tuple(items.clone()),
+            ("torch.Size", [Value::Tuple(items)]) if items.len() <= MOST_AXES => Value::Tuple(items.clone()),
             (
                 "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor",
                 [Value::Storage(storage), Value::Int(offset), Value::Tuple(shape), Value::Tuple(strides), ..],
@@ -352,11 +361,16 @@ impl Machine<'_> {
                     Value::Int(number) => usize::try_from(number).ok(),
                     _ => None,
                 };
+                if shape.len() > MOST_AXES {
+                    bail!(Checkpoint, "a tensor of {} axes, {MOST_AXES} are the most", shape.len());
+                }
                 let (shape, strides): (Option<Vec<_>>, Option<Vec<_>>) =
                     (shape.iter().map(number).collect(), strides.iter().map(number).collect());
                 match (usize::try_from(*offset), shape, strides) {
-                    (Ok(offset), Some(shape), Some(strides)) if shape.len() == strides.len() => {
-                        Value::Tensor(Tensor { storage: storage.clone(), offset, shape, strides })
+                    (Ok(offset), Some(shape), Some(strides))
+                        if shape.len() == strides.len() && shape.len() <= MOST_AXES =>
+                    {
+                        Value::Tensor(Arc::new(Tensor { storage: storage.clone(), offset, shape, strides }))
                     }
                     _ => bail!(Checkpoint, "the pickle describes a tensor with extents that are no sizes"),
                 }

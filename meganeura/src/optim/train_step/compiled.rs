@@ -194,8 +194,8 @@ impl Compiled {
         }
         let mut results = self.step.call(inputs, words)?;
         let checks = results.split_off(self.results);
-        let verdict = verify(checked, &checks).await;
         self.count(optimizer);
+        let verdict = verify(checked, &checks).await;
         step::finish(optimizer.stepper_mut(), stepped.iter().map(|stepped| stepped.parameter), verdict, line)?;
         Ok(results)
     }
