@@ -1,4 +1,4 @@
-//! What every program does: options, an exit code, a device.
+//! Options, exit code and device of every program.
 
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Waiting for a device.
 //!
-//! Every function that waits has one body, which is async. Natively a blocking form runs it by [`block_on`]. In a browser there is
-//! none: a page's thread must return before anything that it waits for can come.
+//! Every function that waits for a device has one body, which is async. Natively a blocking form runs it by [`block_on`]. In a
+//! browser there is none: a page's thread must return before anything that it waits for can come.
 
 #[cfg(any(feature = "gpu", target_family = "wasm"))]
 use std::pin::pin;

@@ -35,12 +35,12 @@ impl Trainer {
         async { Ok(Self(Session::restore(&open_device(device).await?, snapshot)?)) }.await.map_err(exception)
     }
 
-    /// What computes.
+    /// The device.
     pub fn device(&self) -> String {
         self.0.device().to_string()
     }
 
-    /// Why that.
+    /// The reason why this device was chosen.
     pub fn reason(&self) -> String {
         self.0.device().reason().to_owned()
     }

@@ -85,7 +85,7 @@ impl Session {
         Ok(Self { device: device.clone(), seed, train, test, reader, drawer, average, process })
     }
 
-    /// What computes.
+    /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device

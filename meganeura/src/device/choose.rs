@@ -30,7 +30,8 @@ impl Device {
         block_on(Self::best_async())
     }
 
-    /// As [`Device::best`], without blocking the thread. In a browser the GPU is reached through WebGPU.
+    /// As [`Device::best`], for async code. In a browser the GPU is reached through WebGPU. Natively the driver opens it on this
+    /// thread.
     ///
     /// # Errors
     ///
@@ -64,8 +65,8 @@ impl Device {
         block_on(Self::named_async(name))
     }
 
-    /// As [`Device::named`], without blocking the thread. A browser shows at most one adapter, and most give it no name:
-    /// `webgpu` is a part of every name there.
+    /// As [`Device::named`], for async code. A browser shows at most one adapter, and most give it no name: `webgpu` is a part of
+    /// every name there.
     ///
     /// # Errors
     ///
