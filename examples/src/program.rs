@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use meganeura::{Device, Result};
 
-/// All of a program's `main`: calls it with the options of the command line. An error is told on stderr, and exit code 1.
+/// All of a program's `main`: calls it with the options of the command line. An error is told on stderr, and exit code
+/// 1.
 pub fn run<O: Parser, E: Display>(program: impl FnOnce(&O) -> Result<(), E>) -> ExitCode {
     match program(&O::parse()) {
         Ok(()) => ExitCode::SUCCESS,

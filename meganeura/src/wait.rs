@@ -1,7 +1,7 @@
 //! Waiting for a device.
 //!
-//! Every function that waits for a device has one body, which is async. Natively a blocking form runs it by [`block_on`]. In a
-//! browser there is none: a page's thread must return before anything that it waits for can come.
+//! Every function that waits for a device has one body, which is async. Natively a blocking form runs it by
+//! [`block_on`]. In a browser there is none: a page's thread must return before anything that it waits for can come.
 
 #[cfg(any(feature = "gpu", target_family = "wasm"))]
 use std::pin::pin;
@@ -34,15 +34,16 @@ mod native {
         pollster::block_on(future)
     }
 
-    /// Whether this thread is in [`block_on`]: a future of a device then waits in its first poll, as only the device knows how.
+    /// Whether this thread is in [`block_on`]: a future of a device then waits in its first poll, as only the device
+    /// knows how.
     #[cfg(feature = "gpu")]
     pub(crate) fn blocks() -> bool {
         BLOCKS.get()
     }
 }
 
-/// Runs the body of a function that may wait but mostly does not: [`block_on`], or in a browser an error if the result is not there
-/// already. `instead` says what to do, or why there is no way.
+/// Runs the body of a function that may wait but mostly does not: [`block_on`], or in a browser an error if the result
+/// is not there already. `instead` says what to do, or why there is no way.
 #[cfg_attr(not(target_family = "wasm"), expect(unused_variables, reason = "natively it waits"))]
 pub(crate) fn block_or_refuse<T>(body: impl Future<Output = crate::Result<T>>, instead: &str) -> crate::Result<T> {
     #[cfg(not(target_family = "wasm"))]

@@ -1,4 +1,5 @@
-//! The async forms of whatever waits, driven by an executor that knows nothing of devices: the same bits, the same errors.
+//! The async forms of whatever waits, driven by an executor that knows nothing of devices: the same bits, the same
+//! errors.
 
 use libtest_mimic::Trial;
 use meganeura::io::{Names, tensors_to_safetensors, tensors_to_safetensors_async};

@@ -13,7 +13,8 @@ use crate::nets::{Tiny, images, record};
 use crate::numbers::{Computed, Reference, compare};
 use crate::ops::{wgsl, wgsl_gradient};
 
-/// Operations that are launched otherwise, or merged with less, where eight buffers are bound: the beginnings of their cases' names.
+/// Operations that are launched otherwise, or merged with less, where eight buffers are bound: the beginnings of their
+/// cases' names.
 const OTHERWISE: [&str; 4] = ["attention", "concat", "fused", "gather_grad"];
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {

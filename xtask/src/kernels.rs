@@ -1,7 +1,8 @@
 //! `cargo xtask kernels`: compiles every kernel with the compilers of drivers that no test runs them on.
 //!
-//! Tests translate the kernels and write them to a folder. Tint, Chrome's compiler of WGSL, comes with npm's package of Dawn, and DXC,
-//! DirectX's compiler of HLSL, with a package of Python's. Metal's compiler is there on macOS alone, so nothing compiles the MSL here.
+//! Tests translate the kernels and write them to a folder. Tint, Chrome's compiler of WGSL, comes with npm's package of
+//! Dawn, and DXC, DirectX's compiler of HLSL, with a package of Python's. Metal's compiler is there on macOS alone, so
+//! nothing compiles the MSL here.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -43,8 +43,8 @@ pub enum Model {
     Drawer,
 }
 
-/// Both models, with their training. The same seed and the same device give the same weights, in a page or natively; the reader's are
-/// those of the example `digits`.
+/// Both models, with their training. The same seed and the same device give the same weights, in a page or natively;
+/// the reader's are those of the example `digits`.
 pub struct Session {
     device: Device,
     seed: u64,
@@ -202,8 +202,8 @@ impl Session {
         self.reader.net().forward(&tape.input(&images)).softmax(1).to_vec_async().await
     }
 
-    /// So many rows of drawings of the digits 0 to 9, `[1, 8, 8]` each, from 0 to 1. The noise that they begin with is always the same,
-    /// so that one sees what was learned meanwhile.
+    /// So many rows of drawings of the digits 0 to 9, `[1, 8, 8]` each, from 0 to 1. The noise that they begin with is
+    /// always the same, so that one sees what was learned meanwhile.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! From what a hand drew to an image like those of the dataset.
 //!
-//! Those were scanned as 32×32 pixels, scaled to fill them, and counted: a pixel of the 8×8 is the ink in a block of 4×4. The same is done
-//! here, so where and how large somebody draws does not matter.
+//! Those were scanned as 32×32 pixels, scaled to fill them, and counted: a pixel of the 8×8 is the ink in a block of
+//! 4×4. The same is done here, so where and how large somebody draws does not matter.
 
 /// Pixels on a side of the scan.
 const SCAN: usize = 32;
@@ -9,7 +9,8 @@ const SCAN: usize = 32;
 /// Pixels on a side of the image.
 const SIDE: usize = 8;
 
-/// Pixels of the scan that are ink, in an image of the dataset: short digits are as black as long ones, so their strokes are wider.
+/// Pixels of the scan that are ink, in an image of the dataset: short digits are as black as long ones, so their
+/// strokes are wider.
 const INK: f32 = 313.0;
 
 /// Half the width of a stroke, at least and at most, in pixels of the scan.
@@ -18,8 +19,8 @@ const RADIUS: [f32; 2] = [1.7, 3.2];
 /// Smaller drawings are not enlarged to fill the image: a dot stays one. A share of the box that is drawn in.
 const SMALLEST: f32 = 0.1;
 
-/// An image `[1, 8, 8]` of strokes, 0 for paper to 1 for ink; `None` if nothing is drawn. Each stroke is a line through points from 0 to 1,
-/// first to the right, then down.
+/// An image `[1, 8, 8]` of strokes, 0 for paper to 1 for ink; `None` if nothing is drawn. Each stroke is a line through
+/// points from 0 to 1, first to the right, then down.
 #[must_use]
 pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
     let points = || strokes.iter().copied().flatten().filter(|point| point.iter().all(|x| x.is_finite()));
@@ -27,7 +28,8 @@ pub fn image_of(strokes: &[&[[f32; 2]]]) -> Option<Vec<f32>> {
     let low = [bound(0, f32::min)?, bound(1, f32::min)?];
     let high = [bound(0, f32::max)?, bound(1, f32::max)?];
     let extent = (high[0] - low[0]).max(high[1] - low[1]).max(SMALLEST);
-    // The room that the strokes' width leaves depends on the width, which depends on their length: the last but slightly.
+    // The room that the strokes' width leaves depends on the width, which depends on their length: the last but
+    // slightly.
     let length: f32 = strokes.iter().flat_map(|stroke| stroke.windows(2)).map(|ends| between(ends[0], ends[1])).sum();
     let length = length / extent * (SCAN as f32 - 2.0 * RADIUS[0]);
     let radius = (INK / (2.0 * length.max(1.0))).clamp(RADIUS[0], RADIUS[1]);

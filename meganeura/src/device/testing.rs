@@ -9,14 +9,15 @@ use crate::gpu::{Absent, PlannedKernel};
 use crate::wait::block_on;
 
 impl Device {
-    /// The CPU executor. Each run is also planned for a large GPU with matrix units, with every variant of its kernels. This tests plans
-    /// for [`Precision::Fast`](crate::Precision::Fast) where there is no such GPU.
+    /// The CPU executor. Each run is also planned for a large GPU with matrix units, with every variant of its kernels.
+    /// This tests plans for [`Precision::Fast`](crate::Precision::Fast) where there is no such GPU.
     #[must_use]
     pub fn for_testing_matrix_units() -> Self {
         Self::cpu_and(Absent::MatrixUnits)
     }
 
-    /// The CPU executor. Each run is also planned for a GPU with WebGPU's default limits, with every variant of its kernels.
+    /// The CPU executor. Each run is also planned for a GPU with WebGPU's default limits, with every variant of its
+    /// kernels.
     #[must_use]
     pub fn for_testing_baseline() -> Self {
         Self::cpu_and(Absent::Baseline)

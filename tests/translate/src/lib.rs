@@ -1,8 +1,9 @@
-//! Kernels for Metal and DirectX 12, on which no test runs them: naga translates their WGSL with the options of wgpu 30.
+//! Kernels for Metal and DirectX 12, on which no test runs them: naga translates their WGSL with the options of wgpu
+//! 30.
 //!
-//! What tests translate is also written to the folder [`FOLDER`], where that is set: to `baseline/` what every device of WebGPU runs, to
-//! `beyond/` what needs more, and to `matrices/` what needs cooperative matrices. `cargo xtask kernels` sets it, and lets other compilers
-//! read the files: Tint, which is Chrome's, and DXC, which is DirectX's.
+//! What tests translate is also written to the folder [`FOLDER`], where that is set: to `baseline/` what every device
+//! of WebGPU runs, to `beyond/` what needs more, and to `matrices/` what needs cooperative matrices. `cargo xtask
+//! kernels` sets it, and lets other compilers read the files: Tint, which is Chrome's, and DXC, which is DirectX's.
 
 mod hlsl;
 mod msl;
@@ -22,7 +23,8 @@ pub const FOLDER: &str = "MEGANEURA_KERNELS";
 /// How wgpu guards a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// Every access is held to its bounds and every loop to an end, and workgroup memory begins as zeros: users' kernels.
+    /// Every access is held to its bounds and every loop to an end, and workgroup memory begins as zeros: users'
+    /// kernels.
     Checked,
     /// None of that: kernels that the shaders crate trusts.
     Trusted,
@@ -71,9 +73,9 @@ impl Kernel {
         &self.needs
     }
 
-    /// Translates the kernel to MSL, of an old and of the newest version, and to HLSL, of each shader model that has what it needs: with
-    /// each of these guards in turn. Kernels on matrix units are not translated: naga writes those for Vulkan alone. Writes files with the
-    /// last guard, where that is asked for.
+    /// Translates the kernel to MSL, of an old and of the newest version, and to HLSL, of each shader model that has
+    /// what it needs: with each of these guards in turn. Kernels on matrix units are not translated: naga writes those
+    /// for Vulkan alone. Writes files with the last guard, where that is asked for.
     ///
     /// # Errors
     ///

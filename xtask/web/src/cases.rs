@@ -12,7 +12,8 @@ use crate::browser::{NO_WEBGPU, WEBGPU};
 use crate::native::{self, LAVAPIPE};
 use crate::suite::{Case, Page};
 
-/// Steps after which weights are compared: an epoch of the reader. Rounding differs from device to device, and grows from step to step.
+/// Steps after which weights are compared: an epoch of the reader. Rounding differs from device to device, and grows
+/// from step to step.
 const FEW: usize = 22;
 
 /// The largest difference that rounding makes in so many steps, as a share of a tensor's norm.
@@ -123,7 +124,8 @@ impl Page {
     }
 }
 
-/// Chromium's driver on the CPU takes a second or two for a step of the reader: three epochs are enough to see that it learns.
+/// Chromium's driver on the CPU takes a second or two for a step of the reader: three epochs are enough to see that it
+/// learns.
 fn trains_on_webgpu(page: &Page) -> Done {
     let start = Instant::now();
     page.open("device=webgpu&pause=66")?;

@@ -1,4 +1,5 @@
-//! The page of `examples/web`: built, served, and tested in a browser. `cargo xtask web` calls this, and installs before what is missing.
+//! The page of `examples/web`: built, served, and tested in a browser. `cargo xtask web` calls this, and installs
+//! before what is missing.
 
 mod browser;
 mod bundle;

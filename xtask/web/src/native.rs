@@ -39,8 +39,8 @@ pub fn pace(device: &str, model: Model, steps: usize) -> Done<f64> {
     Ok(steps as f64 / start.elapsed().as_secs_f64())
 }
 
-/// How far apart two files of weights are: over all tensors the largest `‖a − b‖ / ‖b‖`. Norms, because an element whose gradient is
-/// nothing but rounding still moves by the learning rate under Adam.
+/// How far apart two files of weights are: over all tensors the largest `‖a − b‖ / ‖b‖`. Norms, because an element
+/// whose gradient is nothing but rounding still moves by the learning rate under Adam.
 pub fn difference(a: &[u8], b: &[u8]) -> Done<f64> {
     let cpu = Device::cpu();
     let read = |bytes| {

@@ -1,7 +1,8 @@
-//! Files of `torch.save`: a zip archive with a pickle that describes tensors, and their numbers in entries of their own.
+//! Files of `torch.save`: a zip archive with a pickle that describes tensors, and their numbers in entries of their
+//! own.
 //!
-//! They are brought into the form of safetensors, which the rest of [`io`](super) reads. Tensors that are the same view of the same
-//! memory are tied.
+//! They are brought into the form of safetensors, which the rest of [`io`](super) reads. Tensors that are the same view
+//! of the same memory are tied.
 
 mod pickle;
 
@@ -28,7 +29,8 @@ const MOST: usize = 1 << 22;
 /// Bytes of all names together, as many as a header of safetensors may have.
 const MOST_LETTERS: usize = 100_000_000;
 
-/// How many times as large as the file its tensors may be: views that repeat their numbers are larger than what is stored.
+/// How many times as large as the file its tensors may be: views that repeat their numbers are larger than what is
+/// stored.
 const GROWTH: usize = 64;
 
 /// Bytes that tensors may have in any case.
@@ -36,8 +38,8 @@ const SMALL: usize = 64 << 20;
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 
-/// The tensors of a file as a file of safetensors. Their names are the keys of the dictionaries that they lie in, joined by dots, and
-/// positions in lists and tuples.
+/// The tensors of a file as a file of safetensors. Their names are the keys of the dictionaries that they lie in,
+/// joined by dots, and positions in lists and tuples.
 pub(super) fn to_safetensors(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| malformed(&error))?;
     let Some(pickle) = archive.file_names().flatten().find(|name| *name == "data.pkl" || name.ends_with("/data.pkl"))

@@ -1,5 +1,5 @@
-//! The part of Python's pickle format that describes tensors. Nothing is run: what a pickle would call is compared with a list of
-//! names, and anything else is an error that names it.
+//! The part of Python's pickle format that describes tensors. Nothing is run: what a pickle would call is compared with
+//! a list of names, and anything else is an error that names it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::Result;
 use crate::error::{bail, shortened};
 
-/// The place of a value in [`Values`]. Values refer to one another by place, as a pickle may describe circles, and values that lie
-/// in one another a million deep.
+/// The place of a value in [`Values`]. Values refer to one another by place, as a pickle may describe circles, and
+/// values that lie in one another a million deep.
 pub(super) type Place = usize;
 
 /// What a pickle describes.
@@ -67,7 +67,8 @@ impl Values {
     }
 }
 
-/// Reads a pickle made of the instructions that `torch.save` writes: protocol 2, and those of later ones that mean the same.
+/// Reads a pickle made of the instructions that `torch.save` writes: protocol 2, and those of later ones that mean the
+/// same.
 pub(super) fn read(bytes: &[u8]) -> Result<Values> {
     let mut machine =
         Machine { bytes, at: 0, all: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
