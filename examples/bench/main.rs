@@ -102,6 +102,9 @@ struct Options {
     /// Record the step once instead of on a tape each time
     #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     compile: bool,
+    /// Recompute the values inside of each block in the backward pass (unet)
+    #[arg(long, conflicts_with_all = ["kernel", "serve"])]
+    recompute: bool,
     /// Print the kernels of one more step after those, with the time that each took on the device, to standard error
     #[arg(long, conflicts_with = "kernel")]
     profile: bool,
@@ -163,6 +166,9 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
     if options.workers.is_some() && !options.workload.takes_pictures() {
         return Err(Failure::NotThere(format!("workload {} has no images to read", options.workload)));
     }
+    if options.recompute && !options.workload.has_blocks() {
+        return Err(Failure::NotThere(format!("workload {} has no blocks to recompute", options.workload)));
+    }
     if options.serve {
         return serve(options, &device, batch, channels).map(Some);
     }
@@ -176,8 +182,9 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         (None, None) => Data::Noise,
     };
     let ranks = Ranks { world: world.clone(), shard: options.shard };
+    let Options { learning_rate, compile, recompute, .. } = *options;
     let mut workload =
-        options.workload.make(&device, &ranks, batch, channels, data, options.learning_rate, options.compile)?;
+        options.workload.make(&device, &ranks, batch, channels, data, learning_rate, compile, recompute)?;
     let mut step = || -> meganeura::Result<(f32, Duration)> {
         let start = Instant::now();
         let loss = workload.step()?;
@@ -223,6 +230,7 @@ fn run(options: &Options) -> Result<Option<Report>, Failure> {
         ("workload", options.workload.to_string().into()),
         ("batch", batch.into()),
         ("compile", options.compile.into()),
+        ("recompute", options.recompute.into()),
         ("ranks", world.size().into()),
         ("engine", world.engine().into()),
         ("shard", options.shard.into()),

@@ -55,6 +55,11 @@ impl Name {
         }
     }
 
+    /// Whether it has blocks that may be recomputed.
+    pub fn has_blocks(self) -> bool {
+        self == Self::Unet
+    }
+
     /// Whether it learns from images, which may be files.
     pub fn takes_pictures(self) -> bool {
         matches!(self, Self::Tiny | Self::Resnet18gn)
@@ -74,6 +79,7 @@ impl Name {
         data: Data,
         learning_rate: Option<f64>,
         compile: bool,
+        recompute: bool,
     ) -> meganeura::Result<Box<dyn Workload>> {
         let adamw = || AdamW::new(learning_rate.unwrap_or(1e-3)).weight_decay(1e-2);
         match self {
@@ -87,7 +93,7 @@ impl Name {
                 Classify::boxed(net, sgd, [batch, 3, 32, 32].into(), data, compile, ranks)
             }
             Self::Unet => {
-                let net = UNet::init(device, SEED, models::unet(channels))?;
+                let net = UNet::init(device, SEED, models::unet(channels))?.recompute(recompute);
                 Denoise::boxed(net, adamw(), [batch, 3, 32, 32].into(), data, compile, ranks)
             }
         }

@@ -38,6 +38,9 @@ struct Options {
     /// Channels of the first level of the model, a multiple of 8
     #[arg(long, default_value_t = 16)]
     channels: usize,
+    /// Recompute the values inside of each block in the backward pass: larger batches in the same memory
+    #[arg(long)]
+    recompute: bool,
     /// How often every image is seen
     #[arg(long, default_value_t = 200)]
     epochs: u64,
@@ -104,7 +107,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     let steps_per_epoch = training::steps_per_epoch(images.train.len(), options.batch)?;
     let process = Process::cosine(options.times);
     let config = UNetConfig { images: channels, channels: options.channels, groups: (options.channels / 4).min(32) };
-    let mut net = UNet::init(&device, options.training.seed, config)?;
+    let mut net = UNet::init(&device, options.training.seed, config)?.recompute(options.recompute);
     if let (true, Some(folder)) = (options.draw, &options.training.run) {
         if !world.is_first() {
             return Ok(());

@@ -9,6 +9,8 @@
 //! get so: there it is fused into what they compute and costs arithmetic, where keeping it would cost memory. The rules of
 //! others get the value itself.
 
+mod replay;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,7 +25,7 @@ use crate::graph::{Operands, Source, ValueId};
 use crate::module::{Leaf, Module, ModuleExt, Role, Selection};
 use crate::ops::{Op, OuterProduct, sum_of_cotangents};
 use crate::param::Cell;
-use crate::tape::{Cotangents, Tape, Var};
+use crate::tape::{Cotangents, Region, Tape, Var};
 use crate::world::{Shards, World};
 use crate::{Error, ErrorKind, Param, Result};
 
@@ -162,11 +164,16 @@ struct Sweep<'a> {
     products: HashMap<ValueId, Vec<(usize, ValueId)>>,
     /// What gradient rules get in the place of values that can be made again.
     again: HashMap<ValueId, ValueId>,
+    /// The recomputed region that the sweep has reached last.
+    region: Option<Region>,
+    /// The values of such regions, each with its copy.
+    replayed: HashMap<ValueId, ValueId>,
 }
 
 impl<'a> Sweep<'a> {
     fn new(tape: &'a Tape, wanted: Vec<bool>, cotangents: HashMap<ValueId, ValueId>) -> Self {
-        Self { tape, wanted, cotangents, products: HashMap::new(), again: HashMap::new() }
+        let (products, again, replayed) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { tape, wanted, cotangents, products, again, region: None, replayed }
     }
 
     /// Adds to the cotangent of a value what comes from a node.
@@ -226,11 +233,12 @@ impl<'a> Sweep<'a> {
             }
         });
         let Some((op, inputs)) = step else { return Ok(()) };
+        self.enter_region(index);
         let x: SmallVec<[_; 4]> = match op {
-            Op::Pointwise(_) => inputs.iter().map(|&v| self.again(v)).collect(),
-            Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(v)).collect(),
+            Op::Pointwise(_) => inputs.iter().map(|&v| self.again(self.replayed(v))).collect(),
+            Op::View(_) | Op::Kernel(_) => inputs.iter().map(|&v| self.tape.var(self.replayed(v))).collect(),
         };
-        let y: SmallVec<[_; 1]> = outputs.iter().map(|&v| self.tape.var(v)).collect();
+        let y: SmallVec<[_; 1]> = outputs.iter().map(|&v| self.tape.var(self.replayed(v))).collect();
         let dy: SmallVec<[_; 1]> =
             outputs.iter().map(|v| self.cotangents.get(v).map(|&dy| self.tape.var(dy))).collect();
         let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));

@@ -46,6 +46,7 @@ mod planted;
 mod pytorch;
 mod ranges;
 mod reads;
+mod recompute;
 mod recurrent;
 mod reuse;
 mod runs;
@@ -105,6 +106,7 @@ fn main() {
     ranges::collect(&mut trials);
     awaiting::collect(&mut trials);
     reads::collect(&mut trials);
+    recompute::collect(&mut trials);
     recurrent::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);

@@ -33,9 +33,17 @@ pub struct UNet {
     norm: GroupNorm,
     #[module(init = Conv2d::new(channels, images, 3).padding(1))]
     head: Conv2d,
+    #[module(skip, init = false)]
+    recompute: bool,
 }
 
 impl UNet {
+    /// Whether the values inside of each block are recomputed in the backward pass instead of kept.
+    #[must_use]
+    pub fn recompute(self, recompute: bool) -> Self {
+        Self { recompute, ..self }
+    }
+
     /// The noise in images x `[N, images, H, W]` at timesteps t `[N]`.
     pub fn forward(&self, x: &Var, t: &Var) -> Var {
         let t = self.time.forward(t);
@@ -43,7 +51,7 @@ impl UNet {
         let mut skips = vec![h.clone()];
         for down in &self.down {
             for block in &down.blocks {
-                h = block.forward(&h, &t);
+                h = self.block(block, &[&h], &t);
                 skips.push(h.clone());
             }
             if let Some(half) = &down.half {
@@ -51,17 +59,26 @@ impl UNet {
                 skips.push(h.clone());
             }
         }
-        h = self.middle.forward(&h, &t);
+        h = self.block(&self.middle, &[&h], &t);
         for up in &self.up {
             for block in &up.blocks {
                 let skip = skips.pop().expect("there is one for each block");
-                h = block.forward(&Var::concat(&[&h, &skip], 1), &t);
+                h = self.block(block, &[&h, &skip], &t);
             }
             if let Some(double) = &up.double {
                 h = double.forward(&h.upsample_nearest([2, 2]));
             }
         }
         self.head.forward(&self.norm.forward(&h).silu())
+    }
+
+    /// A block of the channels of these images.
+    fn block(&self, block: &Block, images: &[&Var], t: &Var) -> Var {
+        let forward = || match images {
+            [x] => block.forward(x, t),
+            images => block.forward(&Var::concat(images, 1), t),
+        };
+        if self.recompute { t.tape().recompute(forward) } else { forward() }
     }
 }
 

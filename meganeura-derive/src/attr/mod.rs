@@ -50,6 +50,7 @@ pub struct Field {
     pub init: Option<Given<Init>>,
     pub before: Option<Given<Vec<Step>>>,
     pub then: Option<Given<Vec<Step>>>,
+    pub recompute: Option<Given<()>>,
     /// Not all could be read, so that what is missing may be there in other words.
     pub is_unclear: bool,
 }
@@ -82,7 +83,7 @@ pub enum Init {
 const CONTAINER: &[&str] =
     &["sequential", "residual", "then", "config", "named_variants", "no_display", "no_init", "crate"];
 const VARIANT: &[&str] = &["rename"];
-const FIELD: &[&str] = &["skip", "rename", "frozen", "init", "before", "then"];
+const FIELD: &[&str] = &["skip", "rename", "frozen", "init", "before", "then", "recompute"];
 
 impl Container {
     /// Reads the attributes of a struct or enum; mistakes go to `ctxt`.
@@ -129,6 +130,7 @@ impl Field {
             "frozen" => set(ctxt, &mut options.frozen, name, flag(name, input)?),
             "rename" => set(ctxt, &mut options.rename, name, key(name, input)?),
             "init" => set(ctxt, &mut options.init, name, init(name, input)?),
+            "recompute" => set(ctxt, &mut options.recompute, name, flag(name, input)?),
             "before" => set(ctxt, &mut options.before, name, steps(ctxt, name, input)?),
             "then" => set(ctxt, &mut options.then, name, steps(ctxt, name, input)?),
             _ => Err(not_here(name, FIELD)),

@@ -24,6 +24,7 @@ fn check_skip(ctxt: &Ctxt, field: &Field<'_>) {
         (options.frozen.as_ref().map(|given| &given.name), "a skipped field is not trained anyway"),
         (options.before.as_ref().map(|given| &given.name), "a skipped field is not applied"),
         (options.then.as_ref().map(|given| &given.name), "a skipped field is not applied"),
+        (options.recompute.as_ref().map(|given| &given.name), "a skipped field is not applied"),
     ];
     for (name, reason) in contradictions {
         if let Some(name) = name {

@@ -1,4 +1,4 @@
-//! What is applied, and in which order: `sequential`, `residual`, `before` and `then`.
+//! What is applied, how, and in which order: `sequential`, `residual`, `before`, `then` and `recompute`.
 
 use quote::ToTokens;
 use syn::{Ident, Type};
@@ -29,6 +29,15 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) {
                     format!("nothing applies `{name}`; to have it done, put `#[module(sequential)]` above `struct`");
                 ctxt.error(name, message);
             }
+            for field in fields {
+                let Some(name) = recompute(field) else { continue };
+                let message = format!(
+                    "nothing applies the field; write `self.{}.recompute(&x)` in your `forward`, or put \
+                     `#[module(sequential)]` above `struct`",
+                    field.name()
+                );
+                ctxt.error(name, message);
+            }
         }
     }
 }
@@ -45,6 +54,11 @@ pub fn steps<'a>(fields: impl IntoIterator<Item = &'a Field<'a>>) -> impl Iterat
         let options = [&field.options.before, &field.options.then];
         options.into_iter().flatten().map(|given| &given.name)
     })
+}
+
+/// The `recompute` of a field that is visited.
+pub fn recompute<'a>(field: &'a Field<'_>) -> Option<&'a Ident> {
+    field.options.recompute.as_ref().filter(|_| !field.is_skipped()).map(|given| &given.name)
 }
 
 /// In a chain, a missing layer may pass its input on, or be a shortcut that was put there by mistake.
@@ -83,6 +97,9 @@ fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool 
             "whether a missing shortcut has a `{name}` is not said; make it a tuple of layers, such as `(Conv2d, Relu)`"
         );
         ctxt.error(name, message);
+    }
+    if let Some(name) = recompute(field) {
+        ctxt.error(name, "a shortcut is too short to be worth recomputing; remove `recompute`");
     }
     true
 }

@@ -79,7 +79,8 @@ fn check_enum(ctxt: &Ctxt, input: &Input<'_>, variants: &[Variant<'_>]) {
             "the variants of an enum do not follow one another; write `impl Layer` with a `match`, or use a struct",
         );
     }
-    for name in layer::options_of_sequential(input).chain(layer::steps(input.data.fields())) {
+    let recomputed = input.data.fields().filter_map(layer::recompute);
+    for name in layer::options_of_sequential(input).chain(layer::steps(input.data.fields())).chain(recomputed) {
         ctxt.error(
             name,
             format!("an enum has no generated `forward`; remove `{name}` and write `impl Layer` with a `match`"),

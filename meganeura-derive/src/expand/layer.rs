@@ -94,7 +94,11 @@ fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream
     let span = ty.span();
     let private = names.private_at(span);
     let this = quote!(self);
-    quote_spanned!(span=> <#ty as #private::Layer>::forward(&#this.#member, #x))
+    let forward = match &field.options.recompute {
+        Some(recompute) => Ident::new("recompute", span.located_at(recompute.name.span())),
+        None => Ident::new("forward", span),
+    };
+    quote_spanned!(span=> <#ty as #private::Layer>::#forward(&#this.#member, #x))
 }
 
 fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -> TokenStream {

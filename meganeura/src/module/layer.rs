@@ -27,6 +27,31 @@ pub trait Layer: Module {
     /// Records this layer on the tape of `x` and returns what comes out.
     #[track_caller]
     fn forward(&self, x: &Var) -> Var;
+
+    /// [`forward`](Self::forward), with its intermediate values recomputed in the backward pass instead of kept: see
+    /// [`Tape::recompute`](crate::Tape::recompute).
+    ///
+    /// Each layer of a `Vec`, `VecDeque`, array or tuple is recomputed by itself, so that what lies between them is kept.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// let device = Device::cpu();
+    /// let block = (Linear::new(4, 16), Gelu, Linear::new(16, 4)).init(&device, Seed::new(1))?;
+    /// let tape = Tape::new(&device);
+    /// let x = tape.input(&Tensor::full(&device, [2, 4], 1.0)?);
+    /// let y = &x + tape.recompute(|| block.forward(&x)); // one region
+    /// let z = block.recompute(&y); // a region for each of the three
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    fn recompute(&self, x: &Var) -> Var {
+        let _open = x.tape().open_region();
+        self.forward(x)
+    }
 }
 
 /// What it holds is not known, so that it shows what can be counted: `dyn Layer (20 parameters)`.
@@ -38,19 +63,31 @@ impl fmt::Debug for dyn Layer + '_ {
 
 impl<L: Layer> Layer for Vec<L> {
     fn forward(&self, x: &Var) -> Var {
-        chain(self, x)
+        chain(self, x, false)
+    }
+
+    fn recompute(&self, x: &Var) -> Var {
+        chain(self, x, true)
     }
 }
 
 impl<L: Layer> Layer for VecDeque<L> {
     fn forward(&self, x: &Var) -> Var {
-        chain(self, x)
+        chain(self, x, false)
+    }
+
+    fn recompute(&self, x: &Var) -> Var {
+        chain(self, x, true)
     }
 }
 
 impl<L: Layer, const N: usize> Layer for [L; N] {
     fn forward(&self, x: &Var) -> Var {
-        chain(self, x)
+        chain(self, x, false)
+    }
+
+    fn recompute(&self, x: &Var) -> Var {
+        chain(self, x, true)
     }
 }
 
@@ -58,20 +95,28 @@ impl<L: Layer + ?Sized> Layer for Arc<L> {
     fn forward(&self, x: &Var) -> Var {
         (**self).forward(x)
     }
+
+    fn recompute(&self, x: &Var) -> Var {
+        (**self).recompute(x)
+    }
 }
 
 impl<L: Layer + ?Sized> Layer for Box<L> {
     fn forward(&self, x: &Var) -> Var {
         (**self).forward(x)
     }
+
+    fn recompute(&self, x: &Var) -> Var {
+        (**self).recompute(x)
+    }
 }
 
 // A loop, not a fold: a closure would hide the caller's line from the layers.
 #[track_caller]
-fn chain<'a, L: Layer + 'a>(layers: impl IntoIterator<Item = &'a L>, x: &Var) -> Var {
+fn chain<'a, L: Layer + 'a>(layers: impl IntoIterator<Item = &'a L>, x: &Var, recomputed: bool) -> Var {
     let mut x = x.clone();
     for layer in layers {
-        x = layer.forward(&x);
+        x = if recomputed { layer.recompute(&x) } else { layer.forward(&x) };
     }
     x
 }
@@ -82,6 +127,12 @@ macro_rules! tuple {
             fn forward(&self, x: &Var) -> Var {
                 let x = self.$a.forward(x);
                 $(let x = self.$i.forward(&x);)*
+                x
+            }
+
+            fn recompute(&self, x: &Var) -> Var {
+                let x = self.$a.recompute(x);
+                $(let x = self.$i.recompute(&x);)*
                 x
             }
         }

@@ -199,6 +199,7 @@ pub(super) fn views() -> Vec<Case> {
         Case::new(View::Permute(vec![2, 0, 1])).input(&[2, 3, 4]),
         Case::new(View::Expand(Shape::from([2, 3, 4]))).input(&[3, 1]),
         Case::new(View::Slice { axis: 1, start: 1, len: 2 }).input(&[2, 4, 3]),
+        Case::new(View::After).input(&[2, 3]).input(&[4]),
         Case::recorded("reshape", &[&[3, 4]], |x| x[0].t().reshape([2, 6]).exp()),
         Case::recorded("slice", &[&[5, 4]], |x| x[0].slice(0, 1..4).t().slice(0, 0..2).reshape([6]).square()),
         Case::recorded("expand", &[&[4]], |x| x[0].expand([3, 4]).t().reshape([2, 6]).sin()),

@@ -27,6 +27,8 @@ pub enum View {
     },
     /// The same values, where gradients stop.
     Detach,
+    /// The same values, for readers that wait until the other operands are computed. Gradient: passed on to the first operand.
+    After,
 }
 
 impl View {
@@ -37,7 +39,7 @@ impl View {
             Self::Permute(axes) => Some(x.permute(axes)),
             Self::Expand(shape) => Some(x.expand(*shape)),
             Self::Slice { axis, start, len } => Some(x.slice(*axis, *start, *len)),
-            Self::Detach => Some(*x),
+            Self::Detach | Self::After => Some(*x),
         }
     }
 
@@ -69,7 +71,7 @@ impl View {
                 }
                 from.with(*axis, *len)
             }
-            Self::Detach => from,
+            Self::Detach | Self::After => from,
         };
         Ok(x[0].with_shape(shape))
     }
@@ -83,6 +85,7 @@ impl Primitive for View {
             Self::Expand(_) => "expand",
             Self::Slice { .. } => "slice",
             Self::Detach => "detach",
+            Self::After => "after",
         }
     }
 
@@ -91,8 +94,8 @@ impl Primitive for View {
     }
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        let (Some(dy), shape) = (&dy[0], x[0].shape()) else { return Ok(vec![None]) };
-        Ok(vec![match self {
+        let (Some(dy), shape) = (&dy[0], x[0].shape()) else { return Ok(vec![None; x.len()]) };
+        let dx = match self {
             Self::Reshape(_) => Some(dy.reshape(shape)),
             Self::Permute(axes) => {
                 let mut back = vec![0; axes.len()];
@@ -111,7 +114,10 @@ impl Primitive for View {
                 Some(dy.pad(&widths, 0.0))
             }
             Self::Detach => None,
-        }])
+            Self::After => Some(dy.clone()),
+        };
+        // Only `After` has other operands, which it does not read.
+        Ok(std::iter::once(dx).chain(x[1..].iter().map(|_| None)).collect())
     }
 
     #[cfg(feature = "testing")]

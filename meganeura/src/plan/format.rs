@@ -119,7 +119,7 @@ impl Formats {
                 {
                     slices.push((uses.graph.ty(node.inputs[0]).shape, *start, *len));
                 }
-                Source::Op(Op::View(View::Detach)) => {}
+                Source::Op(Op::View(View::Detach | View::After)) => {}
                 _ => return None,
             }
             behind = node.inputs[0];

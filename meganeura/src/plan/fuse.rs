@@ -184,6 +184,19 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_comes_after_what_it_waits_for() {
+        let mut g = Graph::default();
+        let x = leaf(&mut g, 0, &[2, 2]);
+        let exp = op(&mut g, Pointwise::Exp, &[x], &[2, 2]);
+        let turned = op(&mut g, View::Permute(vec![1, 0]), &[exp], &[2, 2]);
+        let tanh = op(&mut g, Pointwise::Tanh, &[turned], &[2, 2]);
+        let late = op(&mut g, View::After, &[x, tanh], &[2, 2]);
+        let flat = op(&mut g, View::Reshape(Shape::from([4])), &[late], &[4]);
+        let again = op(&mut g, Pointwise::Exp, &[flat], &[4]);
+        assert_eq!(fuse(&Uses::new(&g, &[tanh, again]), 8), [1, 3, 6].map(|node| Item::Group(vec![node])));
+    }
+
+    #[test]
     fn a_reshape_separates_nothing() {
         let mut g = Graph::default();
         let x = leaf(&mut g, 0, &[2, 6]);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::Layout;
 use crate::graph::{Exact, Graph, Node, Operands, Source, Types, ValueId};
-use crate::ops::Op;
+use crate::ops::{Op, View};
 
 /// The same computation of `roots` in fewer nodes, and the roots' names there.
 pub(super) fn simplify(graph: &Graph, roots: &[ValueId]) -> (Graph, Vec<ValueId>) {
@@ -58,6 +58,8 @@ fn constant(graph: &Graph, value: ValueId) -> Option<f64> {
 /// The operand that a node's result is identical to.
 fn without_effect(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<ValueId> {
     match &node.source {
+        // Merged with what it is a copy of, a recomputed value would be kept instead.
+        Source::Op(Op::View(View::After)) => constant(graph, inputs[0]).map(|_| inputs[0]),
         Source::Op(Op::View(view)) => {
             let layout = Layout::contiguous(graph.ty(inputs[0]).shape);
             (view.layout(&layout) == Some(layout)).then_some(inputs[0])
@@ -88,7 +90,7 @@ fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::{Pointwise, View};
+    use crate::ops::Pointwise;
     use crate::{DType, Shape, TensorType};
 
     fn ty(dims: &[usize]) -> TensorType {
@@ -114,6 +116,21 @@ mod tests {
         assert!(names[1..4].iter().all(|line| line.contains(" = const ")), "{out}");
         assert_eq!(names[4..], ["%4 = tanh(%0) : f32[2, 3]", "%5 = add(%4, %4) : f32[2, 3]"]);
         assert_eq!(roots, [ValueId(5)]);
+    }
+
+    #[test]
+    fn what_is_computed_again_is_not_merged() {
+        let mut graph = Graph::default();
+        let x = graph.push(Source::Leaf(0), [], [ty(&[2])]);
+        let a = graph.push(Source::Op(Pointwise::Tanh.into()), [x], [ty(&[2])]);
+        let late = graph.push(Source::Op(View::After.into()), [x, a], [ty(&[2])]);
+        let b = graph.push(Source::Op(Pointwise::Tanh.into()), [late], [ty(&[2])]);
+        let (out, roots) = simplify(&graph, &[a, b]);
+        assert_ne!(roots[0], roots[1], "{out}");
+        let constant = graph.push(Source::Const(Exact(0.5)), [], [ty(&[2])]);
+        let late = graph.push(Source::Op(View::After.into()), [constant, a], [ty(&[2])]);
+        let (out, roots) = simplify(&graph, &[late]);
+        assert!(matches!(out.maker(roots[0]).source, Source::Const(_)), "{out}");
     }
 
     #[test]

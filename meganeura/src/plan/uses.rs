@@ -33,6 +33,8 @@ pub(super) struct Uses<'a> {
     readers: Vec<Vec<Read>>,
     /// By value, behind views: whether somebody outside of the graph wants it.
     wanted: Vec<bool>,
+    /// The values that readers of a view wait for besides the one that it shows.
+    awaited: HashMap<ValueId, Vec<ValueId>>,
 }
 
 impl<'a> Uses<'a> {
@@ -41,6 +43,7 @@ impl<'a> Uses<'a> {
         let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(graph.values());
         let mut origins: Vec<Origin> = Vec::with_capacity(graph.values());
         let mut readers: Vec<Vec<Read>> = vec![Vec::new(); graph.values()];
+        let mut awaited: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
         for (at, node) in graph.nodes().iter().enumerate() {
             if let Source::Op(Op::View(view)) = &node.source {
                 let from = node.inputs[0].index();
@@ -49,6 +52,12 @@ impl<'a> Uses<'a> {
                 let whole = node.types[0].shape.elements() == graph.ty(value).shape.elements();
                 origins.push(Origin { value, in_order: whole && layout.is_some_and(|layout| layout.is_contiguous()) });
                 layouts.push(layout);
+                let (behind, others) = node.inputs.split_first().expect("a view of something");
+                let others = others.iter().map(|other| origins[other.index()].value);
+                let all: Vec<_> = awaited.get(behind).into_iter().flatten().copied().chain(others).collect();
+                if !all.is_empty() {
+                    awaited.insert(node.first, all);
+                }
                 continue;
             }
             for (operand, value) in node.inputs.iter().enumerate() {
@@ -62,7 +71,7 @@ impl<'a> Uses<'a> {
         }
         let mut wanted = vec![false; graph.values()];
         roots.iter().for_each(|root| wanted[origins[root.index()].value.index()] = true);
-        Self { graph, origins, readers, wanted }
+        Self { graph, origins, readers, wanted, awaited }
     }
 
     pub(super) fn origin(&self, value: ValueId) -> Origin {
@@ -108,13 +117,16 @@ impl<'a> Uses<'a> {
         matches!(self.graph.nodes()[node].source, Source::Op(Op::Pointwise(_) | Op::Kernel(_)))
     }
 
-    /// The computed operands of a node: the node that makes each, and whether the two could be one pointwise program.
+    /// The computed operands of a node, and what it waits for: the node that makes each, and whether the two could be one
+    /// pointwise program.
     pub(super) fn makers(&self, node: usize) -> impl Iterator<Item = (usize, bool)> + '_ {
-        self.graph.nodes()[node].inputs.iter().filter_map(move |&input| {
+        self.graph.nodes()[node].inputs.iter().flat_map(move |&input| {
             let Origin { value, in_order } = self.origin(input);
             let maker = self.graph.maker_index(value);
             let fusible = in_order && self.is_pointwise(maker) && self.is_pointwise(node);
-            self.is_computed(maker).then_some((maker, fusible))
+            let awaited = self.awaited.get(&input).into_iter().flatten();
+            let awaited = awaited.map(|&value| (self.graph.maker_index(value), false));
+            std::iter::once((maker, fusible)).chain(awaited).filter(|&(maker, _)| self.is_computed(maker))
         })
     }
 
@@ -203,5 +215,22 @@ mod tests {
         assert_eq!([part, turned].map(in_order), [(x, false); 2]);
         assert_eq!(uses.readers(x).len(), 2);
         assert!(uses.is_wanted(x) && uses.is_wanted(sum) && uses.readers(sum).is_empty());
+    }
+
+    #[test]
+    fn readers_of_a_view_that_waits_come_after_all_of_it() {
+        let ty = TensorType::new(DType::F32, Shape::from([2]));
+        let mut g = Graph::default();
+        let x = g.push(Source::Leaf(0), [], [ty]);
+        let exp = g.push(Source::Op(Pointwise::Exp.into()), [x], [ty]);
+        let tanh = g.push(Source::Op(Pointwise::Tanh.into()), [x], [ty]);
+        let late = g.push(Source::Op(View::After.into()), [exp, tanh], [ty]);
+        let flat =
+            g.push(Source::Op(View::Reshape(Shape::from([1, 2])).into()), [late], [ty.with_shape([1, 2].into())]);
+        let last = g.push(Source::Op(Pointwise::Exp.into()), [flat], [ty.with_shape([1, 2].into())]);
+        let uses = Uses::new(&g, &[last]);
+        let makers: Vec<_> = uses.makers(g.maker_index(last)).collect();
+        assert_eq!(makers, [(g.maker_index(exp), true), (g.maker_index(tanh), false)]);
+        assert_eq!(uses.readers(tanh), [], "nobody reads what is awaited");
     }
 }

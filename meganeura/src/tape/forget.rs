@@ -104,6 +104,8 @@ impl Recording {
         let cut_off: Vec<bool> = self.graph.nodes().iter().map(|node| self.is_cut_off(node)).collect();
         let old = std::mem::take(&mut self.graph).into_nodes();
         let (origins, mut handles) = (std::mem::take(&mut self.origins), std::mem::take(&mut self.handles));
+        let mut kept = live.iter();
+        self.regions.retain(|_| *kept.next().expect("a region for each node"));
         let mut leaves: Vec<_> = std::mem::take(&mut self.leaves).into_iter().map(Some).collect();
         let (host, mut values) = (std::mem::take(&mut self.host), std::mem::take(&mut self.values));
         self.cells.clear();
@@ -214,6 +216,7 @@ mod tests {
                 recording.graph.nodes().len(),
                 recording.handles.len(),
                 recording.origins.len(),
+                recording.regions.len(),
                 recording.leaves.len(),
                 recording.cells.len(),
                 recording.host.len(),

@@ -9,6 +9,7 @@ mod cotangents;
 mod dump;
 mod forget;
 mod part;
+mod recompute;
 mod run;
 mod signature;
 mod step;
@@ -24,6 +25,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
+pub(crate) use recompute::Region;
 pub use signature::{Inputs, Outputs, Tensors};
 pub(crate) use step::CompiledStep;
 pub use var::Var;
@@ -54,6 +56,12 @@ struct Recording {
     graph: Graph,
     /// The caller's line behind each node.
     origins: Vec<&'static Location<'static>>,
+    /// The recomputed region that each node is in, if it is in one.
+    regions: Vec<Option<Region>>,
+    /// The region that is being recorded.
+    region: Option<Region>,
+    /// The next region that will be.
+    next_region: Region,
     /// The caller's hold on each value: values that somebody holds are computed, others only where needed.
     handles: Vec<Weak<Handle>>,
     leaves: Vec<Leaf>,
@@ -133,6 +141,9 @@ impl Tape {
             device: device.clone(),
             graph: Graph::default(),
             origins: Vec::new(),
+            regions: Vec::new(),
+            region: None,
+            next_region: Region::default(),
             handles: Vec::new(),
             leaves: Vec::new(),
             host: Vec::new(),
@@ -448,6 +459,20 @@ impl Recording {
         }
     }
 
+    /// [`push`](Self::push), in no region, whichever is open.
+    fn push_apart(
+        &mut self,
+        source: Source,
+        inputs: impl IntoIterator<Item = ValueId>,
+        types: impl IntoIterator<Item = TensorType>,
+        location: &'static Location<'static>,
+    ) -> ValueId {
+        let open = self.region.take();
+        let first = self.push(source, inputs, types, location);
+        self.region = open;
+        first
+    }
+
     fn push(
         &mut self,
         source: Source,
@@ -456,6 +481,7 @@ impl Recording {
         location: &'static Location<'static>,
     ) -> ValueId {
         self.origins.push(self.origin.unwrap_or(location));
+        self.regions.push(self.region);
         let first = self.graph.push(source, inputs, types);
         self.handles.resize_with(self.graph.values(), Weak::new);
         first

@@ -7,19 +7,13 @@ use std::sync::Arc;
 use libtest_mimic::Trial;
 use meganeura::io::{Checkpoint, LoadReport, Names};
 use meganeura::{Device, ErrorKind, Layer, Module, ModuleExt, Precision, Result};
+use meganeura_examples::models::{ResNet18Gn, ResNet18GnConfig, UNet, UNetConfig};
 use safetensors::{Dtype, SafeTensors};
 
 use super::golden::path_of;
 use super::torchvision::{self, ResNet, ResNetConfig};
 use super::{Case, module};
 use crate::Outcome;
-use resnet::{ResNet18Gn, ResNet18GnConfig};
-use unet::{UNet, UNetConfig};
-
-#[path = "../../../examples/src/models/resnet.rs"]
-mod resnet;
-#[path = "../../../examples/src/models/unet.rs"]
-mod unet;
 
 fn resnet18gn(device: &Device) -> Result<ResNet18Gn> {
     ResNet18Gn::init(device, 1, ResNet18GnConfig { images: 3, width: 4, groups: 2, classes: 10 })

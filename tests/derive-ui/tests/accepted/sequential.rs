@@ -23,7 +23,7 @@ struct Net {
     first: Shift,
     #[module(skip, init = 2.0)]
     slope: f64,
-    #[module(init = Scale::new(1.0), before = leaky_relu(self.slope), then = activation::double)]
+    #[module(init = Scale::new(1.0), before = leaky_relu(self.slope), then = activation::double, recompute)]
     second: Scale,
     #[module(init = Shift::new(0.5), before = |x| x + x, then = [Var::square, self::identity::<3>, square])]
     third: Shift,

@@ -30,7 +30,7 @@ struct Skipped {
 #[module(sequential, residual = b)]
 struct Steps {
     a: Scale,
-    #[module(before = relu, then = relu)]
+    #[module(before = relu, then = relu, recompute)]
     b: Option<Scale>,
 }
 

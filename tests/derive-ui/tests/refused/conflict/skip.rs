@@ -8,7 +8,7 @@ struct Net {
     a: Scale,
     #[module(rename = "first", skip)]
     b: Scale,
-    #[module(skip, before = relu, then = relu)]
+    #[module(skip, before = relu, then = relu, recompute)]
     c: Scale,
     d: Scale,
 }

@@ -7,6 +7,8 @@ struct Net {
     a: Scale,
     #[module(before = flatten)]
     b: Scale,
+    #[module(recompute)]
+    c: Scale,
 }
 
 fn main() {}

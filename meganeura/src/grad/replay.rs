@@ -1,0 +1,56 @@
+//! Recomputed regions in the backward pass: recorded once more, where the sweep reaches them.
+
+use std::collections::HashMap;
+
+use super::Sweep;
+use crate::graph::{Node, Operands, Source, ValueId};
+
+impl Sweep<'_> {
+    /// Records the region of a node again, the first time that the sweep reaches one of its nodes. From then on gradient rules
+    /// get the new values in the place of the old ones.
+    ///
+    /// What the region reads comes to the copy through a view that waits for the cotangents of the region's results. So the
+    /// planner takes the two for different computations, and schedules the second into the backward pass. A node that no
+    /// gradient needs is in no plan.
+    pub(super) fn enter_region(&mut self, node: usize) {
+        let Some(region) = self.tape.region(node).filter(|&region| self.region != Some(region)) else { return };
+        self.region = Some(region);
+        let nodes = self.tape.nodes_of(region, node);
+        let awaited: Operands = self.tape.with_graph(|graph| {
+            let values = graph.nodes()[nodes.clone()].iter().flat_map(Node::outputs);
+            values.filter_map(|value| self.cotangents.get(&value)).copied().collect()
+        });
+        if awaited.is_empty() {
+            return;
+        }
+        let mut outer = HashMap::new();
+        for index in nodes {
+            let step = self.tape.with_graph(|graph| {
+                let node = &graph.nodes()[index];
+                let is_operation = matches!(node.source, Source::Op(_));
+                is_operation.then(|| (node.inputs.clone(), node.outputs().collect::<Operands>()))
+            });
+            let Some((mut inputs, outputs)) = step else { continue };
+            for input in &mut inputs {
+                *input = match self.replayed.get(input) {
+                    Some(&again) => again,
+                    None => *outer.entry(*input).or_insert_with(|| self.await_all(*input, &awaited, index)),
+                };
+            }
+            let first = self.tape.record_again(index, inputs);
+            self.replayed.extend((0..).zip(outputs).map(|(offset, value)| (value, ValueId(first.0 + offset))));
+        }
+    }
+
+    /// A value from outside of a region, for a copy of the region that waits.
+    fn await_all(&self, value: ValueId, awaited: &[ValueId], node: usize) -> ValueId {
+        let is_number =
+            self.tape.with_graph(|graph| matches!(graph.maker(value).source, Source::Const(_) | Source::Host(_)));
+        if is_number { value } else { self.tape.after(value, awaited, self.tape.origin_of(node)) }
+    }
+
+    /// The value that gradient rules get in the place of another: its copy, if its region was recorded again.
+    pub(super) fn replayed(&self, value: ValueId) -> ValueId {
+        self.replayed.get(&value).copied().unwrap_or(value)
+    }
+}

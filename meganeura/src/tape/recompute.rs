@@ -1,0 +1,112 @@
+//! Regions whose values the backward pass computes again instead of keeping them.
+//!
+//! A region is a run of nodes. `grad/replay.rs` records those nodes once more where the sweep reaches the region, and has
+//! them wait for the cotangents of its results. So nothing here runs the caller's code twice.
+
+use std::ops::Range;
+use std::panic::Location;
+
+use super::Tape;
+use crate::graph::{Operands, Source, ValueId};
+use crate::ops::{Op, View};
+
+/// The number of a recomputed region of a tape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Region(u32);
+
+impl Tape {
+    /// Records `f` as a region whose intermediate values are recomputed in the backward pass: a trade of time for memory,
+    /// known as activation checkpointing or rematerialisation.
+    ///
+    /// The inputs of the region and its results are kept, as they would be without this; values in between live no longer
+    /// than their readers in the forward pass. Where the backward pass reaches the region, it computes again those of them that
+    /// gradients need. That is less than the region: what leads to its results alone is not computed twice. The numbers
+    /// are the same to the bit, except in fast precision, which rounds values where they are kept.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// let device = Device::cpu();
+    /// let layers = [Linear::new(8, 8), Linear::new(8, 8), Linear::new(8, 8)].init(&device, Seed::new(1))?;
+    /// let tape = Tape::new(&device);
+    /// let mut x = tape.input(&Tensor::full(&device, [4, 8], 1.0)?);
+    /// for layer in &layers {
+    ///     x = tape.recompute(|| (layer.forward(&x) * 3.0).tanh().square());
+    /// }
+    /// let grads = tape.backward(&x.mean())?;
+    /// assert!(grads.get(&layers[0].weight).is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// * **It pays** for a part with many large values inside and a small input: a block of a network. Around a single
+    ///   operation, or a whole network, there is nothing to gain. [`Layer::recompute`](crate::Layer::recompute) does this for a
+    ///   layer, `#[module(recompute)]` for a field of a sequential struct.
+    /// * **`f` is called once.** What was recorded is computed again, not the closure. So random numbers are drawn once (the
+    ///   same elements are dropped), [buffers](Self::update_buffer) are updated once, and whatever else `f` does happens once.
+    /// * **What is held is kept**: a [`Var`](crate::Var) of the region that somebody holds at a run is handed out as ever, and
+    ///   computed again besides.
+    /// * A region inside of another one is part of that.
+    ///
+    /// On a tape without a backward pass this changes nothing. [`Device::stats`](crate::Device::stats) has the bytes that plans take.
+    pub fn recompute<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _open = self.open_region();
+        f()
+    }
+
+    /// Begins a region, which ends when the guard is dropped. For callers that a closure would hide from what they record.
+    pub(crate) fn open_region(&self) -> OpenRegion {
+        let mut recording = self.recording.borrow_mut();
+        let is_outermost = recording.region.is_none();
+        if is_outermost {
+            let region = recording.next_region;
+            recording.next_region = Region(region.0 + 1);
+            recording.region = Some(region);
+        }
+        drop(recording);
+        OpenRegion { tape: is_outermost.then(|| self.clone()) }
+    }
+
+    /// The region that a node is in.
+    pub(crate) fn region(&self, node: usize) -> Option<Region> {
+        self.recording.borrow().regions[node]
+    }
+
+    /// The nodes of a region up to `last`, which is one of them.
+    pub(crate) fn nodes_of(&self, region: Region, last: usize) -> Range<usize> {
+        let before = &self.recording.borrow().regions[..last];
+        let count = before.iter().rev().take_while(|other| **other == Some(region)).count();
+        last - count..last + 1
+    }
+
+    /// Records the operation of a node once more, on these operands of the same types, and returns its first result.
+    pub(crate) fn record_again(&self, node: usize, inputs: Operands) -> ValueId {
+        let mut recording = self.recording.borrow_mut();
+        let again = &recording.graph.nodes()[node];
+        let (source, types, origin) = (again.source.clone(), again.types.clone(), recording.origins[node]);
+        recording.push_apart(source, inputs, types, origin)
+    }
+
+    /// The same value, for nodes that wait until `others` are computed.
+    pub(crate) fn after(&self, value: ValueId, others: &[ValueId], origin: &'static Location<'static>) -> ValueId {
+        let mut recording = self.recording.borrow_mut();
+        let ty = recording.graph.ty(value);
+        let inputs = std::iter::once(value).chain(others.iter().copied());
+        recording.push_apart(Source::Op(Op::View(View::After)), inputs, [ty], origin)
+    }
+}
+
+/// While it lives, what its tape records is one region.
+pub(crate) struct OpenRegion {
+    /// `None` where another region is open already.
+    tape: Option<Tape>,
+}
+
+impl Drop for OpenRegion {
+    fn drop(&mut self) {
+        if let Some(tape) = &self.tape {
+            tape.recording.borrow_mut().region = None;
+        }
+    }
+}
