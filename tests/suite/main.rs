@@ -50,6 +50,7 @@ mod recurrent;
 mod reuse;
 mod runs;
 mod scale;
+mod second;
 mod special;
 mod steps;
 mod table;
@@ -98,6 +99,7 @@ fn main() {
     threads::collect(&mut trials);
     torch_files::collect(&mut trials);
     gradients::collect(&mut trials);
+    second::collect(&mut trials);
     plan::collect(&mut trials);
     compiled::collect(&mut trials);
     guide::collect(&mut trials);
