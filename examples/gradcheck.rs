@@ -1,8 +1,10 @@
-//! Checks the gradients of every layer against finite differences, in double precision, and prints what came of it.
+//! Checks the gradients of every layer, or the gradients of these, against finite differences, in double precision, and
+//! prints the largest errors.
 //!
 //! ```text
 //! cargo run --release --example gradcheck
 //! cargo run --release --example gradcheck -- --only conv --json
+//! cargo run --release --example gradcheck -- --second --samples 20
 //! ```
 //!
 //! To check a layer of your own: give `Gradcheck` the layer, inputs, and a function that calls it. [`check_layer`] is all there is to it. Choose settings that are awkward: odd sizes, strides that leave a rest, more padding than half of a kernel, groups, a batch above 1. A
@@ -29,6 +31,9 @@ struct Options {
     /// Check at most so many elements of each parameter and input [default: all]
     #[arg(long)]
     samples: Option<NonZeroUsize>,
+    /// Check the gradients of the gradients, as a gradient penalty goes through
+    #[arg(long)]
+    second: bool,
     /// The seed of parameters, inputs and cotangents
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -81,7 +86,7 @@ fn run(options: &Options) -> Result<bool> {
     }
     let mut failed = 0;
     for subject in &subjects {
-        let report = check_layer(&check, subject, options.seed)?;
+        let report = check_layer(&check, subject, options)?;
         failed += usize::from(!report.passed());
         print(subject, &report, options.json);
     }
@@ -92,11 +97,14 @@ fn run(options: &Options) -> Result<bool> {
 }
 
 /// The whole of a gradient check. The layer may be on any device: the check reads its parameters, and computes on the CPU in `f64`.
-fn check_layer(check: &Gradcheck, subject: &Subject, seed: u64) -> Result<Report> {
+fn check_layer(check: &Gradcheck, subject: &Subject, options: &Options) -> Result<Report> {
     let device = Device::cpu_with(Precision::Double);
     let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
-    let x = normal.sample(&device, Shape::new(&subject.input), Seed::new(seed).field(&subject.setting))?;
-    check.run(&subject.layer, &[x], |layer, x| vec![layer.forward(&x[0])])
+    let x = normal.sample(&device, Shape::new(&subject.input), Seed::new(options.seed).field(&subject.setting))?;
+    match options.second {
+        false => check.run(&subject.layer, &[x], |layer, x| vec![layer.forward(&x[0])]),
+        true => check.gradgrad(&subject.layer, &[x], |layer, x| vec![layer.forward(&x[0])]),
+    }
 }
 
 fn print(subject: &Subject, report: &Report, as_json: bool) {

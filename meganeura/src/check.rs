@@ -1,4 +1,5 @@
-//! Gradient checks: every derivative against finite differences, in double precision.
+//! Gradient checks: every derivative against finite differences, in double precision. [`gradcheck`] checks first
+//! derivatives, [`gradgradcheck`] second ones.
 //!
 //! ```
 //! use meganeura::check::gradcheck;
@@ -13,12 +14,13 @@
 //! # Ok::<(), meganeura::Error>(())
 //! ```
 
-use std::fmt;
+mod report;
 
+pub use self::report::{Entry, Report};
 use crate::error::{bail, here};
 use crate::init::Initializer;
 use crate::module::{Module, ModuleExt, Role, Seed};
-use crate::{DType, Device, Precision, Result, Shape, Tape, Tensor, Var};
+use crate::{DType, Device, Grads, Precision, Result, Tape, Tensor, Var};
 
 /// Checks the gradients of a function of a module and some inputs; see [`Gradcheck`] for what can be set.
 ///
@@ -37,6 +39,36 @@ pub fn gradcheck<M: Module + ?Sized>(
     f: impl Fn(&M, &[Var]) -> Vec<Var>,
 ) -> Result<Report> {
     Gradcheck::default().run(module, inputs, f)
+}
+
+/// Checks the gradients of the gradients of a function of a module and some inputs, as [`gradcheck`] checks the
+/// gradients.
+///
+/// Each output gets a random cotangent. What is checked is the function from parameters, inputs and these cotangents to
+/// the gradients of all parameters and inputs: whatever a gradient penalty or a Hessian-vector product goes through.
+/// See [`Gradcheck::gradgrad`] for what can be set.
+///
+/// ```
+/// use meganeura::check::gradgradcheck;
+/// use meganeura::prelude::*;
+///
+/// let device = Device::cpu();
+/// let layer = GroupNorm::new(2, 4).init(&device, Seed::new(1))?;
+/// let x = Tensor::randn(&device, [3, 4, 2, 2], 1)?;
+/// gradgradcheck(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?.ok()?;
+/// # Ok::<(), meganeura::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// As [`gradcheck`], and if none of the outputs depends on an input or a trained parameter.
+#[track_caller]
+pub fn gradgradcheck<M: Module + ?Sized>(
+    module: &M,
+    inputs: &[Tensor],
+    f: impl Fn(&M, &[Var]) -> Vec<Var>,
+) -> Result<Report> {
+    Gradcheck::default().gradgrad(module, inputs, f)
 }
 
 /// How gradients are checked.
@@ -97,76 +129,77 @@ impl Gradcheck {
         inputs: &[Tensor],
         f: impl Fn(&M, &[Var]) -> Vec<Var>,
     ) -> Result<Report> {
-        here(|| self.entries(module, inputs, f)).map(|entries| Report { entries })
+        here(|| {
+            let (subjects, x) = Subjects::of(module, inputs, self.seed)?;
+            let (loss, _) = self.weighted_sum(&subjects, "cotangents", f(module, &x))?;
+            let grads = subjects.differentiate(&loss)?;
+            self.report(&loss, &grads, subjects.all)
+        })
     }
 
-    fn entries<M: Module + ?Sized>(
+    /// Runs a check of second derivatives; see [`gradgradcheck`].
+    ///
+    /// # Errors
+    ///
+    /// As [`gradgradcheck`].
+    #[track_caller]
+    pub fn gradgrad<M: Module + ?Sized>(
         &self,
         module: &M,
         inputs: &[Tensor],
         f: impl Fn(&M, &[Var]) -> Vec<Var>,
-    ) -> Result<Vec<Entry>> {
-        let device = Device::cpu_with(Precision::Double);
-        let tape = Tape::with_seed(&device, self.seed);
-        let mut subjects = Vec::new();
-        for leaf in module.leaves() {
-            let cell = leaf.cell();
-            let value = leaf.value().to_device(&device)?;
-            tape.substitute(cell, value.clone());
-            let var = tape.cell(cell);
-            if leaf.role == Role::Trained {
-                subjects.push((leaf.path, var, value));
+    ) -> Result<Report> {
+        here(|| {
+            let (mut subjects, x) = Subjects::of(module, inputs, self.seed)?;
+            let (first, cotangents) = self.weighted_sum(&subjects, "cotangents", f(module, &x))?;
+            let grads = subjects.differentiate(&first)?;
+            let gradients: Vec<_> = subjects.all.iter().filter_map(|subject| grads.of(&subject.var)).collect();
+            if gradients.is_empty() {
+                bail!(
+                    NoGradient,
+                    "the outputs depend on no input and no trained parameter, so nothing would be checked"
+                );
             }
-        }
-        let (mut x, mut floats) = (Vec::with_capacity(inputs.len()), 0);
-        for (k, input) in inputs.iter().enumerate() {
-            let value = input.to_device(&device)?;
-            x.push(tape.input(&value));
-            if value.ty().dtype.is_float() {
-                floats += 1;
-                subjects.push((format!("input {k}"), x[k].clone(), value));
-            }
-        }
-        let loss = self.weighted_sum(&device, &tape, f(module, &x))?;
-        let grads = tape.backward(&loss)?;
-        let parameters = &subjects[..subjects.len() - floats];
-        if !parameters.is_empty() && parameters.iter().all(|(_, var, _)| grads.of(var).is_none()) {
-            bail!(
-                NoGradient,
-                "the outputs depend on none of the module's parameters, so nothing of it would be checked"
-            );
-        }
-        let mut entries = Vec::with_capacity(subjects.len());
-        for (name, var, value) in subjects {
-            let analytic = match grads.of(&var) {
-                Some(gradient) => gradient.to_tensor()?.to_f64_vec()?,
-                None => vec![0.0; value.shape().elements()],
-            };
-            entries.push(self.compare(&loss, name, &var, &value, &analytic)?);
-        }
-        Ok(entries)
+            subjects.all.extend(cotangents);
+            let (loss, _) = self.weighted_sum(&subjects, "second cotangents", gradients)?;
+            let grads = subjects.tape.backward(&loss)?;
+            self.report(&loss, &grads, subjects.all)
+        })
     }
 
-    fn weighted_sum(&self, device: &Device, tape: &Tape, outputs: Vec<Var>) -> Result<Var> {
-        let seed = Seed::new(self.seed).field("cotangents");
+    fn report(&self, loss: &Var, grads: &Grads, subjects: Vec<Subject>) -> Result<Report> {
+        let entries = subjects.into_iter().map(|subject| self.compare(loss, subject, grads)).collect::<Result<_>>()?;
+        Ok(Report { entries })
+    }
+
+    /// `Σ c·y` with random normal cotangents `c`, and those.
+    fn weighted_sum(&self, subjects: &Subjects, name: &str, outputs: Vec<Var>) -> Result<(Var, Vec<Subject>)> {
+        let seed = Seed::new(self.seed).field(name);
         let normal = Initializer::Normal { mean: 0.0, std: 1.0 };
-        let mut total: Option<Var> = None;
+        let (mut total, mut cotangents): (Option<Var>, _) = (None, Vec::new());
         let differentiable = |y: &Var| y.error().is_some() || y.ty().dtype == DType::F64;
         for (k, y) in outputs.into_iter().filter(differentiable).enumerate() {
-            let cotangent = normal.sample(device, y.shape(), seed.index(k))?;
-            let term = (y * tape.input(&cotangent)).sum();
+            let value = normal.sample(&subjects.device, y.shape(), seed.index(k))?;
+            let cotangent = subjects.tape.input(&value);
+            let term = (y * &cotangent).sum();
             total = Some(match total {
                 Some(total) => total + term,
                 None => term,
             });
+            cotangents.push(Subject { name: format!("cotangent {k}"), var: cotangent, value });
         }
         match total {
-            Some(total) => total.id().map(|_| total),
+            Some(total) => total.id().map(|_| (total, cotangents)),
             None => bail!(Argument, "a gradient check needs an output"),
         }
     }
 
-    fn compare(&self, loss: &Var, name: String, var: &Var, value: &Tensor, analytic: &[f64]) -> Result<Entry> {
+    fn compare(&self, loss: &Var, subject: Subject, grads: &Grads) -> Result<Entry> {
+        let Subject { name, var, value } = subject;
+        let analytic = match grads.of(&var) {
+            Some(gradient) => gradient.to_tensor()?.to_f64_vec()?,
+            None => vec![0.0; value.shape().elements()],
+        };
         let (id, output) = (var.id()?, loss.id()?);
         let mut data = value.to_f64_vec()?;
         let mut entry = Entry {
@@ -210,77 +243,65 @@ impl Gradcheck {
     }
 }
 
+/// A tensor whose derivative is checked.
+struct Subject {
+    name: String,
+    var: Var,
+    value: Tensor,
+}
+
+/// Parameters and inputs, on a tape of their own in double precision.
+struct Subjects {
+    device: Device,
+    tape: Tape,
+    all: Vec<Subject>,
+    /// The number of parameters, which come first.
+    parameters: usize,
+}
+
+impl Subjects {
+    /// The subjects of a check of a module, and all inputs on the tape.
+    fn of<M: Module + ?Sized>(module: &M, inputs: &[Tensor], seed: u64) -> Result<(Self, Vec<Var>)> {
+        let device = Device::cpu_with(Precision::Double);
+        let tape = Tape::with_seed(&device, seed);
+        let mut all = Vec::new();
+        for leaf in module.leaves() {
+            let cell = leaf.cell();
+            let value = leaf.value().to_device(&device)?;
+            tape.substitute(cell, value.clone());
+            let var = tape.cell(cell);
+            if leaf.role == Role::Trained {
+                all.push(Subject { name: leaf.path, var, value });
+            }
+        }
+        let (parameters, mut x) = (all.len(), Vec::with_capacity(inputs.len()));
+        for (k, input) in inputs.iter().enumerate() {
+            let value = input.to_device(&device)?;
+            let var = tape.input(&value);
+            x.push(var.clone());
+            if value.ty().dtype.is_float() {
+                all.push(Subject { name: format!("input {k}"), var, value });
+            }
+        }
+        Ok((Self { device, tape, all, parameters }, x))
+    }
+
+    /// The gradients of the function that is checked, which must be one of the module's parameters if there are any.
+    fn differentiate(&self, loss: &Var) -> Result<Grads> {
+        let grads = self.tape.backward(loss)?;
+        let parameters = &self.all[..self.parameters];
+        if !parameters.is_empty() && parameters.iter().all(|subject| grads.of(&subject.var).is_none()) {
+            bail!(
+                NoGradient,
+                "the outputs depend on none of the module's parameters, so nothing of it would be checked"
+            );
+        }
+        Ok(grads)
+    }
+}
+
 fn nan_max(a: f64, b: f64) -> f64 {
     if b.is_nan() || b > a { b } else { a }
-}
-
-/// What a gradient check found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Report {
-    /// One entry for each parameter that is trained, in the module's order, then one for each input.
-    pub entries: Vec<Entry>,
-}
-
-/// What a gradient check found for one tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// The parameter's path, or `input k`.
-    pub name: String,
-    /// The tensor's extents.
-    pub shape: Shape,
-    /// How many elements were checked.
-    pub checked: usize,
-    /// The largest difference of the two derivatives.
-    pub largest_absolute: f64,
-    /// The largest difference relative to the numeric derivative.
-    pub largest_relative: f64,
-    /// The row-major number of the element that agrees worst …
-    pub worst: usize,
-    /// … its derivative by the tape …
-    pub analytic: f64,
-    /// … and by finite differences.
-    pub numeric: f64,
-    /// Whether all elements agree.
-    pub passed: bool,
-}
-
-impl Report {
-    /// Whether every derivative agrees.
-    #[must_use]
-    pub fn passed(&self) -> bool {
-        self.entries.iter().all(|entry| entry.passed)
-    }
-
-    /// An error with the whole report unless every derivative agrees.
-    ///
-    /// # Errors
-    ///
-    /// If a derivative disagrees.
-    #[track_caller]
-    pub fn ok(&self) -> Result<()> {
-        here(|| {
-            if !self.passed() {
-                bail!(Argument, "gradients disagree with finite differences\n{self}");
-            }
-            Ok(())
-        })
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Entry { name, shape, checked, largest_absolute, largest_relative, worst, analytic, numeric, passed } in
-            &self.entries
-        {
-            let verdict = if *passed { "ok  " } else { "FAIL" };
-            writeln!(
-                f,
-                "{verdict} {name} {shape}: {checked} checked, largest error {largest_absolute:.1e} absolute, \
-                 {largest_relative:.1e} relative; worst at {worst}: {analytic:.6e}, numerically {numeric:.6e}"
-            )?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -298,5 +319,27 @@ mod tests {
         // One of several parameters may be left out, and inputs alone may be checked.
         gradcheck(&layers, &x, |layers, x| vec![layers[0].forward(&x[0])]).unwrap().ok().unwrap();
         gradcheck(&(), &x, |(), x| vec![x[0].square()]).unwrap().ok().unwrap();
+        let error = gradgradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
+        let error = gradgradcheck(&(), &[], |(), _| vec![Tape::new(&Device::cpu_with(Precision::Double)).scalar(1.0)]);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::NoGradient);
+    }
+
+    /// `x³` with the right first derivative, which is detached, so that the second one is 0.
+    fn cube(x: &Var) -> Var {
+        let slope = x.square().scale(3.0).detach();
+        &slope * x + (x * x * x - &slope * x).detach()
+    }
+
+    #[test]
+    fn a_wrong_second_derivative_fails() {
+        let x = [Tensor::from_slice(&Device::cpu(), [3], &[0.5, -1.5, 2.0]).unwrap()];
+        let right = |(): &(), x: &[Var]| vec![&x[0] * &x[0] * &x[0]];
+        let report = gradgradcheck(&(), &x, right).unwrap();
+        assert!(report.passed(), "{report}");
+        let names: Vec<_> = report.entries.iter().map(|entry| &entry.name[..]).collect();
+        assert_eq!(names, ["input 0", "cotangent 0"]);
+        let report = gradgradcheck(&(), &x, |(), x| vec![cube(&x[0])]).unwrap();
+        assert!(!report.entries[0].passed && report.entries[1].passed, "{report}");
     }
 }

@@ -83,11 +83,6 @@ impl Error {
         }))
     }
 
-    /// That a gradient operation with kernels of its own has no rule to be differentiated by.
-    pub(crate) fn no_second_derivative(op: &'static str) -> Self {
-        Self::new(ErrorKind::NotDifferentiable, "has no gradient rule of its own (a second derivative)").in_op(op)
-    }
-
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

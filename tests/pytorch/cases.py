@@ -374,3 +374,17 @@ FUNCTIONS = [
     case("torch.einsum('nchw,cd->ndwh', x, t)", x=(2, 3, 4, 5), t=(3, 2)),
     case("torch.einsum('ab,cd', x, t)", x=(2, 3), t=(4, 5)),
 ]
+
+# Gradients, whose own gradients are compared.
+PENALTIES = [
+    case(
+        "torch.autograd.grad(F.silu(F.group_norm(x, 2, v, b)).sum(), x, create_graph=True)[0].square().sum((1, 2)).sqrt()",
+        x=(3, 4, 5), v=(4,), b=(4,),
+    ),
+    case("torch.autograd.grad(F.silu(F.layer_norm(x, (6,), v, b)).sum(), x, create_graph=True)[0]", x=(4, 6), v=(6,), b=(6,)),
+    case(
+        "torch.autograd.grad(F.cross_entropy(x, labels, label_smoothing=0.1, ignore_index=1), x, create_graph=True)[0]",
+        x=(2, 4, 3), labels=ints(4, (2, 3)),
+    ),
+    case("torch.autograd.grad(F.max_pool2d(x, 3, 2, 1).square().sum(), x, create_graph=True)[0]", x=(2, 2, 7, 6)),
+]

@@ -267,6 +267,7 @@ def make():
     save_cases("models", answers)
     save_cases("functions", later(cases.FUNCTIONS))
     save_cases("sequences", later(cases.SEQUENCES))
+    save_cases("penalties", later(cases.PENALTIES))
 
 
 def check_ours(directory):

@@ -369,6 +369,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         let shared = Arc::clone(&subject);
         trials.push(Trial::test(name("gradient"), move || gradient(&shared)));
         let shared = Arc::clone(&subject);
+        trials.push(Trial::test(name("second"), move || second(&shared)));
+        let shared = Arc::clone(&subject);
         trials.push(Trial::test(name("lines"), move || lines(&shared)));
         let shared = Arc::clone(&subject);
         trials.push(Trial::test(name("native"), move || agrees(&shared, &Device::cpu().for_testing(0)?)));
@@ -394,13 +396,33 @@ fn gradient(subject: &Subject) -> Result<(), Failed> {
     Ok(report.ok()?)
 }
 
-/// Every operation of both passes bears a line of the caller's: none is recorded in a closure, which does not know it.
+/// Gradients of gradients, by parameters, input and cotangent.
+fn second(subject: &Subject) -> Result<(), Failed> {
+    let device = Device::cpu_with(Precision::Double);
+    let mut layer = (subject.build)(&device)?;
+    randomise(&mut *layer)?;
+    let x = tensor(&device, "x", meganeura::Shape::new(&subject.x))?;
+    // As for first derivatives; those of a normalisation over few elements are larger by 1/σ.
+    let check = Gradcheck::default().tolerance(1e-6, 1e-5).samples(25);
+    let report = check.gradgrad(&layer, &[x], |layer, x| vec![layer.forward(&x[0])])?;
+    let trained = layer.leaves().into_iter().filter(|leaf| leaf.role == Role::Trained).count();
+    assert_eq!(report.entries.len(), trained + 2, "and the input, and the cotangent");
+    // The gradients are linear in the cotangent.
+    let cotangent = &report.entries[trained + 1];
+    assert!(cotangent.analytic != 0.0 || cotangent.largest_absolute > 0.0, "only zeros were compared: {report}");
+    Ok(report.ok()?)
+}
+
+/// Every operation of both passes, and of a second backward pass, bears a line of the caller's: none is recorded in a
+/// closure, which does not know it.
 fn lines(subject: &Subject) -> Result<(), Failed> {
     let device = Device::cpu();
     let layer = (subject.build)(&device)?;
     let tape = Tape::new(&device);
-    let y = layer.forward(&tape.input(&tensor(&device, "x", meganeura::Shape::new(&subject.x))?));
-    tape.backward(&y.sum())?;
+    let x = tape.input(&tensor(&device, "x", meganeura::Shape::new(&subject.x))?);
+    let y = layer.forward(&x);
+    let gradient = tape.backward(&y.square().sum())?.of(&x).expect("depends");
+    tape.backward(&gradient.square().sum())?;
     for at in tape.lines() {
         assert!(at.file().starts_with("tests/") || at.file().starts_with("tests\\"), "{at}");
     }

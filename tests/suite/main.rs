@@ -51,6 +51,7 @@ mod recurrent;
 mod reuse;
 mod runs;
 mod scale;
+mod second;
 mod special;
 mod steps;
 mod table;
@@ -99,6 +100,7 @@ fn main() {
     threads::collect(&mut trials);
     torch_files::collect(&mut trials);
     gradients::collect(&mut trials);
+    second::collect(&mut trials);
     plan::collect(&mut trials);
     compiled::collect(&mut trials);
     guide::collect(&mut trials);

@@ -10,6 +10,7 @@ use meganeura::{DType, Device, Error, KernelChoice, Precision, Result, Tape, Ten
 
 use crate::adapter::{gpu_trial, is_software};
 use crate::numbers::{self, Computed, Numbers, Reference, compare, operands};
+use crate::second;
 use crate::table::{self, Part};
 
 /// Operations that matrix units compute, by the beginnings of their cases' names.
@@ -30,10 +31,15 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         };
         trials.push(Trial::test(name("native"), on(native)));
         trials.push(Trial::test(name("gradient"), on(gradient)));
+        trials.push(Trial::test(name("second"), on(second::native)));
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("wgsl"), move |device| wgsl(&shared, device)));
         let shared = Arc::clone(&case);
         trials.push(gpu_trial(name("wgsl_gradient"), move |device| wgsl_gradient(&shared, device)));
+        if second::is_small(&case) {
+            let shared = Arc::clone(&case);
+            trials.push(gpu_trial(name("wgsl_second"), move |device| second::wgsl(&shared, device)));
+        }
         if has_lines(&case) {
             let shared = Arc::clone(&case);
             trials.push(gpu_trial(name("halves"), move |device| halves(&shared, device)));
@@ -58,17 +64,17 @@ fn has_lines(case: &Case) -> bool {
 }
 
 /// Whether results after the first are statistics for the gradient, not differentiable themselves.
-fn has_statistics(case: &Case) -> bool {
+pub(crate) fn has_statistics(case: &Case) -> bool {
     case.name.starts_with("cross_entropy") || case.name.starts_with("ctc")
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "stands in `map_err`")]
-fn failed(error: Error) -> Failed {
+pub(crate) fn failed(error: Error) -> Failed {
     Failed::from(error.to_string())
 }
 
 /// The case's results on a device, which it records on the given tape.
-fn record(case: &Case, tape: &Tape, operands: &[Numbers]) -> Result<(Vec<Var>, Vec<Var>)> {
+pub(crate) fn record(case: &Case, tape: &Tape, operands: &[Numbers]) -> Result<(Vec<Var>, Vec<Var>)> {
     let x =
         operands.iter().map(|numbers| Ok(tape.input(&numbers.tensor(&tape.device())?))).collect::<Result<Vec<_>>>()?;
     let y = (case.build)(&x);

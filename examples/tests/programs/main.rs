@@ -114,6 +114,15 @@ fn gradcheck_checks_every_layer() {
 }
 
 #[test]
+fn gradcheck_checks_second_derivatives() {
+    for report in lines(&run("gradcheck", &["--second", "--only", "norm", "--samples", "4", "--json"])) {
+        assert_eq!(report["passed"], true, "{report}");
+        // Parameters, the input and the cotangent.
+        assert!(report["tensors"].as_u64() >= Some(4), "{report}");
+    }
+}
+
+#[test]
 fn gradcheck_fails_where_a_gradient_is_further_off_than_allowed() {
     let output = run("gradcheck", &["--only", "gelu", "--atol", "1e-300", "--rtol", "0"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Sweep;
+use super::sweep::Sweep;
 use crate::graph::{Node, Operands, Source, ValueId};
 
 impl Sweep<'_> {

@@ -5,6 +5,7 @@ mod native_rule;
 use std::panic::Location;
 
 use self::native_rule::Rule;
+use super::gather_along::GatherAlong;
 use super::softmax::{Rows, around};
 use super::{Kernel, Primitive};
 use crate::graph::Exact;
@@ -25,7 +26,8 @@ pub struct CrossEntropy {
 }
 
 /// `dx` of [`CrossEntropy`]. Shapes: `x [N,C,…]`, `labels u32 [N,…]`, peak, mass and `dℓ [N,…]` → `dx [N,C,…]`.
-/// Has no gradient of its own.
+/// Gradient: with `p = softmax(x)` and the cotangent `u`, `dℓ` gets `Σ u·(p − (1−s)·onehot − s/C)`, and `x` gets
+/// `dℓ·p·(u − Σ u·p)`: all of it, as peak and mass are functions of `x` and get nothing. 0 in rows of an ignored label.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyGrad {
     smoothing: Exact,
@@ -163,13 +165,30 @@ impl Primitive for CrossEntropyGrad {
         Ok(vec![x[0]])
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(Error::no_second_derivative("cross_entropy_grad"))
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ([x, labels, _, _, d_loss], Some(u)) = (x, &dy[0]) else { return Ok(vec![None; x.len()]) };
+        let (rows, kept) = (d_loss.shape(), x.shape().with(1, 1));
+        let (labels, d_loss) = (labels.reshape(kept), d_loss.reshape(kept));
+        let (zero, smoothing) = (x.constant(0.0), self.smoothing.0);
+        let ignored = self.ignored.map(|ignored| labels.to_float().eq(&x.constant(f64::from(ignored))));
+        let unless_ignored = |value: Var| match &ignored {
+            Some(ignored) => ignored.select(&zero, &value),
+            None => value,
+        };
+        // Ignored rows may hold anything.
+        let p = unless_ignored(x.clone()).softmax(1);
+        let mean = (u * &p).sum_keep(&[1]);
+        let of_label = u.record(GatherAlong { axis: 1, permutation: false }, &[u, &labels]).scale(1.0 - smoothing);
+        let of_all = u.sum_keep(&[1]).scale(smoothing / x.shape()[1] as f64);
+        let of_loss = unless_ignored(&mean - of_label - of_all);
+        let of_x = unless_ignored(d_loss * (p * (u - mean)));
+        Ok(vec![Some(of_x), None, None, None, Some(of_loss.reshape(rows))])
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
-        // Reached, on every device, through the gradients of `cross_entropy`'s cases.
+        // Peak and mass are no operands of their own, see above. Gradients of `cross_entropy`'s cases reach this, on
+        // every device.
         Vec::new()
     }
 }

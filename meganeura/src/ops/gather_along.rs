@@ -142,10 +142,8 @@ impl Primitive for ScatterAlong {
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let (Some(dy), Fold::Sum) = (&dy[0], self.fold) else { return Ok(vec![None, None]) };
-        // What is past the end has no part in the result; gathered, it would be NaN.
-        let past = x[0].to_float().ge(&dy.constant(self.rows as f64));
-        let gathered = dy.record(GatherAlong { axis: self.axis, permutation: false }, &[dy, &x[0]]);
-        Ok(vec![None, Some(past.select(&dy.constant(0.0), &gathered))])
+        // What is past the end has no part in the result.
+        Ok(vec![None, Some(dy.gather_or_zero(self.axis, &x[0]))])
     }
 
     #[cfg(feature = "testing")]
@@ -270,6 +268,15 @@ impl Var {
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
         is_kept.select(self, &replaced)
+    }
+
+    /// As [`gather_along`](Self::gather_along), with 0 instead of NaN for an index past the end: the transpose of a
+    /// scattered sum.
+    #[track_caller]
+    pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {
+        let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
+        let gathered = self.record(GatherAlong { axis, permutation: false }, &[self, index]);
+        past.select(&self.constant(0.0), &gathered)
     }
 
     #[track_caller]

@@ -4,7 +4,7 @@ mod sources;
 mod stage;
 
 use libtest_mimic::{Failed, Trial};
-use meganeura::check::{Gradcheck, gradcheck};
+use meganeura::check::{Gradcheck, gradcheck, gradgradcheck};
 use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
@@ -34,9 +34,14 @@ macro_rules! cases {
 cases! {
     "check.rs::gradcheck" |_| gradcheck(&(), &[], |(), _| Vec::new());
     "check.rs::run" |_| Gradcheck::default().run(&(), &[], |(), _| Vec::new());
-    "check.rs::ok" |_| disagreement().ok();
+    "check.rs::gradgradcheck" |_| gradgradcheck(&(), &[], |(), _| Vec::new());
+    "check.rs::gradgrad" |_| Gradcheck::default().gradgrad(&(), &[], |(), _| Vec::new());
+    "check/report.rs::ok" |_| disagreement().ok();
     "grad.rs::backward" |w| w.tape.backward(&w.var);
     "grad.rs::backward_with" |w| w.tape.backward_with(&w.var, &w.var.sum());
+    "grad/products.rs::hvp" |w| w.tape.hvp(&w.var, &[]);
+    "grad/products.rs::module_hvp" |w| w.tape.module_hvp(&w.var.sum(), &w.net, &[("5.weight".to_owned(), w.var.clone())]);
+    "grad/products.rs::jvp" |w| w.tape.jvp(&w.var, &[(&w.var, &w.var.sum())]);
     "init.rs::sample" |w| Initializer::Normal { mean: 0.0, std: -1.0 }.sample(&w.device, [2], Seed::new(0));
     "param.rs::set" |mut w| w.net.1.set(w.tensor);
     "tensor/mod.rs::from_slice" |w| Tensor::from_slice(&w.device, [3], &[1.0]);

@@ -27,7 +27,8 @@ struct Row {
 }
 
 /// The parts of the table, by the files that the cases are from.
-const PARTS: [&str; 7] = ["models", "layers", "sequences", "losses", "functions", "optimizers", "schedules"];
+const PARTS: [&str; 8] =
+    ["models", "layers", "sequences", "losses", "functions", "penalties", "optimizers", "schedules"];
 
 /// Rows by the part and by what PyTorch calls it.
 static ROWS: Mutex<BTreeMap<(usize, String), Row>> = Mutex::new(BTreeMap::new());

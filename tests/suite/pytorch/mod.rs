@@ -13,6 +13,7 @@ mod layers;
 mod losses;
 mod models;
 mod optimizers;
+mod penalties;
 mod sequences;
 mod torchvision;
 mod transformers;
@@ -71,8 +72,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     optimizers::collect_schedules(trials);
     let values =
         [layers::cases(), sequences::cases(), transformers::cases(), losses::cases(), functions::cases()].concat();
-    let all = [values, optimizers::cases(), models::cases()].concat();
-    for file in ["layers", "sequences", "losses", "functions", "optimizers", "models"] {
+    let all = [values, penalties::cases(), optimizers::cases(), models::cases()].concat();
+    for file in ["layers", "sequences", "losses", "functions", "penalties", "optimizers", "models"] {
         let own: Vec<_> = all.iter().filter(|case| case.file == file).map(|case| case.torch.clone()).collect();
         trials.push(Trial::test(format!("pytorch::every_case_of_{file}_is_compared"), move || complete(file, &own)));
     }

@@ -1,6 +1,7 @@
 //! Connectionist temporal classification: the likelihood of a label sequence that is not aligned with its input.
 
 mod native;
+mod recorded;
 
 use std::panic::Location;
 
@@ -30,7 +31,9 @@ pub struct Ctc {
 
 /// `dx` of [`Ctc`], from `γ ∝ α·β/eˣ`, where β is α from the other end.
 ///
-/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 behind an example's length. Has no gradient of its own.
+/// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 behind an example's length.
+/// Gradient: by recording the loss step by step ([`recorded`]) and differentiating that twice. `x` gets all of it, as
+/// `ln α` is a function of it and gets nothing. NaN where the gradient is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CtcGrad {
     forward: Ctc,
@@ -193,8 +196,18 @@ impl Primitive for CtcGrad {
         Ok(vec![x[0]])
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(Error::no_second_derivative("ctc_grad"))
+    fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let none = Ok(vec![None; x.len()]);
+        let Some(u) = &dy[0] else { return none };
+        let tape = u.tape();
+        let first = tape.with_graph(|graph| graph.nodes().len());
+        let Some(losses) = self.forward.recorded(&x[..4]) else { return none };
+        let (x, d_loss) = (&x[0], &x[5]);
+        let [Some(dx)] = tape.pull_back(first, &[(&losses, d_loss)], [x])? else { return none };
+        let [of_x, of_loss] = tape.pull_back(first, &[(&dx, u)], [x, d_loss])?;
+        // A label or a length that is out of range, or a target that has no path.
+        let of_x = of_x.map(|of_x| of_x + &y[0] * y[0].constant(0.0));
+        Ok(vec![of_x, None, None, None, None, of_loss])
     }
 
     #[cfg(feature = "testing")]

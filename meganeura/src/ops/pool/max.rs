@@ -5,7 +5,7 @@ use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::{Halves, Kernel, Primitive};
 use crate::tape::Var;
-use crate::{DType, Error, Result, Shape, TensorType};
+use crate::{DType, Result, Shape, TensorType};
 
 /// Maximum of each window: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
 ///
@@ -16,7 +16,7 @@ use crate::{DType, Error, Result, Shape, TensorType};
 pub struct MaxPool2d(pub(crate) Pool2d);
 
 /// `dx` of [`MaxPool2d`]. Shapes: `index u32 [N,C,P,Q]`, `dy [N,C,P,Q]` → `dx [N,C,H,W]`.
-/// Gradient: `dy` picked at the winners, which is not needed by first derivatives and not offered.
+/// Gradient: what stands at each winner; 0 for a window without one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MaxPool2dGrad {
     pool: Pool2d,
@@ -114,13 +114,18 @@ impl Primitive for MaxPool2dGrad {
         Ok(vec![dy.with_shape(self.input)])
     }
 
-    fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
-        Err(Error::no_second_derivative("max_pool2d_grad"))
+    fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
+        let ([index, _], Some(d)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
+        let planes = |x: &Var| {
+            let [n, c, h, w] = *x.shape().dims() else { unreachable!("images, by the type rule") };
+            x.reshape([n * c, h * w])
+        };
+        Ok(vec![None, Some(planes(d).gather_or_zero(1, &planes(index)).reshape(index.shape()))])
     }
 
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
-        // Reached, on every device, through the gradients of `max_pool2d`'s cases.
+        // Reached, on every device, through the gradients of `max_pool2d`'s cases: a winner lies in its window.
         Vec::new()
     }
 }
