@@ -46,12 +46,12 @@ impl UNet {
 
     /// The noise in images x `[N, images, H, W]` at timesteps t `[N]`.
     pub fn forward(&self, x: &Var, t: &Var) -> Var {
-        let t = self.time.forward(t);
+        let (tape, t) = (x.tape(), self.time.forward(t));
         let mut h = self.stem.forward(x);
         let mut skips = vec![h.clone()];
         for down in &self.down {
             for block in &down.blocks {
-                h = self.block(block, &[&h], &t);
+                h = self.region(tape, || block.forward(&h, &t));
                 skips.push(h.clone());
             }
             if let Some(half) = &down.half {
@@ -59,26 +59,22 @@ impl UNet {
                 skips.push(h.clone());
             }
         }
-        h = self.block(&self.middle, &[&h], &t);
+        h = self.region(tape, || self.middle.forward(&h, &t));
         for up in &self.up {
             for block in &up.blocks {
                 let skip = skips.pop().expect("there is one for each block");
-                h = self.block(block, &[&h, &skip], &t);
+                h = self.region(tape, || block.forward(&Var::concat(&[&h, &skip], 1), &t));
             }
             if let Some(double) = &up.double {
-                h = double.forward(&h.upsample_nearest([2, 2]));
+                h = self.region(tape, || double.forward(&h.upsample_nearest([2, 2])));
             }
         }
-        self.head.forward(&self.norm.forward(&h).silu())
+        self.region(tape, || self.head.forward(&self.norm.forward(&h).silu()))
     }
 
-    /// A block of the channels of these images.
-    fn block(&self, block: &Block, images: &[&Var], t: &Var) -> Var {
-        let forward = || match images {
-            [x] => block.forward(x, t),
-            images => block.forward(&Var::concat(images, 1), t),
-        };
-        if self.recompute { t.tape().recompute(forward) } else { forward() }
+    /// What `f` records; its intermediate values are recomputed in the backward pass if the model does so.
+    fn region(&self, tape: &Tape, f: impl FnOnce() -> Var) -> Var {
+        if self.recompute { tape.recompute(f) } else { f() }
     }
 }
 
