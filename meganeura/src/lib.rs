@@ -90,6 +90,7 @@ mod device;
 mod dtype;
 mod error;
 mod functions;
+mod dot;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod grad;
@@ -120,7 +121,7 @@ pub mod optim;
 pub mod run;
 pub mod world;
 
-pub use device::{Device, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
+pub use device::{Device, HostSpan, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use functions::{AxisRange, Ranges};

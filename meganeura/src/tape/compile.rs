@@ -262,7 +262,7 @@ impl Function {
         }
         // Before any cell is locked.
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
-        let (tensors, mut lent) = self.device.spend(|host| &mut host.bind, || self.bind(inputs))?;
+        let (tensors, mut lent) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
         let mut bindings = Bindings { leaves: &mut lent.leaves, host, paths: &paths };
         let results = self.device.run(&self.program, &mut bindings);
         lent.give_back(results.is_ok());

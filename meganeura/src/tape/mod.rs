@@ -6,6 +6,7 @@
 mod assign;
 mod compile;
 mod cotangents;
+mod dot;
 mod dump;
 mod forget;
 mod part;
