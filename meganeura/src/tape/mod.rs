@@ -13,6 +13,7 @@ mod part;
 mod run;
 mod signature;
 mod step;
+mod trace;
 mod var;
 
 use std::cell::RefCell;
@@ -27,6 +28,8 @@ pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
 pub use signature::{Inputs, Outputs, Tensors};
 pub(crate) use step::CompiledStep;
+pub use trace::Entered;
+pub(crate) use trace::{Event, Identity, Part, What};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
@@ -82,6 +85,8 @@ struct Recording {
     assigned_at: HashMap<u64, usize>,
     /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
     substitutes: HashMap<u64, Tensor>,
+    /// Which parts of a model recorded what, while a summary is made.
+    trace: Option<Vec<Event>>,
 }
 
 /// What the elements of an input name: one of so many classes or rows, unless they are the one that is ignored.
@@ -150,6 +155,7 @@ impl Tape {
             assigned: Vec::new(),
             assigned_at: HashMap::new(),
             substitutes: HashMap::new(),
+            trace: None,
         };
         Self { recording: Rc::new(RefCell::new(recording)) }
     }
@@ -354,6 +360,7 @@ impl Tape {
     }
 
     pub(crate) fn poisoned(&self, ty: TensorType, error: Error) -> Var {
+        self.note(What::Failed);
         Var::new(self.clone(), ty, VarState::Poisoned(error))
     }
 
