@@ -5,7 +5,11 @@
 //! cargo run --release --example inspect -- --model tiny
 //! cargo run --release --example inspect -- --model resnet18gn --batch 16 --channels 32 --by module --device cpu
 //! cargo run --release --example inspect -- --model unet --inference --plan
+//! cargo run --release --example inspect -- --model resnet18gn --dot plan.dot --svg plan.svg --trace trace.json
 //! ```
+//!
+//! `plan.dot` is the plan in Graphviz's language; `--svg` draws it with Graphviz's `dot`. `trace.json` opens in `chrome://tracing` and in
+//! <https://ui.perfetto.dev>.
 //!
 //! [`profile`] is what to do with a model of your own: turn profiling on, run a few steps, and read `Device::last_profile` after each. A launch
 //! is a kernel on a GPU, and a step of the plan on the CPU; its number is that of the line in the plan's dump (`--plan`). A launch that reads or
@@ -16,13 +20,16 @@ mod models;
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::process::ExitCode;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use meganeura::init::Initializer;
 use meganeura::prelude::*;
-use meganeura::{HostTimes, LaunchTime, Memory, Profiling, Result};
+use meganeura::{HostTimes, LaunchTime, Memory, Profile, Profiling};
 use meganeura_examples::training::expect_multiple;
 use models::{Mlp, ResNet18Gn, Tiny, UNet};
 use serde_json::{Value, json};
@@ -59,6 +66,15 @@ struct Options {
     /// Print the plan as well: what runs, what is fused, where results live
     #[arg(long)]
     plan: bool,
+    /// Write the plan as a graph in Graphviz's language
+    #[arg(long)]
+    dot: Option<PathBuf>,
+    /// Draw it, with the program `dot` of Graphviz
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Write the timed steps as a trace of host and launches, for chrome://tracing and Perfetto
+    #[arg(long)]
+    trace: Option<PathBuf>,
     /// Print one line of JSON
     #[arg(long)]
     json: bool,
@@ -128,30 +144,43 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             report(options, &device, net, adamw(), &x, forward)
         }
     };
-    Ok(done?)
+    done
 }
 
-/// The middle time of each launch of a step, after one that plans it.
-fn profile(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) -> Result<Vec<LaunchTime>> {
+/// The last run of each step, launch by launch, after a step that plans it.
+fn profile(
+    device: &Device,
+    steps: u32,
+    mut step: impl FnMut() -> meganeura::Result<()>,
+) -> meganeura::Result<Vec<Profile>> {
     step()?;
     device.set_profiling(Profiling::Launches)?;
     let mut runs = Vec::new();
     for _ in 0..steps {
         step()?;
-        runs.push(device.last_profile()?.launches);
+        runs.push(device.last_profile()?);
     }
     device.set_profiling(Profiling::Off)?;
-    let mut launches = runs[0].clone();
+    Ok(runs)
+}
+
+/// The middle time of each launch.
+fn middle(runs: &[Profile]) -> Vec<LaunchTime> {
+    let mut launches = runs[0].launches.clone();
     for (at, launch) in launches.iter_mut().enumerate() {
-        let mut times: Vec<Duration> = runs.iter().map(|run| run[at].duration).collect();
+        let mut times: Vec<Duration> = runs.iter().map(|run| run.launches[at].duration).collect();
         times.sort_unstable();
         launch.duration = times[times.len() / 2];
     }
-    Ok(launches)
+    launches
 }
 
 /// The mean time of a step and where the host spends it, after two steps that plan it and find its memory.
-fn host_time(device: &Device, steps: u32, mut step: impl FnMut() -> Result<()>) -> Result<(Duration, HostTimes)> {
+fn host_time(
+    device: &Device,
+    steps: u32,
+    mut step: impl FnMut() -> meganeura::Result<()>,
+) -> meganeura::Result<(Duration, HostTimes)> {
     step()?;
     step()?;
     let (before, begin) = (device.stats().host, Instant::now());
@@ -177,8 +206,8 @@ fn report<M: Module, O: Optimizer>(
     mut optimizer: O,
     inputs: &[Tensor],
     forward: impl Fn(&M, &[Var]) -> Var,
-) -> Result<()> {
-    let mut step = || -> Result<()> {
+) -> Result<(), Box<dyn Error>> {
+    let mut step = || -> meganeura::Result<()> {
         let tape = if options.inference { Tape::inference(device) } else { Tape::new(device) };
         let inputs: Vec<_> = inputs.iter().map(|x| tape.input(x)).collect();
         let y = forward(&net, &inputs);
@@ -190,7 +219,12 @@ fn report<M: Module, O: Optimizer>(
     };
     let (wall, host) = host_time(device, options.steps, &mut step)?;
     let host = host_rows(options, wall, &host);
-    let launches = profile(device, options.steps, step)?;
+    let runs = profile(device, options.steps, step)?;
+    let launches = middle(&runs);
+    write_drawings(options, &device.plan_dots().pop().unwrap_or_default())?;
+    if let Some(path) = &options.trace {
+        write(path, &Profile::chrome_trace(&runs))?;
+    }
     let memory = device.plan_memory().pop().unwrap_or_default();
     let parameters: usize = net.leaves().iter().map(|leaf| leaf.ty().bytes()).sum();
     let batch: usize = inputs.iter().map(|x| x.ty().bytes()).sum::<usize>() + 4 * options.batch as usize;
@@ -221,6 +255,27 @@ fn report<M: Module, O: Optimizer>(
     print_host(wall, &host);
     print_table(options, &rows, &launches, total);
     Ok(())
+}
+
+/// Writes the graph of a plan, and draws it.
+fn write_drawings(options: &Options, dot: &str) -> Result<(), Box<dyn Error>> {
+    if let Some(path) = &options.dot {
+        write(path, dot)?;
+    }
+    let Some(path) = &options.svg else { return Ok(()) };
+    let draw = Command::new("dot").args(["-Tsvg", "-o"]).arg(path).stdin(Stdio::piped()).spawn();
+    let mut draw = draw.map_err(|error| {
+        format!("--svg: the program `dot` cannot be started ({error}); install Graphviz, or use --dot and draw the file elsewhere")
+    })?;
+    draw.stdin.take().expect("a pipe").write_all(dot.as_bytes())?;
+    match draw.wait()?.success() {
+        true => Ok(()),
+        false => Err(format!("--svg: `dot` could not write {}", path.display()).into()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
+    fs::write(path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()).into())
 }
 
 fn print_memory(memory: &Memory, parameters: usize, state: usize) {

@@ -38,6 +38,9 @@ pub struct Options {
     /// How many processes train together, each with a GPU of its own or a share of the CPU; needs the feature `mpi`, and `mpirun`
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
+    /// Write the metrics for TensorBoard as well, into the folder `tensorboard` of the run
+    #[arg(long)]
+    pub tensorboard: bool,
     /// Print the result as one line of JSON, and everything else to stderr
     #[arg(long)]
     pub json: bool,
@@ -107,6 +110,7 @@ impl Options {
             .setting("seed", self.seed)
             .go_on_with(go_on_with(arguments, self.run.is_none().then_some(&folder)))
             .interrupt(&Interrupt::on_ctrl_c()?)
+            .tensorboard(self.tensorboard)
             .world(world);
         let run = settings(run).resume_from_last_good(self.resume_from_last_good);
         let run = if self.resume || self.resume_from_last_good { run.resume() } else { run.create() }?;

@@ -82,32 +82,81 @@ impl ::meganeura::__private::Module for Block {
 )]
 impl ::meganeura::__private::Layer for Block {
     fn forward(&self, __x: &::meganeura::__private::Var) -> ::meganeura::__private::Var {
+        let __entered = ::meganeura::__private::enter(self, __x);
         ::meganeura::__private::apply(
             |__x: &::meganeura::__private::Var| -> ::meganeura::__private::Var {
-                let __y: ::meganeura::__private::Var = <Conv2d as ::meganeura::__private::Layer>::forward(
-                    &self.conv,
-                    __x,
-                );
-                let __y: ::meganeura::__private::Var = <GroupNorm as ::meganeura::__private::Layer>::forward(
-                    &self.norm,
-                    &__y,
-                );
+                let __y: ::meganeura::__private::Var = {
+                    let __entered = ::meganeura::__private::enter_field(
+                        &self.conv,
+                        "conv",
+                        __x,
+                    );
+                    <Conv2d as ::meganeura::__private::Layer>::forward(&self.conv, __x)
+                };
+                let __y: ::meganeura::__private::Var = {
+                    let __entered = ::meganeura::__private::enter_field(
+                        &self.norm,
+                        "norm",
+                        &__y,
+                    );
+                    <GroupNorm as ::meganeura::__private::Layer>::forward(
+                        &self.norm,
+                        &__y,
+                    )
+                };
                 let __y: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
                     &__y,
                 );
                 let __y: ::meganeura::__private::Var = ::meganeura::__private::add_residual(
-                    &<Option<
-                        Conv2d,
-                    > as ::meganeura::__private::Shortcut>::shortcut(
-                        &self.shortcut,
-                        __x,
-                    ),
+                    &{
+                        let __entered = ::meganeura::__private::enter_field(
+                            &self.shortcut,
+                            "shortcut",
+                            __x,
+                        );
+                        <Option<
+                            Conv2d,
+                        > as ::meganeura::__private::Shortcut>::shortcut(
+                            &self.shortcut,
+                            __x,
+                        )
+                    },
                     &__y,
                 );
                 ::meganeura::__private::Var::relu(&__y)
             },
             __x,
         )
+    }
+    fn flow(&self) -> ::meganeura::__private::Flow {
+        let __y = ::meganeura::__private::FlowChain::new();
+        let __y = ::meganeura::__private::FlowChain::then(
+            __y,
+            "conv",
+            &{
+                use ::meganeura::__private::{KnownFlow as _, UnknownFlow as _};
+                (&::meganeura::__private::FlowOf(&self.conv)).flow()
+            },
+        );
+        let __y = ::meganeura::__private::FlowChain::then(
+            __y,
+            "norm",
+            &{
+                use ::meganeura::__private::{KnownFlow as _, UnknownFlow as _};
+                (&::meganeura::__private::FlowOf(&self.norm)).flow()
+            },
+        );
+        let __y = ::meganeura::__private::FlowChain::beside(
+            __y,
+            ::meganeura::__private::core::option::Option::Some((
+                "shortcut",
+                &{
+                    use ::meganeura::__private::{KnownFlowBeside as _, UnknownFlow as _};
+                    (&::meganeura::__private::FlowOf(&self.shortcut)).flow_beside()
+                },
+            )),
+        );
+        ::meganeura::__private::FlowChain::finish(__y)
     }
 }
 /// What a `Block` is told when it is built. As an `Init`, it describes one.
@@ -134,7 +183,7 @@ impl ::meganeura::__private::FromConfig for Block {
         __seed: ::meganeura::__private::Seed,
     ) -> ::meganeura::__private::Result<Self> {
         let BlockConfig { inputs, outputs } = __config;
-        ::meganeura::__private::core::result::Result::Ok(Self {
+        let __model = Self {
             conv: {
                 let __built = ::meganeura::__private::init_field(
                     "conv",
@@ -168,7 +217,9 @@ impl ::meganeura::__private::FromConfig for Block {
                 )?;
                 __built
             },
-        })
+        };
+        ::meganeura::__private::check_flow(&__model)?;
+        ::meganeura::__private::core::result::Result::Ok(__model)
     }
 }
 #[automatically_derived]

@@ -92,12 +92,17 @@ impl ::meganeura::__private::core::fmt::Display for Digits {
 )]
 impl ::meganeura::__private::Layer for Digits {
     fn forward(&self, __x: &::meganeura::__private::Var) -> ::meganeura::__private::Var {
+        let __entered = ::meganeura::__private::enter(self, __x);
         ::meganeura::__private::apply(
             |__x: &::meganeura::__private::Var| -> ::meganeura::__private::Var {
-                let __y: ::meganeura::__private::Var = <Conv2d as ::meganeura::__private::Layer>::forward(
-                    &self.stem,
-                    __x,
-                );
+                let __y: ::meganeura::__private::Var = {
+                    let __entered = ::meganeura::__private::enter_field(
+                        &self.stem,
+                        "stem",
+                        __x,
+                    );
+                    <Conv2d as ::meganeura::__private::Layer>::forward(&self.stem, __x)
+                };
                 let __y: ::meganeura::__private::Var = ::meganeura::__private::Var::relu(
                     &__y,
                 );
@@ -106,18 +111,59 @@ impl ::meganeura::__private::Layer for Digits {
                     self.slope,
                 );
                 let __y: ::meganeura::__private::Var = self::scale(&__y);
-                let __y: ::meganeura::__private::Var = <Block as ::meganeura::__private::Layer>::forward(
-                    &self.r#type,
-                    &__y,
-                );
+                let __y: ::meganeura::__private::Var = {
+                    let __entered = ::meganeura::__private::enter_field(
+                        &self.r#type,
+                        "block",
+                        &__y,
+                    );
+                    <Block as ::meganeura::__private::Layer>::forward(&self.r#type, &__y)
+                };
                 let __y: ::meganeura::__private::Var = ::meganeura::__private::apply(
                     |x| x.flatten(),
                     &__y,
                 );
-                <Linear as ::meganeura::__private::Layer>::forward(&self.head, &__y)
+                {
+                    let __entered = ::meganeura::__private::enter_field(
+                        &self.head,
+                        "head",
+                        &__y,
+                    );
+                    <Linear as ::meganeura::__private::Layer>::forward(&self.head, &__y)
+                }
             },
             __x,
         )
+    }
+    fn flow(&self) -> ::meganeura::__private::Flow {
+        let __y = ::meganeura::__private::FlowChain::new();
+        let __y = ::meganeura::__private::FlowChain::then(
+            __y,
+            "stem",
+            &{
+                use ::meganeura::__private::{KnownFlow as _, UnknownFlow as _};
+                (&::meganeura::__private::FlowOf(&self.stem)).flow()
+            },
+        );
+        let __y = ::meganeura::__private::FlowChain::unknown(__y);
+        let __y = ::meganeura::__private::FlowChain::then(
+            __y,
+            "block",
+            &{
+                use ::meganeura::__private::{KnownFlow as _, UnknownFlow as _};
+                (&::meganeura::__private::FlowOf(&self.r#type)).flow()
+            },
+        );
+        let __y = ::meganeura::__private::FlowChain::unknown(__y);
+        let __y = ::meganeura::__private::FlowChain::then(
+            __y,
+            "head",
+            &{
+                use ::meganeura::__private::{KnownFlow as _, UnknownFlow as _};
+                (&::meganeura::__private::FlowOf(&self.head)).flow()
+            },
+        );
+        ::meganeura::__private::FlowChain::finish(__y)
     }
 }
 #[automatically_derived]
@@ -130,7 +176,7 @@ impl ::meganeura::__private::FromSeed for Digits {
         __device: &::meganeura::__private::Device,
         __seed: ::meganeura::__private::Seed,
     ) -> ::meganeura::__private::Result<Self> {
-        ::meganeura::__private::core::result::Result::Ok(Self {
+        let __model = Self {
             stem: {
                 let __built = ::meganeura::__private::init_field(
                     "stem",
@@ -161,7 +207,9 @@ impl ::meganeura::__private::FromSeed for Digits {
                 __built
             },
             slope: 0.1,
-        })
+        };
+        ::meganeura::__private::check_flow(&__model)?;
+        ::meganeura::__private::core::result::Result::Ok(__model)
     }
 }
 impl Digits {

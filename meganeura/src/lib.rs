@@ -62,6 +62,9 @@
 //!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy, CTC
 //!   and maximum pooling).
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
+//! * **Looking** ([the guide's page](guide::seeing)): layers with shapes, multiply-adds and memory
+//!   ([`ModuleExt::summary_with`]), graphs and plans for Graphviz, event files of TensorBoard (the feature
+//!   `tensorboard`), traces for Perfetto ([`Profile::chrome_trace`]).
 //! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
 //! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
 //!   for yours; any number of inputs and targets; shuffled, weighted and stratified orders by seed and epoch; sequences padded by a function;
@@ -87,6 +90,7 @@ extern crate self as meganeura;
 
 mod cpu;
 mod device;
+mod dot;
 mod dtype;
 mod error;
 mod functions;
@@ -120,7 +124,7 @@ pub mod optim;
 pub mod run;
 pub mod world;
 
-pub use device::{Device, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
+pub use device::{Device, HostSpan, HostTimes, LaunchTime, PipelineCache, Profile, Stats};
 pub use dtype::{DType, Precision, TensorType};
 pub use error::{Error, ErrorKind, Result};
 pub use functions::{AxisRange, Ranges};
@@ -155,9 +159,10 @@ pub mod __private {
     pub use std;
 
     pub use crate::module::{
-        At, Content, FromConfig, FromSeed, Init, Layer, Module, ModuleContent, Seed, Shortcut, Slot, SlotMut, Unknown,
-        add_residual, apply, apply_layer, check_skipped, fmt_module, init_by, init_configured, init_field, init_module,
-        skipped,
+        At, Content, Flow, FlowChain, FlowOf, FromConfig, FromSeed, Init, KnownFlow, KnownFlowBeside, Layer, Module,
+        ModuleContent, Seed, Shortcut, Slot, SlotMut, Unknown, UnknownFlow, add_residual, apply, apply_layer,
+        check_flow, check_input, check_skipped, enter, enter_field, fmt_module, init_by, init_configured, init_field,
+        init_module, skipped,
     };
     pub use crate::{Device, Result, Var};
 }

@@ -74,6 +74,25 @@ fn inspect_says_where_a_step_goes() {
 }
 
 #[test]
+fn inspect_writes_graphs_and_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (dot, trace) = (file("plan.dot"), file("trace.json"));
+    let args = ["--model", "tiny", "--batch", "4", "--steps", "2", "--json"];
+    let paths = ["--dot", dot.to_str().unwrap(), "--trace", trace.to_str().unwrap()];
+    let report = last_line(&run("inspect", &[&args[..], &paths].concat()));
+    let dot = std::fs::read_to_string(dot).unwrap();
+    assert!(dot.starts_with("digraph \"plan\" {") && dot.contains("conv2d_grad_weight"), "{dot}");
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let launches = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == 2).count() as u64;
+    assert_eq!(Some(launches), report["launches"].as_u64().map(|launches| 2 * launches), "two steps");
+    let output = run("inspect", &[&args[..], &["--dot", "/no/such/folder/plan.dot"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("/no/such/folder/plan.dot cannot be written"), "{output:?}");
+}
+
+#[test]
 fn inspect_prints_every_model() {
     for model in ["tiny", "mlp", "resnet18gn", "unet"] {
         let args = ["--model", model, "--batch", "1", "--channels", "32", "--steps", "1", "--top", "3", "--inference"];

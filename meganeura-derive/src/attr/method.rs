@@ -60,6 +60,40 @@ const METHODS: &[&str] = &[
     "variance_over",
 ];
 
+/// Those of them that give what has the shape of what they take.
+const ELEMENTWISE: &[&str] = &[
+    "abs",
+    "clamp",
+    "cos",
+    "detach",
+    "elu",
+    "exp",
+    "expm1",
+    "gelu",
+    "gelu_tanh",
+    "leaky_relu",
+    "log",
+    "log_softmax",
+    "powf",
+    "recip",
+    "relu",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "square",
+    "tanh",
+];
+
+/// Whether a method of `Var` gives what has the shape of what it takes.
+pub fn keeps_shape(name: &str) -> bool {
+    ELEMENTWISE.contains(&name)
+}
+
 pub fn is_method(name: &str) -> bool {
     METHODS.contains(&name)
 }
@@ -84,6 +118,7 @@ mod tests {
         }
         assert_eq!(nearest_method("frobnicate"), None);
         assert!(is_method("relu") && !is_method("relew"));
+        assert!(ELEMENTWISE.iter().all(|method| is_method(method)), "elementwise methods are methods");
     }
     /// Reads where the methods are declared: `fn relu(`, or a row of a table, `relu Relu;`.
     #[test]

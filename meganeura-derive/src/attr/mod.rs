@@ -1,6 +1,7 @@
 //! Parses `#[module(…)]`: knows how each option is written, not what options mean together.
 
 mod config;
+mod input;
 mod method;
 mod nearest;
 mod read;
@@ -10,10 +11,11 @@ use syn::parse::ParseStream;
 use syn::{Attribute, Error, Expr, ExprClosure, Ident, LitStr, Member, Path, Result, parenthesized, token};
 
 pub use config::{Config, Value};
+pub use input::ModelInput;
 pub use step::Step;
 
 use crate::ctxt::Ctxt;
-pub use method::{is_method, nearest_method};
+pub use method::{is_method, keeps_shape, nearest_method};
 pub use nearest::nearest;
 use nearest::unknown;
 use read::{at_end_of_option, equals, flag, for_each_option, malformed, set, string};
@@ -27,6 +29,8 @@ pub struct Container {
     pub no_init: Option<Given<()>>,
     pub named_variants: Option<Given<()>>,
     pub config: Option<Given<Config>>,
+    /// What its `init` applies it to.
+    pub input: Option<Given<ModelInput>>,
     pub sequential: Option<Given<()>>,
     /// With the field that the input takes beside the others, if it is not passed on as it is.
     pub residual: Option<Given<Option<Member>>>,
@@ -81,7 +85,7 @@ pub enum Init {
 }
 
 const CONTAINER: &[&str] =
-    &["sequential", "residual", "then", "config", "named_variants", "no_display", "no_init", "crate"];
+    &["sequential", "residual", "then", "config", "input", "named_variants", "no_display", "no_init", "crate"];
 const VARIANT: &[&str] = &["rename"];
 const FIELD: &[&str] = &["skip", "rename", "frozen", "init", "before", "then", "recompute"];
 
@@ -94,6 +98,7 @@ impl Container {
             "no_init" => set(ctxt, &mut options.no_init, name, flag(name, input)?),
             "named_variants" => set(ctxt, &mut options.named_variants, name, flag(name, input)?),
             "config" => set(ctxt, &mut options.config, name, Config::parse(ctxt, name, input)?),
+            "input" => set(ctxt, &mut options.input, name, ModelInput::parse(name, input)?),
             "sequential" => set(ctxt, &mut options.sequential, name, flag(name, input)?),
             "residual" => set(ctxt, &mut options.residual, name, residual(name, input)?),
             "then" => set(ctxt, &mut options.then, name, steps(ctxt, name, input)?),

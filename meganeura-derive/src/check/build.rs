@@ -43,3 +43,22 @@ pub fn check_no_init(ctxt: &Ctxt, input: &Input<'_>) {
         ctxt.error(&no_init.name, "no `init` is generated unless every field has one; remove `no_init`");
     }
 }
+
+/// What is not built cannot be applied.
+pub fn check_input(ctxt: &Ctxt, input: &Input<'_>) {
+    let Some(given) = &input.options.input else { return };
+    if let Data::Enum(_) = input.data {
+        ctxt.error(&given.name, "an enum has no generated `init` that could apply it; remove `input`");
+    } else if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
+        ctxt.error(
+            &given.name,
+            "the generated `init` applies the model to an input like this; give every field an `init`, or remove `input`",
+        );
+    } else if input.original.generics.type_params().next().is_some() {
+        ctxt.error(
+            &given.name,
+            "whether a generic struct is a layer depends on its parameters; remove `input`, and have a test call \
+             `summary_with([2, 3, 32, 32])` of the model that holds it",
+        );
+    }
+}

@@ -34,6 +34,7 @@ pub fn check(ctxt: &Ctxt, input: &Input<'_>) {
     }
     build::check_config(ctxt, input);
     build::check_no_init(ctxt, input);
+    build::check_input(ctxt, input);
     for field in input.data.fields() {
         field::check(ctxt, field);
     }

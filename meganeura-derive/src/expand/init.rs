@@ -23,7 +23,7 @@ pub fn expand(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenSt
 fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
     let private = &names.private;
     let (device, seed) = parameters(fields, names);
-    let built = built(fields, names);
+    let built = built(input, fields, names);
     let body = quote! {
         fn from_seed(#device: &#private::Device, #seed: #private::Seed) -> #private::Result<Self> {
             #built
@@ -44,14 +44,49 @@ pub fn parameters(fields: &[Field<'_>], names: &Names) -> (TokenStream, TokenStr
     if fields.iter().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#device), quote!(#seed)) }
 }
 
-/// `Ok(Self { … })`, each field as its `init` says.
-pub fn built(fields: &[Field<'_>], names: &Names) -> TokenStream {
+/// `Ok(Self { … })`, each field as its `init` says, once it is known that they fit together.
+pub fn built(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
     let private = &names.private;
     let values = fields.iter().map(|field| {
         let (member, value) = (&field.member, init_field(field, names));
         quote!(#member: #value)
     });
-    quote!(#private::core::result::Result::Ok(Self { #(#values,)* }))
+    let checks = checks(input, names);
+    if checks.is_empty() {
+        return quote!(#private::core::result::Result::Ok(Self { #(#values,)* }));
+    }
+    let model = &names.model;
+    quote! {
+        let #model = Self { #(#values,)* };
+        #checks
+        #private::core::result::Result::Ok(#model)
+    }
+}
+
+/// What is found out of a model before anybody has it. Of a generic one, whether it is a layer is not known here.
+fn checks(input: &Input<'_>, names: &Names) -> TokenStream {
+    let mut checks = TokenStream::new();
+    if input.original.generics.type_params().next().is_some() {
+        return checks;
+    }
+    let model = &names.model;
+    if let Some(sequential) = &input.options.sequential {
+        let span = sequential.name.span();
+        let private = names.private_at(span);
+        checks.extend(quote_spanned!(span=> #private::check_flow(&#model)?;));
+    }
+    if let Some(given) = &input.options.input {
+        let span = given.value.span;
+        let private = names.private_at(span);
+        // Of two examples, so that nothing takes the batch for an axis of one element.
+        let extents = given.value.extents.iter().map(|extent| match extent {
+            Some(extent) => extent.to_token_stream(),
+            None => quote!(2),
+        });
+        let is_index = given.value.is_index;
+        checks.extend(quote_spanned!(span=> #private::check_input(&#model, &[#(#extents),*], #is_index)?;));
+    }
+    checks
 }
 
 /// What a field's type must be for its `init`.

@@ -8,27 +8,31 @@ use syn::{Expr, Ident, PathSegment};
 use super::visit::visited;
 use super::{Names, impl_trait_for};
 use crate::ast::{Field, Input};
-use crate::attr::{Given, Step, is_method, nearest_method};
+use crate::attr::{Given, Step, is_method, keeps_shape, nearest_method};
 use crate::bound;
 
 pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
-    let Names { private, x, y, .. } = names;
+    let Names { private, x, y, entered: guard, .. } = names;
     let options = &input.options;
     let shortcut = input.shortcut();
-    let mut chain = Chain { names, applications: Vec::new() };
+    let mut chain = Chain { names, applications: Vec::new(), flows: Vec::new() };
     for field in visited(fields).filter(|field| !shortcut.is_some_and(|shortcut| shortcut.member == field.member)) {
         let member = &field.member;
         let held = quote!(&self.#member);
         chain.steps(field.options.before.as_ref(), &held);
         chain.push(field.ty().span(), |x| apply_field(field, names, x));
+        chain.flows.push(flow_of_field(field, names));
         chain.steps(field.options.then.as_ref(), &held);
     }
     if let Some(residual) = &options.residual {
+        chain.flows.push(flow_beside(&residual.name, shortcut, names));
         let x = match shortcut {
             Some(field) => {
                 let (ty, member) = (field.ty(), &field.member);
                 let private = names.private_at(ty.span());
-                quote_spanned!(ty.span()=> &<#ty as #private::Shortcut>::shortcut(&self.#member, #x))
+                let applied = quote_spanned!(ty.span()=> <#ty as #private::Shortcut>::shortcut(&self.#member, #x));
+                let applied = entered(field, names, &quote!(#x), &applied);
+                quote!(&#applied)
             }
             None => quote!(#x),
         };
@@ -38,12 +42,14 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
     }
     chain.steps(options.then.as_ref(), &quote!(self));
 
+    let flows = &chain.flows;
     let mut applications = chain.applications;
     let last = applications.pop();
     // `forward` passes its caller's line on to what it calls, a closure does not: what a field records is recorded at the
     // line of the field.
     let body = quote! {
         fn forward(&self, #x: &#private::Var) -> #private::Var {
+            let #guard = #private::enter(self, #x);
             #private::apply(
                 |#x: &#private::Var| -> #private::Var {
                     #(let #y: #private::Var = #applications;)*
@@ -51,6 +57,12 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
                 },
                 #x,
             )
+        }
+
+        fn flow(&self) -> #private::Flow {
+            let #y = #private::FlowChain::new();
+            #(let #y = #flows;)*
+            #private::FlowChain::finish(#y)
         }
     };
     let generics = bound::with_field_types(input, |field| match shortcut {
@@ -65,6 +77,8 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
 struct Chain<'a> {
     names: &'a Names,
     applications: Vec<TokenStream>,
+    /// What each adds to the chain of what is taken and given.
+    flows: Vec<TokenStream>,
 }
 
 impl Chain<'_> {
@@ -73,6 +87,7 @@ impl Chain<'_> {
         for step in steps.iter().flat_map(|given| &given.value) {
             let names = self.names;
             self.push(step.span(), |x| apply_step(step, names, x, held));
+            self.flows.extend(flow_of_step(step, names));
         }
     }
 
@@ -98,7 +113,67 @@ fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream
         Some(recompute) => Ident::new("recompute", span.located_at(recompute.name.span())),
         None => Ident::new("forward", span),
     };
-    quote_spanned!(span=> <#ty as #private::Layer>::#forward(&#this.#member, #x))
+    entered(field, names, x, &quote_spanned!(span=> <#ty as #private::Layer>::#forward(&#this.#member, #x)))
+}
+
+/// What a field makes of the input, for a summary to know it by the field's name.
+fn entered(field: &Field<'_>, names: &Names, x: &TokenStream, applied: &TokenStream) -> TokenStream {
+    let Names { private, entered, .. } = names;
+    let (member, key) = (&field.member, field.key());
+    quote!({
+        let #entered = #private::enter_field(&self.#member, #key, #x);
+        #applied
+    })
+}
+
+/// What something takes and gives, if it is a layer. If it is not, `forward` says so.
+fn known_flow(layer: &TokenStream, names: &Names) -> TokenStream {
+    let private = &names.private;
+    quote!({
+        use #private::{KnownFlow as _, UnknownFlow as _};
+        (&#private::FlowOf(&#layer)).flow()
+    })
+}
+
+fn flow_of_field(field: &Field<'_>, names: &Names) -> TokenStream {
+    let (member, key) = (&field.member, field.key());
+    let (span, y) = (field.ty().span(), &names.y);
+    let private = names.private_at(span);
+    let flow = known_flow(&quote!(self.#member), names);
+    quote_spanned!(span=> #private::FlowChain::then(#y, #key, &#flow))
+}
+
+/// What is known of a step: nothing, unless it is a layer or a function that keeps every extent.
+fn flow_of_step(step: &Step, names: &Names) -> Option<TokenStream> {
+    let (private, y, span) = (&names.private, &names.y, step.span());
+    match step {
+        Step::Method(method, _) if keeps_shape(&method.ident.to_string()) => None,
+        Step::Layer(layer) => {
+            let name = layer.to_token_stream().to_string();
+            let private = names.private_at(span);
+            let flow = known_flow(&layer.to_token_stream(), names);
+            Some(quote_spanned!(span=> #private::FlowChain::then(#y, #name, &#flow)))
+        }
+        Step::Method(..) | Step::Function(_) | Step::Closure(_) => Some(quote!(#private::FlowChain::unknown(#y))),
+    }
+}
+
+fn flow_beside(option: &Ident, shortcut: Option<&Field<'_>>, names: &Names) -> TokenStream {
+    let (y, core) = (&names.y, &names.private);
+    let beside = match shortcut {
+        Some(field) => {
+            let (member, key) = (&field.member, field.key());
+            let flow = quote!({
+                use #core::{KnownFlowBeside as _, UnknownFlow as _};
+                (&#core::FlowOf(&self.#member)).flow_beside()
+            });
+            quote!(#core::core::option::Option::Some((#key, &#flow)))
+        }
+        None => quote!(#core::core::option::Option::None),
+    };
+    let span = option.span();
+    let private = names.private_at(span);
+    quote_spanned!(span=> #private::FlowChain::beside(#y, #beside))
 }
 
 fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -> TokenStream {

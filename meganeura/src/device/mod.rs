@@ -1,10 +1,12 @@
 //! Devices: which executor computes, in which precision, and the plans that it has made.
 
 mod choose;
+mod plans;
 mod profile;
 mod stats;
 #[cfg(all(feature = "gpu", feature = "testing", not(target_family = "wasm")))]
 mod testing;
+mod trace;
 mod variants;
 
 #[cfg(all(feature = "gpu", feature = "testing"))]
@@ -17,6 +19,7 @@ use web_time::Instant;
 
 pub use profile::{LaunchTime, Profile};
 pub use stats::{HostTimes, PipelineCache, Stats};
+pub use trace::HostSpan;
 
 use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
@@ -27,18 +30,17 @@ use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable as GpuProgram, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Excerpt, Key, Memory, Plan, Preferences, Profiling, Request, Target};
+use crate::plan::{Bindings, Excerpt, Plan, Preferences, Profiling, Request, Target};
 use crate::tensor::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
 use crate::{DType, Precision, Result, Tensor, TensorType};
+use plans::Plans;
 use profile::{Timed, Times};
+use trace::Timeline;
 
 /// Why there is no fast precision on the CPU.
 const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
-
-/// Plans kept at most, and the nodes that their graphs may have together; the one that was not used for longest goes first.
-const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
 
 /// What computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
 ///
@@ -57,6 +59,8 @@ struct Inner {
     stats: Mutex<Stats>,
     profiling: Mutex<Profiling>,
     profile: Mutex<Option<Timed>>,
+    /// While runs are timed.
+    timeline: Mutex<Option<Timeline>>,
     preferences: Mutex<Preferences>,
     /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
     testing: Testing,
@@ -79,35 +83,6 @@ struct Testing {
     /// The GPU that each run is also planned for.
     #[cfg(all(feature = "gpu", feature = "testing"))]
     absent: Option<Absent>,
-}
-
-/// Plans by the structure that they were made for, the least recently used first.
-#[derive(Default)]
-struct Plans(Vec<(Key, Arc<Program>)>);
-
-impl Plans {
-    /// Mostly the last one, which takes less time to compare with than a hash to compute; others differ early.
-    fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
-        let at = self.0.iter().rposition(|(key, _)| excerpt.is(key))?;
-        self.0[at..].rotate_left(1);
-        self.0.last().map(|(_, program)| Arc::clone(program))
-    }
-
-    fn keep(&mut self, key: Key, program: Arc<Program>) {
-        self.0.push((key, program));
-        self.0.drain(..surplus(&self.0.iter().map(|(key, _)| key.nodes()).collect::<Vec<_>>()));
-    }
-}
-
-/// How many of the first plans, whose graphs have so many nodes, are too many. The last one always stays.
-fn surplus(nodes: &[usize]) -> usize {
-    let mut kept = 0;
-    let fits = |&&nodes: &&usize| {
-        kept += nodes;
-        kept <= PLANS_KEPT.1
-    };
-    let last = nodes.iter().rev().take(PLANS_KEPT.0).take_while(fits).count();
-    nodes.len() - last.max(1)
 }
 
 /// A plan, ready to run on its device.
@@ -134,6 +109,7 @@ impl Device {
             stats: Mutex::default(),
             profiling: Mutex::default(),
             profile: Mutex::default(),
+            timeline: Mutex::default(),
             preferences: Mutex::default(),
             testing: Testing::default(),
             #[cfg(all(feature = "gpu", feature = "testing"))]
@@ -221,19 +197,6 @@ impl Device {
         self.0.seed.fetch_add(1, Ordering::Relaxed) ^ self.0.rank << 48
     }
 
-    /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results
-    /// live, and how many bytes that takes.
-    #[must_use]
-    pub fn plan_dumps(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_string()).collect()
-    }
-
-    /// The memory of those plans, in the same order.
-    #[must_use]
-    pub fn plan_memory(&self) -> Vec<Memory> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.memory()).collect()
-    }
-
     /// Waits until everything submitted so far is done.
     ///
     /// # Errors
@@ -313,7 +276,7 @@ impl Device {
 
     /// The program for a part of a graph: an earlier one of the same structure, or a new one.
     pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<Program>> {
-        let known = self.spend(|host| &mut host.look_up, || lock(&self.0.plans).find(excerpt));
+        let known = self.spend("look up", |host| &mut host.look_up, || lock(&self.0.plans).find(excerpt));
         if let Some(program) = known {
             return Ok(program);
         }
@@ -321,6 +284,7 @@ impl Device {
         let key = excerpt.to_key();
         let program = Arc::new(self.make_program(&key.request())?);
         lock(&self.0.plans).keep(key, Arc::clone(&program));
+        self.note("plan", start, start.elapsed());
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
         stats.plan_time += start.elapsed();
@@ -353,22 +317,25 @@ impl Device {
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
         let profiling = *lock(&self.0.profiling);
+        let begin = Instant::now();
         let (outputs, times, submissions) = match &self.0.engine {
             Engine::Cpu(cpu) => {
                 let (timed, dtype) = (profiling != Profiling::Off, self.0.precision.dtype());
                 let compute = || cpu.run(&program.plan, dtype, bindings, poison, timed);
-                let (outputs, times) = self.spend(|host| &mut host.compute, compute)?;
+                let (outputs, times) = self.spend("compute", |host| &mut host.compute, compute)?;
                 (outputs, times.map(Times::Cpu), 0)
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
+                let before = gpu.host_times(HostTimes::default());
                 let (outputs, times, submissions) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
+                self.note_run(begin, &gpu.host_times(HostTimes::default()).since(&before));
                 (outputs, times.map(Times::Gpu), submissions)
             }
         };
         if let Some(times) = times {
-            *lock(&self.0.profile) = Some(Timed::new(program, bindings.paths, profiling, times));
+            *lock(&self.0.profile) = Some(Timed::new(self, program, bindings.paths, profiling, (begin, times)));
         }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;
@@ -473,18 +440,5 @@ impl fmt::Display for Device {
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({self})")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_plans_go_where_there_are_too_many_or_too_large_ones() {
-        assert_eq!(surplus(&[10; 64]), 0);
-        assert_eq!(surplus(&[10; 65]), 1);
-        assert_eq!(surplus(&[1 << 21, 1, 1 << 20, (1 << 20) - 1]), 1);
-        assert_eq!(surplus(&[1, 1, 1 << 22]), 2);
     }
 }

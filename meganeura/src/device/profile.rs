@@ -4,10 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Device, Engine, Program, lock};
-use crate::Result;
+use web_time::Instant;
+
+use super::trace::Timeline;
+use super::{Device, Engine, HostSpan, Program, lock};
 use crate::error::{bail, here};
 use crate::plan::Profiling;
+use crate::{Result, TensorType};
 
 /// Times of one launch: of a kernel on a GPU, of a step of the plan on the CPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +24,8 @@ pub struct LaunchTime {
     pub variant: &'static str,
     /// From the end of the launch before it to its own end.
     pub duration: Duration,
+    /// The type of its step's first result.
+    pub result: TensorType,
     /// The operation that the launch is of; `pointwise` for elementwise work that no kernel does along with its own.
     pub op: &'static str,
     /// Bytes of what it reads and writes, each tensor counted once: the least that it moves.
@@ -39,6 +44,13 @@ pub struct Profile {
     pub launches: Vec<LaunchTime>,
     /// From the begin of the first launch to the end of the last.
     pub total: Duration,
+    /// What the host did for it, and since the run before. Empty for what was done before profiling was turned on.
+    pub host: Vec<HostSpan>,
+    /// When the first launch could begin, since profiling was turned on: on the CPU when it did, on a GPU when all was
+    /// submitted.
+    pub begin: Duration,
+    /// The device.
+    pub(super) device: Arc<str>,
 }
 
 impl fmt::Display for Profile {
@@ -70,13 +82,20 @@ pub(super) enum Times {
 
 /// The last run that was timed.
 pub(super) enum Timed {
-    /// Names and places of the launches, and their times.
-    Measured(Vec<LaunchTime>, Times),
+    /// All but the times of the launches, and those.
+    Measured(Profile, Times),
     Read(Profile),
 }
 
 impl Timed {
-    pub(super) fn new(program: &Program, paths: &[Option<Arc<str>>], profiling: Profiling, times: Times) -> Self {
+    /// A run that ends now, and on the CPU began then.
+    pub(super) fn new(
+        device: &Device,
+        program: &Program,
+        paths: &[Option<Arc<str>>],
+        profiling: Profiling,
+        (begin, times): (Instant, Times),
+    ) -> Self {
         let wanted = if profiling == Profiling::Launches { usize::MAX } else { 0 };
         let path = |leaf: usize| paths.get(leaf).cloned().flatten();
         let launches = program.plan.launched().take(wanted).map(|launched| LaunchTime {
@@ -84,23 +103,32 @@ impl Timed {
             name: launched.kernel,
             variant: launched.variant,
             duration: Duration::ZERO,
+            result: launched.result,
             op: launched.op,
             bytes: launched.bytes,
             parameters: launched.leaves.into_iter().filter_map(path).collect(),
         });
-        Self::Measured(launches.collect(), times)
+        let can_begin = if device.is_gpu() { Instant::now() } else { begin };
+        let profile = Profile {
+            launches: launches.collect(),
+            total: Duration::ZERO,
+            begin: device.since_profiling(can_begin),
+            host: device.noted(),
+            device: device.to_string().into(),
+        };
+        Self::Measured(profile, times)
     }
 
     fn read(self) -> Result<Profile> {
-        let (mut launches, times) = match self {
+        let (profile, times) = match self {
             Self::Read(profile) => return Ok(profile),
-            Self::Measured(launches, Times::Cpu(times)) => (launches, times),
+            Self::Measured(profile, Times::Cpu(times)) => (profile, times),
             #[cfg(feature = "gpu")]
-            Self::Measured(launches, Times::Gpu(times)) => (launches, times.read()?),
+            Self::Measured(profile, Times::Gpu(times)) => (profile, times.read()?),
         };
-        let total = times.iter().sum();
+        let (mut launches, total) = (profile.launches, times.iter().sum());
         launches.iter_mut().zip(times).for_each(|(launch, time)| launch.duration = time);
-        Ok(Profile { launches, total })
+        Ok(Profile { launches, total, ..profile })
     }
 }
 
@@ -121,6 +149,7 @@ impl Device {
                 Engine::Gpu(_) => {}
             }
             *lock(&self.0.profiling) = profiling;
+            *lock(&self.0.timeline) = (profiling != Profiling::Off).then(Timeline::new);
             Ok(())
         })
     }

@@ -91,11 +91,18 @@ pub enum PipelineCache {
 }
 
 impl Device {
-    /// Counts the time of some work as a part of the host's.
-    pub(crate) fn spend<T>(&self, part: fn(&mut HostTimes) -> &mut Duration, work: impl FnOnce() -> T) -> T {
+    /// Counts the time of some work as a part of the host's, and notes it under a name if runs are timed.
+    pub(crate) fn spend<T>(
+        &self,
+        name: &'static str,
+        part: fn(&mut HostTimes) -> &mut Duration,
+        work: impl FnOnce() -> T,
+    ) -> T {
         let begin = Instant::now();
         let done = work();
-        *part(&mut lock(&self.0.stats).host) += begin.elapsed();
+        let duration = begin.elapsed();
+        *part(&mut lock(&self.0.stats).host) += duration;
+        self.note(name, begin, duration);
         done
     }
 

@@ -7,10 +7,11 @@
 //! | 3. [An operation of your own](custom_op) | gradient rule, native kernel and WGSL |
 //! | 4. [Data](data) | from files to batches on a device |
 //! | 5. [Training and resuming](runs) | trainings that survive, and looking at them the morning after |
-//! | 6. [Many devices](scaling) | several processes that train one model |
-//! | 7. [In a page](in_a_page) | your model in a browser, in twenty lines |
-//! | 8. [How a step becomes a plan](plans) | what runs, read line by line |
-//! | 9. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
+//! | 6. [Seeing a model](seeing) | layers and what they cost, graphs, curves, traces |
+//! | 7. [Many devices](scaling) | several processes that train one model |
+//! | 8. [In a page](in_a_page) | your model in a browser, in twenty lines |
+//! | 9. [How a step becomes a plan](plans) | what runs, read line by line |
+//! | 10. [When it is slow or wrong](troubleshooting) | errors, NaN, gradients, time, memory |
 //!
 //! And to look things up:
 //!
@@ -38,6 +39,10 @@ pub mod data {
 
 pub mod runs {
     #![doc = include_str!("runs.md")]
+}
+
+pub mod seeing {
+    #![doc = include_str!("seeing.md")]
 }
 
 pub mod scaling {

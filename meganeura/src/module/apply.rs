@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::evaluate::is_evaluated;
-use super::{At, Layer, Module, Slot};
+use super::{At, Flow, Layer, Module, Slot};
 use crate::{Error, ErrorKind, Var};
 
 /// What the input of a residual struct takes beside the others: a layer, or nothing where it is passed on as it is.
@@ -16,11 +16,17 @@ use crate::{Error, ErrorKind, Var};
 pub trait Shortcut: Module {
     #[track_caller]
     fn shortcut(&self, x: &Var) -> Var;
+
+    fn flow_beside(&self) -> Flow;
 }
 
 impl<L: Layer> Shortcut for L {
     fn shortcut(&self, x: &Var) -> Var {
         self.forward(x)
+    }
+
+    fn flow_beside(&self) -> Flow {
+        self.flow()
     }
 }
 
@@ -30,6 +36,10 @@ impl<L: Layer> Shortcut for Option<L> {
             Some(layer) => layer.forward(x),
             None => x.clone(),
         }
+    }
+
+    fn flow_beside(&self) -> Flow {
+        self.as_ref().map_or_else(Flow::kept, Layer::flow)
     }
 }
 

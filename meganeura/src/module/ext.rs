@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use super::combine::{update, zip};
 use super::evaluate::{is_evaluated, set_evaluated};
+use super::forward_summary::Recorded;
 use super::leaves::leaves;
 use super::select::Selection;
 use super::tie::tie;
-use super::{Counts, FromSeed, Leaf, Module, Seed, Summary, init_module};
+use super::{Counts, ForwardSummary, FromSeed, Layer, Leaf, Module, Seed, Summary, init_module};
 use crate::error::{bail, here};
-use crate::{Buffer, Device, Param, Result, Tape, Var};
+use crate::{Buffer, Device, Inputs, Outputs, Param, Result, Tape, Var};
 
 /// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
 ///
@@ -313,6 +314,60 @@ pub trait ModuleExt: Module {
     /// The tree of parameters and buffers, with their types and sizes, to be printed.
     fn summary(&self) -> Summary {
         Summary::of(self)
+    }
+
+    /// The layers that an input of this type goes through, with what each gives, its parameters, multiply-adds and
+    /// memory, to be printed. The forward pass is recorded as for inference and not computed, so that a batch of any
+    /// size costs nothing, and neither parameters nor buffers nor random numbers are touched.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let net = (Conv2d::new(3, 8, 3).padding(1), Relu, Conv2d::new(8, 1, 1)).init(&Device::cpu(), 42)?;
+    /// let summary = net.summary_with([16, 3, 32, 32])?;
+    /// println!("{summary}");
+    /// assert_eq!(summary.rows()[1].output.shape, Shape::from([16, 8, 32, 32]));
+    /// assert_eq!(summary.multiply_adds(), 16 * 32 * 32 * (8 * 3 * 9 + 8));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// What the forward pass meets: an input that does not fit, with the line of the field.
+    #[track_caller]
+    fn summary_with<I: Inputs<Vars = Var>>(&self, input: I) -> Result<ForwardSummary>
+    where
+        Self: Layer,
+    {
+        let recorded = Recorded::new(self, &input)?;
+        let y = self.forward(&recorded.inputs);
+        here(|| recorded.finish(self, &[y]))
+    }
+
+    /// As [`summary_with`](Self::summary_with), of a model that is no [`Layer`]: `forward` says what is called.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let net = (Embedding::new(100, 8), Linear::new(8, 8)).init(&Device::cpu(), 42)?;
+    /// let words = TensorType::new(meganeura::DType::U32, Shape::from([2, 5]));
+    /// let summary = net.summary_by((words, [2, 5, 8]), |net, (words, x)| net.1.forward(&(net.0.forward(words) + x)))?;
+    /// assert_eq!(summary.rows()[2].path.as_deref(), Some("1"));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`summary_with`](Self::summary_with).
+    #[track_caller]
+    fn summary_by<I: Inputs, O: Outputs>(
+        &self,
+        inputs: I,
+        forward: impl FnOnce(&Self, &I::Vars) -> O,
+    ) -> Result<ForwardSummary> {
+        let recorded = Recorded::new(self, &inputs)?;
+        let outputs = forward(self, &recorded.inputs).vars();
+        here(|| recorded.finish(self, &outputs))
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Module, fmt_module};
+use super::enter::enter_element;
+use super::flow::FlowChain;
+use super::{Flow, Module, fmt_module};
 use crate::Var;
 
 /// A module that turns one value into one value, so that it can be chained.
@@ -52,6 +54,12 @@ pub trait Layer: Module {
         let _open = x.tape().open_region();
         self.forward(x)
     }
+
+    /// The extents that it takes and gives, as far as its settings say them. The `init` of a sequential struct compares
+    /// neighbours by it. By default nothing is known.
+    fn flow(&self) -> Flow {
+        Flow::unknown()
+    }
 }
 
 /// What it holds is not known, so that it shows what can be counted: `dyn Layer (20 parameters)`.
@@ -69,6 +77,10 @@ impl<L: Layer> Layer for Vec<L> {
     fn recompute(&self, x: &Var) -> Var {
         chain(self, x, true)
     }
+
+    fn flow(&self) -> Flow {
+        flow_of_chain(self)
+    }
 }
 
 impl<L: Layer> Layer for VecDeque<L> {
@@ -78,6 +90,10 @@ impl<L: Layer> Layer for VecDeque<L> {
 
     fn recompute(&self, x: &Var) -> Var {
         chain(self, x, true)
+    }
+
+    fn flow(&self) -> Flow {
+        flow_of_chain(self)
     }
 }
 
@@ -89,6 +105,10 @@ impl<L: Layer, const N: usize> Layer for [L; N] {
     fn recompute(&self, x: &Var) -> Var {
         chain(self, x, true)
     }
+
+    fn flow(&self) -> Flow {
+        flow_of_chain(self)
+    }
 }
 
 impl<L: Layer + ?Sized> Layer for Arc<L> {
@@ -98,6 +118,10 @@ impl<L: Layer + ?Sized> Layer for Arc<L> {
 
     fn recompute(&self, x: &Var) -> Var {
         (**self).recompute(x)
+    }
+
+    fn flow(&self) -> Flow {
+        (**self).flow()
     }
 }
 
@@ -109,24 +133,40 @@ impl<L: Layer + ?Sized> Layer for Box<L> {
     fn recompute(&self, x: &Var) -> Var {
         (**self).recompute(x)
     }
+
+    fn flow(&self) -> Flow {
+        (**self).flow()
+    }
 }
 
 // A loop, not a fold: a closure would hide the caller's line from the layers.
 #[track_caller]
 fn chain<'a, L: Layer + 'a>(layers: impl IntoIterator<Item = &'a L>, x: &Var, recomputed: bool) -> Var {
     let mut x = x.clone();
-    for layer in layers {
+    for (index, layer) in layers.into_iter().enumerate() {
+        let _entered = enter_element(layer, index, &x);
         x = if recomputed { layer.recompute(&x) } else { layer.forward(&x) };
     }
     x
+}
+
+fn flow_of_chain<'a, L: Layer + 'a>(layers: impl IntoIterator<Item = &'a L>) -> Flow {
+    let then = |chain: FlowChain, (index, layer): (usize, &L)| chain.then(&index.to_string(), &layer.flow());
+    layers.into_iter().enumerate().fold(FlowChain::new(), then).finish()
 }
 
 macro_rules! tuple {
     ($A:ident $a:tt $(, $L:ident $i:tt)*) => {
         impl<$A: Layer $(, $L: Layer)*> Layer for ($A, $($L,)*) {
             fn forward(&self, x: &Var) -> Var {
-                let x = self.$a.forward(x);
-                $(let x = self.$i.forward(&x);)*
+                let x = {
+                    let _entered = enter_element(&self.$a, $a, x);
+                    self.$a.forward(x)
+                };
+                $(let x = {
+                    let _entered = enter_element(&self.$i, $i, &x);
+                    self.$i.forward(&x)
+                };)*
                 x
             }
 
@@ -134,6 +174,12 @@ macro_rules! tuple {
                 let x = self.$a.recompute(x);
                 $(let x = self.$i.recompute(&x);)*
                 x
+            }
+
+            fn flow(&self) -> Flow {
+                let chain = FlowChain::new().then(stringify!($a), &self.$a.flow());
+                $(let chain = chain.then(stringify!($i), &self.$i.flow());)*
+                chain.finish()
             }
         }
     };

@@ -12,7 +12,9 @@
 //! | know where in the model a walk is | [`At`] |
 //! | chain modules that turn one value into one value | [`Layer`] |
 //! | build a module on a device, from a seed | [`Init`] for a layer's builder, [`FromSeed`] and [`FromConfig`] for a derived struct, [`Seed`] |
+//! | say what a layer takes and gives, for its neighbours to be compared with | [`Flow`] |
 //! | print a model | [`Summary`] |
+//! | print a forward pass layer by layer, with its shapes and costs | [`ForwardSummary`], [`enter`] |
 //! | freeze, evaluate, tie, average, copy | [`ModuleExt`] |
 //! | know the mode of a layer without parameters | [`Mode`], a field of the layer |
 //!
@@ -21,10 +23,14 @@
 mod apply;
 mod at;
 mod bare;
+mod check_input;
 mod combine;
 mod containers;
+mod enter;
 mod evaluate;
 mod ext;
+mod flow;
+mod forward_summary;
 mod init;
 mod layer;
 mod leaves;
@@ -38,7 +44,10 @@ mod summary;
 mod tie;
 
 pub use at::At;
+pub use enter::enter;
 pub use ext::ModuleExt;
+pub use flow::Flow;
+pub use forward_summary::{ForwardSummary, LayerRow};
 pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
@@ -48,6 +57,7 @@ pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 
 pub use crate::mode::Mode;
+pub use crate::tape::Entered;
 
 pub(crate) use select::Selection;
 pub(crate) use tie::tie;
@@ -55,7 +65,13 @@ pub(crate) use tie::tie;
 #[doc(hidden)]
 pub use apply::{Shortcut, Unknown, add_residual, apply, apply_layer};
 #[doc(hidden)]
+pub use check_input::{TakesInput, check_input};
+#[doc(hidden)]
 pub use containers::Key;
+#[doc(hidden)]
+pub use enter::enter_field;
+#[doc(hidden)]
+pub use flow::{FlowChain, FlowOf, KnownFlow, KnownFlowBeside, UnknownFlow, check_flow};
 #[doc(hidden)]
 pub use init::{init_by, init_configured, init_field, init_module};
 #[doc(hidden)]

@@ -310,7 +310,7 @@ impl Node {
 }
 
 /// `1234567` as `1,234,567`.
-fn thousands(n: usize) -> String {
+pub(super) fn thousands(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -323,7 +323,7 @@ fn thousands(n: usize) -> String {
 }
 
 /// `2048` as `2,048 B`, ten thousand and more as `9.8 KiB`.
-fn bytes(n: usize) -> String {
+pub(super) fn bytes(n: usize) -> String {
     if n < 10_000 {
         return format!("{} B", thousands(n));
     }
@@ -335,7 +335,7 @@ fn bytes(n: usize) -> String {
 }
 
 /// `alloc::vec::Vec<net::Block>` as `Vec<Block>`.
-fn without_paths(type_name: &str) -> String {
+pub(super) fn without_paths(type_name: &str) -> String {
     let mut out = String::with_capacity(type_name.len());
     let mut segment = 0;
     for c in type_name.chars() {

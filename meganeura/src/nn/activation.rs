@@ -17,7 +17,12 @@ macro_rules! activations {
 
             impl Layer for $Name {
                 fn forward(&self, x: &Var) -> Var {
+                    let _entered = crate::module::enter(self, x);
                     x.$method()
+                }
+
+                fn flow(&self) -> crate::module::Flow {
+                    crate::module::Flow::kept()
                 }
             }
         )+
@@ -76,7 +81,12 @@ pub struct LeakyRelu {
 
 impl Layer for LeakyRelu {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.leaky_relu(self.slope)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept()
     }
 }
 
@@ -92,7 +102,12 @@ pub struct Elu {
 
 impl Layer for Elu {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.elu(self.alpha)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept()
     }
 }
 

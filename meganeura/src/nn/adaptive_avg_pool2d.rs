@@ -49,7 +49,12 @@ impl Init for AdaptiveAvgPool2d {
 
 impl Layer for AdaptiveAvgPool2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.adaptive_avg_pool2d(self.size)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 
@@ -78,11 +83,16 @@ impl Init for GlobalAvgPool2d {
 
 impl Layer for GlobalAvgPool2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let y = x.adaptive_avg_pool2d([1, 1]);
         match *y.shape().dims() {
             [n, c, ..] => y.reshape([n, c]),
             _ => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 

@@ -71,7 +71,12 @@ impl Init for AvgPool2d {
 
 impl Layer for AvgPool2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.avg_pool2d(self.kernel, self.stride, self.padding, self.count_include_pad)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 

@@ -218,6 +218,7 @@ macro_rules! batch_norm {
 
         impl $crate::module::Layer for $Layer {
             fn forward(&self, x: &$crate::Var) -> $crate::Var {
+                let _entered = $crate::module::enter(self, x);
                 let pass = $crate::nn::batch_norm::Pass {
                     kind: Self::KIND,
                     weight: self.weight.as_ref(),
@@ -230,6 +231,10 @@ macro_rules! batch_norm {
                     is_training: $crate::module::ModuleExt::is_training(self, x.tape()),
                 };
                 pass.forward(x)
+            }
+
+            fn flow(&self) -> $crate::module::Flow {
+                $crate::module::Flow::kept().takes_channels(self.running_mean.shape()[0])
             }
         }
 

@@ -112,11 +112,17 @@ impl Conv1d {
 
 impl Layer for Conv1d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let y = x.conv1d(&x.param(&self.weight), self.options);
         match &self.bias {
             Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1]),
             None => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        let weight = self.weight.shape();
+        crate::module::Flow::unknown().takes_channels(weight[1] * self.options.groups).gives_channels(weight[0])
     }
 }
 

@@ -57,6 +57,7 @@ impl Conv2d {
 
 impl Layer for Conv2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let y = match (self.padding_mode, self.options.padding, x.shape().rank()) {
             (Padding::Zeros, ..) | (_, [0, 0], _) => x.conv2d(&x.param(&self.weight), self.options),
             // Not of images, which the operation says.
@@ -70,6 +71,11 @@ impl Layer for Conv2d {
             Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1, 1]),
             None => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        let weight = self.weight.shape();
+        crate::module::Flow::unknown().takes_channels(weight[1] * self.options.groups).gives_channels(weight[0])
     }
 }
 

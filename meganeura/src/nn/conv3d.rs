@@ -175,11 +175,17 @@ impl Conv3d {
 
 impl Layer for Conv3d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let y = x.conv3d(&x.param(&self.weight), self.options);
         match &self.bias {
             Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1, 1, 1]),
             None => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        let weight = self.weight.shape();
+        crate::module::Flow::unknown().takes_channels(weight[1] * self.options.groups).gives_channels(weight[0])
     }
 }
 

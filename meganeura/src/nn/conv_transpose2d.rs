@@ -58,11 +58,17 @@ impl ConvTranspose2d {
 
 impl Layer for ConvTranspose2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let y = x.conv_transpose2d(&x.param(&self.weight), self.options);
         match &self.bias {
             Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1, 1]),
             None => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        let weight = self.weight.shape();
+        crate::module::Flow::unknown().takes_channels(weight[0]).gives_channels(weight[1] * self.options.groups)
     }
 }
 

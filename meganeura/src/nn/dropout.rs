@@ -62,6 +62,7 @@ impl Init for Dropout {
 
 impl Layer for Dropout {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         if let Err(error) = self.check() {
             return x.fail(Error::at(error, Location::caller()));
         }
@@ -72,6 +73,10 @@ impl Layer for Dropout {
         // A selection rather than a product: an infinity that is dropped is gone, and the mask needs no gradient.
         let kept = x.random_uniform().ge(&tape.scalar(self.p));
         kept.select(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept()
     }
 }
 

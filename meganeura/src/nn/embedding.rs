@@ -48,6 +48,7 @@ impl Embedding {
 
 impl Layer for Embedding {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let count = self.weight.shape()[0];
         let message = match (x.ty().dtype, x.largest_index(None)) {
             (DType::U32, Some(largest)) if largest as usize >= count => {
@@ -58,6 +59,10 @@ impl Layer for Embedding {
         };
         let error = Error::new(message.0, message.1).in_op("embedding").at(Location::caller());
         x.fail(error.operand(x.ty(), x.path()).operand(self.weight.ty(), self.weight.path()))
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::unknown().gives_features(self.weight.shape()[1])
     }
 }
 

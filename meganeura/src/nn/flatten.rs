@@ -30,6 +30,7 @@ impl Init for Flatten {
 
 impl Layer for Flatten {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.flatten()
     }
 }

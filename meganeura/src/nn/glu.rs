@@ -49,6 +49,7 @@ impl Init for Glu {
 
 impl Layer for Glu {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let rank = x.shape().rank();
         let axis = self.axis.unwrap_or(rank.saturating_sub(1));
         match x.shape().dims().get(axis) {
@@ -101,8 +102,13 @@ impl SwiGlu {
 
 impl Layer for SwiGlu {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let gate = self.gate_proj.forward(x).silu();
         self.down_proj.forward(&(gate * self.up_proj.forward(x)))
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_features(self.gate_proj.weight.shape()[1])
     }
 }
 

@@ -51,7 +51,12 @@ impl GroupNorm {
 
 impl Layer for GroupNorm {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.group_norm(self.groups, self.eps, &x.param(&self.weight), &x.param(&self.bias))
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_channels(self.weight.shape()[0])
     }
 }
 

@@ -54,6 +54,7 @@ impl InstanceNorm2d {
 
 impl Layer for InstanceNorm2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let channels = self.channels;
         let message = match *x.shape().dims() {
             _ if !x.ty().dtype.is_float() => format!("needs floats, the input holds {}", x.ty().dtype),
@@ -74,6 +75,10 @@ impl Layer for InstanceNorm2d {
             Some(weight) => error.operand(weight.ty(), weight.path()),
             None => error,
         })
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_channels(self.channels)
     }
 }
 

@@ -52,6 +52,7 @@ impl LayerNorm {
 
 impl Layer for LayerNorm {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let floats = x.ty().dtype.is_float();
         if !floats || !x.shape().dims().ends_with(self.shape.dims()) {
             let message = match floats {
@@ -79,6 +80,10 @@ impl Layer for LayerNorm {
             Some(bias) => y + x.param(bias),
             None => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_features(self.shape[self.shape.rank() - 1])
     }
 }
 

@@ -42,6 +42,7 @@ impl Linear {
 
 impl Layer for Linear {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let [outputs, inputs] = *self.weight.shape().dims() else { unreachable!("a matrix since it was built") };
         let Some(&extent) = x.shape().dims().last().filter(|&&extent| extent == inputs) else {
             let message = match x.shape().dims() {
@@ -61,6 +62,11 @@ impl Layer for Linear {
             None => y,
         };
         y.reshape(y_shape)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        let weight = self.weight.shape();
+        crate::module::Flow::unknown().takes_features(weight[1]).gives_features(weight[0])
     }
 }
 

@@ -73,7 +73,12 @@ impl Init for MaxPool2d {
 
 impl Layer for MaxPool2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         x.max_pool2d(self.kernel, self.stride, self.padding, self.dilation)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 

@@ -120,11 +120,66 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Device, Init, Layer, ModuleExt, Seed, Tape, Tensor};
+    use crate::{Device, Init, Layer, ModuleExt, Seed, Shape, Tape, Tensor};
 
     /// As a layer of any type.
     fn boxed<I: Init<Output: Layer + 'static>>(builder: I) -> Box<dyn Layer> {
         Box::new(builder.init(&Device::cpu(), Seed::new(1)).unwrap())
+    }
+
+    /// What a layer says of itself is what it does.
+    #[test]
+    fn flows_are_those_of_the_forward_pass() {
+        // With the axes that it says something of: channels, then features.
+        type Case<'a> = (Box<dyn Layer>, &'a [usize], [bool; 2]);
+        let layers: Vec<Case<'_>> = vec![
+            (boxed(Linear::new(5, 7)), &[3, 4, 5], [false, true]),
+            (boxed(Embedding::new(9, 4)), &[3, 5], [false, false]),
+            (boxed(Conv1d::new(4, 6, 3).groups(2)), &[2, 4, 8], [true, false]),
+            (boxed(Conv2d::new(4, 6, 3).groups(2)), &[2, 4, 8, 8], [true, false]),
+            (boxed(Conv3d::new(4, 6, 3).groups(2)), &[2, 4, 5, 5, 5], [true, false]),
+            (boxed(ConvTranspose1d::new(4, 6, 3).groups(2)), &[2, 4, 8], [true, false]),
+            (boxed(ConvTranspose2d::new(4, 6, 3).groups(2)), &[2, 4, 8, 8], [true, false]),
+            (boxed(BatchNorm1d::new(4)), &[2, 4, 8], [true, false]),
+            (boxed(BatchNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
+            (boxed(GroupNorm::new(2, 4)), &[2, 4, 8, 8], [true, false]),
+            (boxed(InstanceNorm2d::new(4)), &[2, 4, 8, 8], [true, false]),
+            (boxed(LayerNorm::new([6, 5])), &[2, 6, 5], [false, true]),
+            (boxed(RmsNorm::new([5])), &[2, 6, 5], [false, true]),
+            (boxed(MultiheadAttention::new(6, 2)), &[2, 3, 6], [false, true]),
+            (boxed(SelfAttention2d::new(4, 2)), &[2, 4, 3, 3], [true, false]),
+            (boxed(TransformerEncoderLayer::new(6, 2)), &[2, 3, 6], [false, true]),
+            (boxed(SwiGlu::new(6, 8)), &[2, 3, 6], [false, true]),
+            (boxed(Lstm::new(5, 3).bidirectional(true)), &[2, 4, 5], [false, true]),
+            (boxed(MaxPool1d::new(2)), &[2, 4, 8], [false, false]),
+            (boxed(AvgPool2d::new(2)), &[2, 4, 8, 8], [false, false]),
+            (boxed(MaxPool2d::new(2)), &[2, 4, 8, 8], [false, false]),
+            (boxed(MaxPool3d::new(2)), &[2, 4, 4, 4, 4], [false, false]),
+            (boxed(GlobalAvgPool2d), &[2, 4, 8, 8], [false, false]),
+            (boxed(AdaptiveAvgPool2d::new(3)), &[2, 4, 8, 8], [false, false]),
+            (boxed(Upsample::nearest(2)), &[2, 4, 8, 8], [false, false]),
+            (boxed(RotaryEmbedding::new(6)), &[2, 4, 6], [false, false]),
+            (boxed((Dropout::new(0.5), Relu, Elu { alpha: 1.0 }, Softplus)), &[2, 4, 8], [false, false]),
+            (boxed((PixelShuffle::new(2), Flatten)), &[2, 4, 8, 8], [false, false]),
+        ];
+        let device = Device::cpu();
+        for (layer, shape, says) in &layers {
+            let shape = Shape::new(shape);
+            let x = match shape.rank() {
+                2 => Tensor::indices(&device, shape, &vec![1; shape.elements()]),
+                _ => Tensor::zeros(&device, shape),
+            };
+            let y = layer.forward(&Tape::inference(&device).input(&x.unwrap())).shape();
+            let ends = |shape: Shape| [shape[1], shape[shape.rank() - 1]];
+            let flow = layer.flow().of_input(ends(shape));
+            for ((axis, says), (given, made)) in flow.iter().zip(says).zip(ends(shape).into_iter().zip(ends(y))) {
+                assert_eq!(axis.0, says.then_some(given), "{layer:?} of {shape}: {flow:?}");
+                assert!(axis.1.is_none_or(|gives| gives == made), "{layer:?} of {shape} gives {y}: {flow:?}");
+                assert!(!says || axis.1.is_some(), "{layer:?} takes {given} and gives nothing known");
+            }
+        }
+        // What a linear layer makes of a table's rows fits.
+        assert_eq!(Embedding::new(9, 4).init(&device, 1).unwrap().flow().of_input([5, 5])[1].1, Some(4));
     }
 
     #[test]

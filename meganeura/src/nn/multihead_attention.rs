@@ -65,6 +65,7 @@ impl MultiheadAttention {
     #[must_use]
     #[track_caller]
     pub fn attend_with(&self, x: &Var, context: &Var, options: AttentionOptions<'_>) -> Var {
+        let _entered = crate::module::enter(self, x);
         let (&[n, l, width], &[of, s, also]) = (x.shape().dims(), context.shape().dims()) else {
             return self.refuse(x, context);
         };
@@ -118,6 +119,10 @@ impl MultiheadAttention {
 impl Layer for MultiheadAttention {
     fn forward(&self, x: &Var) -> Var {
         self.attend(x, x, None)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_features(self.query.weight.shape()[1])
     }
 }
 

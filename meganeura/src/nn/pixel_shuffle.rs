@@ -87,6 +87,7 @@ impl Init for PixelUnshuffle {
 
 impl Layer for PixelShuffle {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let r = self.factor;
         match *x.shape().dims() {
             [n, c, h, w] if r.checked_mul(r).is_some_and(|area| area > 0 && c % area == 0) => {
@@ -103,6 +104,7 @@ impl Layer for PixelShuffle {
 
 impl Layer for PixelUnshuffle {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let r = self.factor;
         match *x.shape().dims() {
             [n, c, h, w] if r > 0 && h % r == 0 && w % r == 0 => {

@@ -74,11 +74,16 @@ impl Init for MaxPool1d {
 
 impl Layer for MaxPool1d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let Self { kernel, stride, padding, dilation } = *self;
         match output(x, self.window()) {
             Ok(y) => as_row(x).max_pool2d([1, kernel], [1, stride], [0, padding], [1, dilation]).reshape(y),
             Err(message) => x.refuse("max_pool1d", ErrorKind::Shape, message),
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 
@@ -149,11 +154,16 @@ impl Init for AvgPool1d {
 
 impl Layer for AvgPool1d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let Self { kernel, stride, padding, count_include_pad } = *self;
         match output(x, self.window()) {
             Ok(y) => as_row(x).avg_pool2d([1, kernel], [1, stride], [0, padding], count_include_pad).reshape(y),
             Err(message) => x.refuse("avg_pool1d", ErrorKind::Shape, message),
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 
@@ -197,6 +207,7 @@ impl Init for AdaptiveAvgPool1d {
 
 impl Layer for AdaptiveAvgPool1d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let message = match (x.shape().dims(), self.size) {
             (_, 0) => return x.refuse("adaptive_avg_pool1d", ErrorKind::Argument, "size 0; it must be at least 1"),
             (&[n, c, _], size) if x.ty().dtype.is_float() => {
@@ -205,6 +216,10 @@ impl Layer for AdaptiveAvgPool1d {
             _ => format!("the input must be floats [N, C, L], it is {}", x.ty()),
         };
         x.refuse("adaptive_avg_pool1d", ErrorKind::Shape, message)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 

@@ -114,6 +114,7 @@ impl Init for MaxPool3d {
 
 impl Layer for MaxPool3d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let Windows { kernel, stride, padding, dilation } = self.windows;
         let ([n, c, d, h, w], output) = match self.windows.shapes(x) {
             Ok([input, output]) => (input, output),
@@ -123,6 +124,10 @@ impl Layer for MaxPool3d {
         let ((pd, padding), (dd, dilation)) = (split(padding, 0), split(dilation, 1));
         let slices = x.reshape([n, c * d, h, w]).max_pool2d(kernel, stride, padding, dilation);
         slices.reshape([n, c, d, output[3] * output[4]]).max_pool2d(kd, sd, pd, dd).reshape(output)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 
@@ -186,6 +191,7 @@ impl Init for AvgPool3d {
 
 impl Layer for AvgPool3d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let (Windows { kernel, stride, padding, .. }, count) = (self.windows, self.count_include_pad);
         let ([n, c, d, h, w], output) = match self.windows.shapes(x) {
             Ok([input, output]) => (input, output),
@@ -194,6 +200,10 @@ impl Layer for AvgPool3d {
         let ((kd, kernel), (sd, stride), (pd, padding)) = (split(kernel, 1), split(stride, 1), split(padding, 0));
         let slices = x.reshape([n, c * d, h, w]).avg_pool2d(kernel, stride, padding, count);
         slices.reshape([n, c, d, output[3] * output[4]]).avg_pool2d(kd, sd, pd, count).reshape(output)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 

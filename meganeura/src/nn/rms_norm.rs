@@ -50,6 +50,7 @@ impl RmsNorm {
 
 impl Layer for RmsNorm {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let floats = x.ty().dtype.is_float();
         if !floats || !x.shape().dims().ends_with(self.shape.dims()) {
             let message = match floats {
@@ -71,6 +72,10 @@ impl Layer for RmsNorm {
             Some(weight) => y * x.param(weight),
             None => y,
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_features(self.shape[self.shape.rank() - 1])
     }
 }
 

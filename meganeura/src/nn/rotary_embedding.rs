@@ -184,7 +184,12 @@ impl Init for RotaryEmbedding {
 
 impl Layer for RotaryEmbedding {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         self.forward_from(x, 0)
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept()
     }
 }
 

@@ -47,6 +47,7 @@ impl SelfAttention2d {
 
 impl Layer for SelfAttention2d {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let channels = self.output.weight.shape()[0];
         match *x.shape().dims() {
             [n, c, h, w] if c == channels && x.ty().dtype.is_float() => {
@@ -64,6 +65,10 @@ impl Layer for SelfAttention2d {
                 x.refuse("self_attention2d", ErrorKind::Shape, message)
             }
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_channels(self.qkv.weight.shape()[1])
     }
 }
 

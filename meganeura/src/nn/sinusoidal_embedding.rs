@@ -41,6 +41,7 @@ impl SinusoidalEmbedding {
 
 impl Layer for SinusoidalEmbedding {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         match *x.shape().dims() {
             [n] if x.ty().dtype.is_float() => {
                 let angles = x.reshape([n, 1]) * x.buffer(&self.frequencies);

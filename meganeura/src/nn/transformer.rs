@@ -132,12 +132,17 @@ pub struct FeedForward {
 
 impl Layer for FeedForward {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let hidden = self.linear1.forward(x);
         let hidden = match self.activation {
             FeedForwardActivation::Relu => hidden.relu(),
             FeedForwardActivation::Gelu => hidden.gelu(),
         };
         self.dropout.forward(&self.linear2.forward(&self.dropout.forward(&hidden)))
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_features(self.linear1.weight.shape()[1])
     }
 }
 
@@ -173,6 +178,7 @@ impl TransformerEncoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, visible: Visible<'_>) -> Var {
+        let _entered = crate::module::enter(self, x);
         let [attention, feed_forward] =
             [&self.norm1, &self.norm2].map(|norm| Residual { norm, first: self.norm_first });
         let own = attention.operand(x);
@@ -197,6 +203,10 @@ impl Layer for TransformerEncoderLayer {
     fn forward(&self, x: &Var) -> Var {
         self.run(x, Visible::default())
     }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept().takes_features(self.attention.query.weight.shape()[1])
+    }
 }
 
 impl TransformerDecoderLayer {
@@ -210,6 +220,7 @@ impl TransformerDecoderLayer {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, memory: &Var, visible: Visible<'_>, visible_memory: Visible<'_>) -> Var {
+        let _entered = crate::module::enter(self, x);
         let norms = [&self.norm1, &self.norm2, &self.norm3];
         let [attention, cross, feed_forward] = norms.map(|norm| Residual { norm, first: self.norm_first });
         let own = attention.operand(x);

@@ -87,6 +87,7 @@ impl Init for Upsample {
 
 impl Layer for Upsample {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         if let Err(error) = self.check() {
             return x.fail(error.at(std::panic::Location::caller()));
         }
@@ -97,6 +98,10 @@ impl Layer for Upsample {
             Mode::Bilinear => x.resize_bilinear(size, self.align_corners),
             Mode::Bicubic => x.resize_bicubic(size, self.align_corners),
         }
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        crate::module::Flow::kept_channels()
     }
 }
 

@@ -66,6 +66,11 @@ impl Primitive for Matmul {
         Ok(vec![Some(da), Some(db)])
     }
 
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        let k = x[0].shape[x[0].shape.rank() - 1];
+        y[0].shape.elements() as u64 * k as u64
+    }
+
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;

@@ -95,6 +95,13 @@ pub trait Primitive: fmt::Debug {
         None
     }
 
+    /// The multiply-adds of products and convolutions, by their definition: an algorithm that needs fewer changes
+    /// nothing. 0 for any other operation. A summary of a model adds them up.
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        let _ = (x, y);
+        0
+    }
+
     /// Examples that tests hold every part of the operation to.
     #[cfg(feature = "testing")]
     fn cases() -> Vec<case::Case>
@@ -346,6 +353,10 @@ impl Op {
 
     pub(crate) fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         self.primitive().again(x, y)
+    }
+
+    pub(crate) fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        self.primitive().multiply_adds(x, y)
     }
 }
 

@@ -22,7 +22,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    fn name(&self, storage: StorageId) -> String {
+    pub(super) fn name(&self, storage: StorageId) -> String {
         match self.storages[storage].place {
             Place::Leaf(leaf) => format!("leaf{leaf}"),
             Place::Host => "host".into(),

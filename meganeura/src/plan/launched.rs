@@ -10,6 +10,8 @@ pub(crate) struct Launched {
     pub(crate) op: &'static str,
     pub(crate) kernel: &'static str,
     pub(crate) variant: &'static str,
+    /// The type of its step's first result.
+    pub(crate) result: TensorType,
     /// Of what it reads and writes, each counted once.
     pub(crate) bytes: usize,
     /// The leaves that its step reads or updates.
@@ -26,7 +28,7 @@ impl Plan {
             };
             let launched = move |kernel, bytes| {
                 let leaves = self.leaves(step);
-                Launched { step: at, op, kernel, variant: step.variant, bytes, leaves }
+                Launched { step: at, op, kernel, variant: step.variant, result: step.outputs[0].1, bytes, leaves }
             };
             let native = step.launches.is_empty().then(|| {
                 let inputs = (0..step.inputs.len()).map(Binding::Input);

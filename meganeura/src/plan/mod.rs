@@ -11,6 +11,7 @@ mod assign;
 mod blame;
 mod choose;
 mod count;
+mod dot;
 mod dump;
 mod exchanges;
 mod format;

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use super::json::{self, Object};
 use super::lines::{self, Extent, Lines};
+#[cfg(feature = "tensorboard")]
+use super::tensorboard::Board;
 use super::{FILES, Position, journal};
 use crate::error::{bail, here};
 use crate::{Result, Tensor};
@@ -77,7 +79,11 @@ pub struct Line {
 /// line, if a whole line is not what a run writes. Of a run without metrics there are none.
 #[track_caller]
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
-    here(|| lines::read(&run.as_ref().join(FILES.metrics), |line| line.and_then(Line::of)))
+    here(|| read(run.as_ref()))
+}
+
+fn read(run: &Path) -> Result<Vec<Line>> {
+    lines::read(&run.join(FILES.metrics), |line| line.and_then(Line::of))
 }
 
 /// Returns an error if the metrics do not begin as they did when a checkpoint was saved. A missing file is none: whoever took it
@@ -118,13 +124,31 @@ pub(super) struct Metrics {
     written: Instant,
     /// The last step that something was logged at, and what.
     last: (u64, BTreeMap<String, f64>),
+    #[cfg(feature = "tensorboard")]
+    board: Option<Board>,
 }
 
 impl Metrics {
     /// The file as it was when it had so many bytes, with this checksum.
     pub(super) fn open_at(run: &Path, extent: (u64, &str)) -> Result<Self> {
         let file = Lines::open_at(&run.join(FILES.metrics), extent)?;
-        Ok(Self { file, pending: Vec::new(), written: Instant::now(), last: Default::default() })
+        Ok(Self {
+            file,
+            pending: Vec::new(),
+            written: Instant::now(),
+            last: Default::default(),
+            #[cfg(feature = "tensorboard")]
+            board: None,
+        })
+    }
+
+    /// Writes what is there, and what will be logged, for TensorBoard as well.
+    #[cfg(feature = "tensorboard")]
+    pub(super) fn show(&mut self, run: &Path) -> Result<()> {
+        // Takes away the lines that are to be written again.
+        self.file.append(&[])?;
+        self.board = Some(Board::open(run, &read(run)?)?);
+        Ok(())
     }
 
     /// Takes the numbers that were logged at a step before this process.
@@ -155,6 +179,8 @@ impl Metrics {
     pub(super) fn flush(&mut self) -> Result<()> {
         self.written = Instant::now();
         let mut lines = Vec::new();
+        #[cfg(feature = "tensorboard")]
+        let mut shown = Vec::new();
         let mut last = self.last.clone();
         for Logged { position, time, values } in &self.pending {
             let mut line = Map::new();
@@ -165,6 +191,8 @@ impl Metrics {
             if last.0 != position.step {
                 last = (position.step, BTreeMap::new());
             }
+            #[cfg(feature = "tensorboard")]
+            let mut numbers = BTreeMap::new();
             for (name, reading) in values {
                 let number = match reading {
                     Reading::Number(number) => *number,
@@ -172,12 +200,21 @@ impl Metrics {
                 };
                 line.insert(name.clone(), json::number(number));
                 last.1.insert(name.clone(), number);
+                #[cfg(feature = "tensorboard")]
+                numbers.insert(name.clone(), number);
             }
             lines.push(Value::Object(line));
+            #[cfg(feature = "tensorboard")]
+            shown.push(Line { step, epoch, batch, time: *time, values: numbers });
         }
         self.file.append(&lines)?;
         self.last = last;
         self.pending.clear();
+        #[cfg(feature = "tensorboard")]
+        if let Some(board) = &mut self.board {
+            shown.iter().for_each(|line| board.note(line));
+            board.flush()?;
+        }
         Ok(())
     }
 

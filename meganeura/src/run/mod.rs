@@ -83,6 +83,8 @@ mod ranks;
 #[cfg(feature = "ctrlc")]
 mod signals;
 mod store;
+#[cfg(feature = "tensorboard")]
+mod tensorboard;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

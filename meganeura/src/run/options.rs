@@ -35,6 +35,8 @@ pub struct RunOptions {
     pub(super) interrupt: Interrupt,
     from_last_good: bool,
     pub(super) world: World,
+    #[cfg(feature = "tensorboard")]
+    tensorboard: bool,
 }
 
 /// What a run is from its beginning on.
@@ -71,6 +73,8 @@ impl RunOptions {
             interrupt: Interrupt::new(),
             from_last_good: false,
             world: World::alone(),
+            #[cfg(feature = "tensorboard")]
+            tensorboard: false,
         }
     }
 
@@ -127,6 +131,16 @@ impl RunOptions {
     /// Log what counts for all: the [mean](crate::Var::all_mean) or the [sum](World::sum) over the ranks.
     pub fn world(self, world: &World) -> Self {
         Self { world: world.clone(), ..self }
+    }
+
+    /// Also writes what is [logged](Run::log) for TensorBoard, into the folder `tensorboard` of the run; not by default.
+    /// Then `tensorboard --logdir runs` shows the curves of all runs below `runs`, while they train.
+    ///
+    /// A run that is resumed writes the file anew, from the metrics up to its checkpoint. So no point is there twice, and
+    /// the history of a run that was begun without this is there as well.
+    #[cfg(feature = "tensorboard")]
+    pub fn tensorboard(self, is_on: bool) -> Self {
+        Self { tensorboard: is_on, ..self }
     }
 
     /// Begins a run.
@@ -260,6 +274,10 @@ impl RunOptions {
             self.describe(&begun)?;
         }
         let set_aside = damaged.iter().map(store::set_aside).collect::<Result<Vec<_>>>()?;
+        #[cfg(feature = "tensorboard")]
+        if self.tensorboard {
+            metrics.show(folder)?;
+        }
         let mut journal = Journal::open(folder)?;
         let mut note = self.device.to_string();
         for path in &set_aside {

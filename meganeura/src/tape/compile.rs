@@ -109,13 +109,8 @@ impl Device {
         inputs: I,
         function: impl FnOnce(&I::Vars) -> O,
     ) -> Result<Compiled<I::Tensors, O::Tensors>> {
-        let tape = Tape::inference(self);
-        let types = inputs.types(self.precision().dtype());
-        let mut declared = Vec::with_capacity(types.len());
-        for (k, &ty) in types.iter().enumerate() {
-            declared.push(tape.declare(k, ty)?);
-        }
-        let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
+        let (tape, types, vars) = Tape::declared(self, &inputs)?;
+        let outputs = function(&vars).vars();
         let wanted = here(|| outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>())?;
         let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, &[]))?;
         Ok(Compiled { function: Arc::new(function), signature: PhantomData })
@@ -150,14 +145,10 @@ impl Tape {
 /// Refuses an input that no tensor can be.
 fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> {
     if ty.shape.elements() == 0 {
-        bail!(Shape, "input {input} of a compiled function needs at least one element, {} has none", ty.shape);
+        bail!(Shape, "input {input} needs at least one element, {} has none", ty.shape);
     }
     if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
-        bail!(
-            Argument,
-            "input {input} of a compiled function is {ty}, {device} computes in {}",
-            device.precision().dtype()
-        );
+        bail!(Argument, "input {input} is {ty}, {device} computes in {}", device.precision().dtype());
     }
     Ok(())
 }
@@ -262,7 +253,7 @@ impl Function {
         }
         // Before any cell is locked.
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
-        let (tensors, mut lent) = self.device.spend(|host| &mut host.bind, || self.bind(inputs))?;
+        let (tensors, mut lent) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
         let mut bindings = Bindings { leaves: &mut lent.leaves, host, paths: &paths };
         let results = self.device.run(&self.program, &mut bindings);
         lent.give_back(results.is_ok());

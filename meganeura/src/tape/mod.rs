@@ -6,6 +6,7 @@
 mod assign;
 mod compile;
 mod cotangents;
+mod dot;
 mod dump;
 mod forget;
 mod part;
@@ -13,6 +14,7 @@ mod recompute;
 mod run;
 mod signature;
 mod step;
+mod trace;
 mod var;
 
 use std::cell::RefCell;
@@ -28,6 +30,8 @@ pub(crate) use cotangents::Cotangents;
 pub(crate) use recompute::Region;
 pub use signature::{Inputs, Outputs, Tensors};
 pub(crate) use step::CompiledStep;
+pub use trace::Entered;
+pub(crate) use trace::{Event, Identity, Part, What};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
@@ -89,6 +93,8 @@ struct Recording {
     assigned_at: HashMap<u64, usize>,
     /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
     substitutes: HashMap<u64, Tensor>,
+    /// Which parts of a model recorded what, while a summary is made.
+    trace: Option<Vec<Event>>,
 }
 
 /// What the elements of an input name: one of so many classes or rows, unless they are the one that is ignored.
@@ -160,6 +166,7 @@ impl Tape {
             assigned: Vec::new(),
             assigned_at: HashMap::new(),
             substitutes: HashMap::new(),
+            trace: None,
         };
         Self { recording: Rc::new(RefCell::new(recording)) }
     }
@@ -364,6 +371,7 @@ impl Tape {
     }
 
     pub(crate) fn poisoned(&self, ty: TensorType, error: Error) -> Var {
+        self.note(What::Failed);
         Var::new(self.clone(), ty, VarState::Poisoned(error))
     }
 

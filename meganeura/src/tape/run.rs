@@ -143,7 +143,7 @@ impl Recording {
         replaced: &[(ValueId, Tensor)],
     ) -> Result<Vec<Tensor>> {
         let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
-        let part = self.device.spend(|host| &mut host.look_up, || self.part(outputs, &assigned, known));
+        let part = self.device.spend("look up", |host| &mut host.look_up, || self.part(outputs, &assigned, known));
         let replaced: HashMap<usize, &Tensor> =
             replaced.iter().filter_map(|(value, x)| Some((self.leaf(*value)?, x))).collect();
         let storage = |leaf: &PartLeaf| match *leaf {
@@ -154,7 +154,7 @@ impl Recording {
             },
         };
         let storages = || part.leaves.iter().map(storage).collect::<Result<_>>();
-        let leaves = self.device.spend(|host| &mut host.bind, storages)?;
+        let leaves = self.device.spend("bind", |host| &mut host.bind, storages)?;
         let program = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
         // Before any cell is locked.
         let paths = self.device.paths_to_report(part.leaves.iter().map(|&leaf| self.leaf_path(leaf)));

@@ -89,6 +89,8 @@ cases! {
     "module/init.rs::init_configured" |w| Configured::init(&w.device, 1, ConfiguredConfig { width: 0 });
     "grad.rs::named" |w| w.grads().named(&w.other);
     "module/ext.rs::init" |w| <[Fails; 2]>::init(&w.device, 1);
+    "module/ext.rs::summary_with" |w| Linear::new(2, 1).init(&w.device, 1).expect("builds").summary_with([0, 2]);
+    "module/ext.rs::summary_by" |w| w.net.summary_by([0, 2], |_, x| x.exp());
     "module/ext.rs::evaluate" |mut w| w.net.evaluate("9");
     "module/ext.rs::train" |mut w| w.net.train("9");
     "module/ext.rs::freeze" |mut w| w.net.freeze("2");

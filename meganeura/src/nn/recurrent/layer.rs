@@ -50,6 +50,7 @@ impl<G: RecurrentGates> Recurrent<G> {
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, state: Option<&G::State>, steps: Steps<'_>) -> (Var, G::State) {
+        let mut entered = crate::module::enter(self, x);
         let (inputs, hidden) = (self.cells[0].inputs(), self.cells[0].hidden());
         let (&[n, t, width], true) = (x.shape().dims(), x.ty().dtype.is_float()) else {
             return self.refuse(x, format!("the input must be floats [N, T, {inputs}], it is {}", x.ty()));
@@ -94,6 +95,7 @@ impl<G: RecurrentGates> Recurrent<G> {
                 return (y, state);
             }
         }
+        entered.gives(&y);
         let mut parts = Parts::new();
         for part in 0..G::PARTS {
             let mut cells = Vec::new();
@@ -156,6 +158,11 @@ fn over_steps<G: RecurrentGates>(
 impl<G: RecurrentGates> Layer for Recurrent<G> {
     fn forward(&self, x: &Var) -> Var {
         self.run(x, None, Steps::All).0
+    }
+
+    fn flow(&self) -> crate::module::Flow {
+        let cell = &self.cells[0];
+        crate::module::Flow::unknown().takes_features(cell.inputs()).gives_features(self.directions * cell.hidden())
     }
 }
 

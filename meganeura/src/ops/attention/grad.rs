@@ -66,6 +66,14 @@ impl Primitive for AttentionGrad {
         Ok(gradients)
     }
 
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        let _ = y;
+        let (q, k, dy) = (x[0].shape, x[1].shape, x[5].shape);
+        let keys = k[k.rank() - 2] as u64;
+        // The scores, `dq` and `dk` have the width of the queries; `dy·vᵀ` and `dv` that of the values.
+        (3 * q.elements() as u64 + 2 * dy.elements() as u64) * keys
+    }
+
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::graph::Exact;

@@ -125,6 +125,13 @@ impl Primitive for Attention {
         Ok(gradients)
     }
 
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        let (q, k) = (x[0].shape, x[1].shape);
+        let keys = k[k.rank() - 2] as u64;
+        // The scores, and the weighted sum of the values.
+        (q.elements() as u64 + y[0].shape.elements() as u64) * keys
+    }
+
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;

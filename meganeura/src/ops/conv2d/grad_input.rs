@@ -38,6 +38,11 @@ impl Primitive for Conv2dGradInput {
         Ok(vec![Some(d_cotangent), Some(dw)])
     }
 
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        let _ = y;
+        x[0].shape.elements() as u64 * super::kernel_elements(x[1].shape)
+    }
+
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};

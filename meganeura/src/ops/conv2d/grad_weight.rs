@@ -38,6 +38,10 @@ impl Primitive for Conv2dGradWeight {
         Ok(vec![Some(dx), Some(d_cotangent)])
     }
 
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        x[1].shape.elements() as u64 * super::kernel_elements(y[0].shape)
+    }
+
     #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};

@@ -57,6 +57,10 @@ impl Primitive for Conv2d {
         Ok(vec![Some(dx), Some(dw)])
     }
 
+    fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
+        y[0].shape.elements() as u64 * kernel_elements(x[1].shape)
+    }
+
     #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         let mut cases = geometry::cases(|options, x, w| {
@@ -130,6 +134,11 @@ impl Var {
     pub fn conv2d(&self, weight: &Self, options: Conv2dOptions) -> Self {
         self.record(Conv2d(options), &[self, weight])
     }
+}
+
+/// The elements of one output channel's kernel, of a weight `[O, C/g, KH, KW]`.
+fn kernel_elements(weight: Shape) -> u64 {
+    weight.dims()[1..].iter().map(|&extent| extent as u64).product()
 }
 
 /// The shape that gradients of these shapes must have, or why they do not fit.

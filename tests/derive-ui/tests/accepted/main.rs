@@ -11,6 +11,7 @@ mod generic;
 mod hygiene_names;
 mod hygiene_shadowed;
 mod init;
+mod input;
 mod lifetime;
 mod named;
 mod options;

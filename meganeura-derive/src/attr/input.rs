@@ -1,0 +1,48 @@
+//! `input = [_, 3, 32, 32]`: what a model is applied to when it is built.
+
+use proc_macro2::Span;
+use syn::parse::ParseStream;
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, Ident, Result, Token, bracketed, token};
+
+use super::read::{equals, malformed};
+
+/// The extents of a model's input.
+pub struct ModelInput {
+    /// The numbers of classes or rows: `u32 [_, 16]`.
+    pub is_index: bool,
+    /// `None` for `_`, the batch.
+    pub extents: Vec<Option<Expr>>,
+    pub span: Span,
+}
+
+const WANTED: &str =
+    "the shape of one input, with `_` for the batch: `input = [_, 3, 32, 32]`, of indices `input = u32 [_, 16]`";
+
+impl ModelInput {
+    pub fn parse(name: &Ident, input: ParseStream<'_>) -> Result<Self> {
+        equals(name, input, WANTED)?;
+        let is_index = match input.parse::<Option<Ident>>()? {
+            Some(ty) if ty == "u32" => true,
+            Some(other) => return Err(malformed(other, name, WANTED)),
+            None => false,
+        };
+        if input.peek(token::Paren) {
+            let message = "`input` is of one input; remove it from a model that takes several, and have a test record that: \
+                           `net.summary_by(([2, 3], [2, 4]), |net, (x, y)| net.forward(x, y))`";
+            return Err(Error::new(input.span(), message));
+        }
+        if !input.peek(token::Bracket) {
+            return Err(Error::new(input.span(), format!("`{name}` takes {WANTED}")));
+        }
+        let content;
+        let brackets = bracketed!(content in input);
+        let extents = Punctuated::<Expr, Token![,]>::parse_terminated(&content)
+            .map_err(|error| Error::new(error.span(), format!("`{name}` takes {WANTED}")))?;
+        let extents = extents.into_iter().map(|extent| match extent {
+            Expr::Infer(_) => None,
+            extent => Some(extent),
+        });
+        Ok(Self { is_index, extents: extents.collect(), span: brackets.span.join() })
+    }
+}

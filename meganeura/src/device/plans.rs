@@ -1,0 +1,84 @@
+//! The plans that a device keeps.
+
+use std::sync::Arc;
+
+use super::{Device, Program, lock};
+use crate::plan::{Excerpt, Key, Memory};
+
+/// Plans kept at most, and the nodes that their graphs may have together; the one that was not used for longest goes first.
+const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
+
+/// Plans by the structure that they were made for, the least recently used first.
+#[derive(Default)]
+pub(super) struct Plans(pub(super) Vec<(Key, Arc<Program>)>);
+
+impl Plans {
+    /// Mostly the last one, which takes less time to compare with than a hash to compute; others differ early.
+    pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
+        let at = self.0.iter().rposition(|(key, _)| excerpt.is(key))?;
+        self.0[at..].rotate_left(1);
+        self.0.last().map(|(_, program)| Arc::clone(program))
+    }
+
+    pub(super) fn keep(&mut self, key: Key, program: Arc<Program>) {
+        self.0.push((key, program));
+        self.0.drain(..surplus(&self.0.iter().map(|(key, _)| key.nodes()).collect::<Vec<_>>()));
+    }
+}
+
+/// How many of the first plans, whose graphs have so many nodes, are too many. The last one always stays.
+fn surplus(nodes: &[usize]) -> usize {
+    let mut kept = 0;
+    let fits = |&&nodes: &&usize| {
+        kept += nodes;
+        kept <= PLANS_KEPT.1
+    };
+    let last = nodes.iter().rev().take(PLANS_KEPT.0).take_while(fits).count();
+    nodes.len() - last.max(1)
+}
+
+impl Device {
+    /// The plans that this device keeps, as text, the most recently used last: what runs, what is fused, where results
+    /// live, and how many bytes that takes.
+    #[must_use]
+    pub fn plan_dumps(&self) -> Vec<String> {
+        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_string()).collect()
+    }
+
+    /// The same plans in Graphviz's language, in the same order: `dot -Tsvg plan.dot > plan.svg` draws one. A box is a
+    /// step, with all that is fused into it, its kernels, and the bytes of its results.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// let device = Device::cpu();
+    /// let x = Tape::new(&device).input(&Tensor::full(&device, [64, 64], 0.5)?);
+    /// (x.matmul(&x).tanh() * 2.0).to_tensor()?;
+    /// let plan = device.plan_dots().pop().unwrap();
+    /// assert!(plan.contains("fused\\ntanh, mul\\nout0: f32[64, 64], 16384 B"));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    #[must_use]
+    pub fn plan_dots(&self) -> Vec<String> {
+        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_dot()).collect()
+    }
+
+    /// The memory of those plans, in the same order.
+    #[must_use]
+    pub fn plan_memory(&self) -> Vec<Memory> {
+        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.memory()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_plans_go_where_there_are_too_many_or_too_large_ones() {
+        assert_eq!(surplus(&[10; 64]), 0);
+        assert_eq!(surplus(&[10; 65]), 1);
+        assert_eq!(surplus(&[1 << 21, 1, 1 << 20, (1 << 20) - 1]), 1);
+        assert_eq!(surplus(&[1, 1, 1 << 22]), 2);
+    }
+}

@@ -1,0 +1,38 @@
+//! What the derived `init` of a struct with `#[module(input = […])]` does: its forward pass is recorded once, for
+//! nothing but its types.
+
+use super::forward_summary::Recorded;
+use super::{Layer, ModuleExt};
+use crate::error::{bail, here};
+use crate::{DType, MAX_RANK, Result, Shape, TensorType};
+
+/// A model whose `init` can record a forward pass.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`input` says what `{Self}` is applied to, but it is not a layer",
+    label = "its `init` does not know how it is applied",
+    note = "with one input and one result, it becomes a layer by `#[module(sequential)]` or `impl Layer for {Self}`",
+    note = "with several, remove `input`, and have a test record it: `net.summary_by(([2, 3], [2, 4]), |net, (x, y)| net.forward(x, y))`"
+)]
+pub trait TakesInput: Layer {}
+
+impl<L: Layer + ?Sized> TakesInput for L {}
+
+/// Records the forward pass of an input of these extents: floats, or the numbers of classes or rows.
+#[doc(hidden)]
+#[track_caller]
+pub fn check_input<M: TakesInput + ?Sized>(model: &M, extents: &[usize], is_index: bool) -> Result<()> {
+    // For messages to call parameters by.
+    model.name_parameters();
+    here(|| match extents.len() {
+        0..=MAX_RANK => Ok(()),
+        rank => bail!(Shape, "`input` has {rank} axes; there are at most {MAX_RANK}"),
+    })?;
+    let shape = Shape::new(extents);
+    let recorded = match is_index {
+        true => Recorded::new(model, &TensorType::new(DType::U32, shape))?,
+        false => Recorded::new(model, &shape)?,
+    };
+    let y = model.forward(&recorded.inputs);
+    here(|| recorded.expect_fit(model, &[y]))
+}

@@ -1,0 +1,307 @@
+//! The metrics of a run once more, as an event file of TensorBoard.
+//!
+//! `metrics.jsonl` is what counts. When a run is taken up, the event file is written anew from the lines that stay, so
+//! it needs neither to be durable nor to be cut. It begins by telling TensorBoard to forget what it read of the files
+//! before it.
+//!
+//! A file is a sequence of records: the length, its checksum, an `Event` in the format of Protocol Buffers, its
+//! checksum.
+
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+
+use super::{Line, journal};
+use crate::Result;
+use crate::io::{disk, io_error};
+
+/// The folder of event files in that of a run.
+const FOLDER: &str = "tensorboard";
+
+/// How the names of event files begin: what TensorBoard looks for.
+const PREFIX: &str = "events.out.tfevents.";
+
+/// `tensorflow.Event`, as far as a scalar needs it.
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    /// Seconds since 1970.
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+    #[prost(message, optional, tag = "7")]
+    session_log: Option<SessionLog>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Value {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SessionLog {
+    /// 1 is `START`: what was read of later steps than that of the event is void.
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// The event file of a run, to be written.
+#[derive(Debug)]
+pub(super) struct Board {
+    path: PathBuf,
+    file: disk::File,
+    /// The bytes of whole records in the file.
+    length: u64,
+    /// Records that are not in the file yet.
+    pending: Vec<u8>,
+}
+
+impl Board {
+    /// A new file with the metrics so far. Those of earlier processes are deleted.
+    pub(super) fn open(run: &Path, lines: &[Line]) -> Result<Self> {
+        let folder = run.join(FOLDER);
+        disk::create_folders(&folder).map_err(|error| io_error("created", &folder, error))?;
+        let old = disk::list(&folder).map_err(|error| io_error("read", &folder, error))?;
+        let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        let old: Vec<_> = old.into_iter().filter(is_ours).collect();
+        let time = journal::now();
+        // TensorBoard reads files in the order of their names, which begin with the time.
+        let mut names = (0u32..).map(|number| format!("{PREFIX}{time:017.6}.{}.{number}", std::process::id()));
+        let path =
+            names.by_ref().map(|name| folder.join(name)).find(|path| !path.exists()).expect("numbers do not end");
+        let file = disk::File::create(&path).map_err(|error| io_error("created", &path, error))?;
+        let mut board = Self { path, file, length: 0, pending: Vec::new() };
+        let version = Event { file_version: Some("brain.Event:2".to_owned()), ..Event::default() };
+        let start = Event { session_log: Some(SessionLog { status: 1 }), ..Event::default() };
+        for event in [version, start] {
+            board.push(&Event { wall_time: time, ..event });
+        }
+        lines.iter().for_each(|line| board.note(line));
+        board.flush()?;
+        for path in old {
+            disk::remove_file(&path).map_err(|error| io_error("deleted", &path, error))?;
+        }
+        Ok(board)
+    }
+
+    /// Notes the numbers of a line, for the next [`flush`](Self::flush).
+    pub(super) fn note(&mut self, line: &Line) {
+        #[expect(clippy::cast_possible_truncation, reason = "TensorBoard keeps single precision")]
+        let value = |(tag, value): (&String, &f64)| Value { tag: tag.clone(), simple_value: Some(*value as f32) };
+        let summary = Some(Summary { value: line.values.iter().map(value).collect() });
+        let step = i64::try_from(line.step).unwrap_or(i64::MAX);
+        self.push(&Event { wall_time: line.time, step, summary, ..Event::default() });
+    }
+
+    /// Writes what was noted. What could not be written is written by the next call, in the same place.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let written = self.file.write(self.length, &self.pending);
+        written.map_err(|error| io_error("written", &self.path, error))?;
+        self.length += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn push(&mut self, event: &Event) {
+        let data = event.encode_to_vec();
+        let length = (data.len() as u64).to_le_bytes();
+        for part in [&length[..], &data] {
+            self.pending.extend(part);
+            self.pending.extend(masked(crc32c::crc32c(part)).to_le_bytes());
+        }
+    }
+}
+
+/// A checksum as records have it: turned and moved, so that one of data with checksums in it is none of those.
+fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use super::*;
+    use crate::nn::Linear;
+    use crate::optim::Sgd;
+    use crate::run::{Run, read_metrics};
+    use crate::{Device, Init};
+
+    /// What a file holds, read by the description of the format alone: for each event its step, its scalars, and the
+    /// status of its session log.
+    fn events(path: &Path) -> Vec<(u64, BTreeMap<String, f32>, Option<u64>)> {
+        let bytes = fs::read(path).unwrap();
+        let mut rest = &bytes[..];
+        let mut events = Vec::new();
+        while !rest.is_empty() {
+            let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+            assert_eq!(u32::from_le_bytes(rest[8..12].try_into().unwrap()), checksum(&rest[..8]));
+            let (data, behind) = rest[12..].split_at(length);
+            assert_eq!(u32::from_le_bytes(behind[..4].try_into().unwrap()), checksum(data));
+            rest = &behind[4..];
+            let mut event = (0, BTreeMap::new(), None);
+            for (field, value) in fields(data) {
+                match (field, value) {
+                    (2, Field::Number(step)) => event.0 = step,
+                    (5, Field::Bytes(summary)) => event.1.extend(fields(summary).into_iter().map(|(_, value)| {
+                        let Field::Bytes(value) = value else { panic!("a message") };
+                        let [(1, Field::Bytes(tag)), (2, Field::Single(number))] = fields(value)[..] else {
+                            panic!("a tag and a number")
+                        };
+                        (String::from_utf8(tag.to_vec()).unwrap(), number)
+                    })),
+                    (7, Field::Bytes(log)) => {
+                        let [(1, Field::Number(status))] = fields(log)[..] else { panic!("a status") };
+                        event.2 = Some(status);
+                    }
+                    _ => {}
+                }
+            }
+            events.push(event);
+        }
+        events
+    }
+
+    #[derive(Clone, Copy)]
+    enum Field<'a> {
+        Number(u64),
+        Double,
+        Single(f32),
+        Bytes(&'a [u8]),
+    }
+
+    /// The fields of a message in the format of Protocol Buffers.
+    fn fields(mut rest: &[u8]) -> Vec<(u64, Field<'_>)> {
+        fn number(rest: &mut &[u8]) -> u64 {
+            let end = rest.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+            let (bytes, behind) = rest.split_at(end);
+            *rest = behind;
+            bytes.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+        }
+        fn take<'a>(rest: &mut &'a [u8], count: usize) -> &'a [u8] {
+            let (bytes, behind) = rest.split_at(count);
+            *rest = behind;
+            bytes
+        }
+        let mut fields = Vec::new();
+        while !rest.is_empty() {
+            let key = number(&mut rest);
+            let value = match key & 7 {
+                0 => Field::Number(number(&mut rest)),
+                1 => {
+                    take(&mut rest, 8);
+                    Field::Double
+                }
+                2 => {
+                    let count = number(&mut rest) as usize;
+                    Field::Bytes(take(&mut rest, count))
+                }
+                5 => Field::Single(f32::from_le_bytes(take(&mut rest, 4).try_into().unwrap())),
+                kind => panic!("a field of kind {kind}"),
+            };
+            fields.push((key >> 3, value));
+        }
+        fields
+    }
+
+    /// The masked checksum, bit by bit.
+    fn checksum(bytes: &[u8]) -> u32 {
+        let mut crc = !0u32;
+        for byte in bytes {
+            crc ^= u32::from(*byte);
+            for _ in 0..8 {
+                crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+            }
+        }
+        let crc = !crc;
+        crc.rotate_right(15).wrapping_add(0xa282_ead8)
+    }
+
+    fn line(step: u64, loss: f64) -> Line {
+        let values = [("loss".to_owned(), loss), ("accuracy".to_owned(), 0.5)].into();
+        Line { step, epoch: 0, batch: 0, time: 1.5e9 + step as f64, values }
+    }
+
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        fs::read_dir(folder.join(FOLDER)).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    #[test]
+    fn what_was_noted_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut board = Board::open(folder.path(), &[line(1, 4.0)]).unwrap();
+        let path = board.path.clone();
+        board.note(&line(2, 3.0));
+        board.flush().unwrap();
+        board.note(&line(300, f64::NAN));
+        board.flush().unwrap();
+        let found = events(&path);
+        assert_eq!(found.iter().map(|event| event.0).collect::<Vec<_>>(), [0, 0, 1, 2, 300]);
+        assert_eq!(found.iter().map(|event| event.2).collect::<Vec<_>>(), [None, Some(1), None, None, None]);
+        assert_eq!(found[3].1, [("accuracy".to_owned(), 0.5), ("loss".to_owned(), 3.0)].into());
+        assert!(found[4].1["loss"].is_nan());
+    }
+
+    #[test]
+    fn curves_are_the_metrics_also_after_a_run_is_taken_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Device::cpu();
+        let mut net = Linear::new(1, 1).init(&device, 1).unwrap();
+        let mut optimizer = Sgd::new(0.1);
+        let curve = || -> Vec<(u64, f32)> {
+            let files = files(folder.path());
+            assert_eq!(files.len(), 1, "{files:?}");
+            let events = events(&files[0]).into_iter().filter(|(_, values, _)| !values.is_empty());
+            events.map(|(step, values, _)| (step, values["loss"])).collect()
+        };
+        let logged = || -> Vec<(u64, f32)> {
+            let lines = read_metrics(folder.path()).unwrap();
+            lines.iter().map(|line| (line.step, line.values["loss"] as f32)).collect()
+        };
+        // Begun without it; three steps are checkpointed, two more are lost.
+        let mut run = Run::at(folder.path(), &device).create().unwrap();
+        for step in 1..6u64 {
+            run.advance();
+            run.log(&[("loss", &(1.0 / step as f64))]).unwrap();
+            if step == 3 {
+                run.checkpoint(&net, &optimizer).unwrap();
+            }
+        }
+        run.finish().unwrap();
+        for _ in 0..2 {
+            let mut run = Run::at(folder.path(), &device).tensorboard(true).resume().unwrap();
+            run.restore(&mut net, &mut optimizer).unwrap();
+            assert_eq!(curve(), [(1, 1.0), (2, 0.5), (3, 1.0 / 3.0)]);
+            run.advance();
+            run.log(&[("loss", &7), ("of 2", &1)]).unwrap();
+            run.finish().unwrap();
+            assert_eq!(curve(), logged());
+            assert_eq!(curve().last(), Some(&(4, 7.0)));
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_taken_up_leaves_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Board::open(folder.path(), &[line(1, 4.0), line(2, 3.0)]).unwrap());
+        // The user's own is left alone.
+        fs::write(folder.path().join(FOLDER).join("notes.txt"), "mine").unwrap();
+        let board = Board::open(folder.path(), &[line(1, 4.0)]).unwrap();
+        assert_eq!(files(folder.path()).len(), 2);
+        assert_eq!(events(&board.path).iter().map(|event| event.0).collect::<Vec<_>>(), [0, 0, 1]);
+    }
+}
