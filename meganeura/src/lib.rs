@@ -100,6 +100,7 @@ mod grad;
 mod graph;
 mod host;
 mod kernel;
+mod lora;
 mod mode;
 mod param;
 mod plan;
@@ -131,6 +132,7 @@ pub use functions::{AxisRange, Ranges};
 #[cfg(all(feature = "gpu", feature = "testing"))]
 pub use gpu::PlannedKernel;
 pub use grad::Grads;
+pub use lora::{Adapters, Lora};
 pub use meganeura_derive::Module;
 pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
@@ -144,6 +146,7 @@ pub mod prelude {
     pub use crate::data::Dataset;
     pub use crate::init::Initializer;
     pub use crate::io::Checkpoint;
+    pub use crate::lora::{Adapters, Lora};
     pub use crate::module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
     pub use crate::nn::*;
     pub use crate::optim::{Adagrad, Adam, AdamW, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd};

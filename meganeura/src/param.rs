@@ -1,10 +1,14 @@
 //! Parameters and buffers: tensors with an identity, which change from step to step and are saved.
 
+mod adapter;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use self::adapter::Adapter;
+use self::adapter::Beside;
 use crate::error::{bail, here};
 use crate::mode::Mode;
 use crate::{Device, Result, Shape, Tensor, TensorType};
@@ -157,19 +161,24 @@ impl Cell {
 }
 
 macro_rules! cell_newtype {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $beside:ty) => {
         $(#[$doc])*
         pub struct $name {
             cell: Arc<Cell>,
             /// Of this place in the model: a tied one may be in evaluation in one place and in training in another.
             mode: Mode,
+            beside: $beside,
         }
 
         impl $name {
             /// One that starts with this value.
             #[must_use]
             pub fn new(value: Tensor) -> Self {
-                Self { cell: Cell::new(value, Kind::$name), mode: Mode::new() }
+                Self::of(Cell::new(value, Kind::$name), Mode::new())
+            }
+
+            fn of(cell: Arc<Cell>, mode: Mode) -> Self {
+                Self { cell, mode, beside: Default::default() }
             }
 
             /// The value now.
@@ -235,12 +244,12 @@ macro_rules! cell_newtype {
             /// ```
             #[must_use]
             pub fn tied(&self) -> Self {
-                Self { cell: Arc::clone(&self.cell), mode: Mode::new() }
+                Self { cell: Arc::clone(&self.cell), mode: Mode::new(), beside: self.beside.tied() }
             }
 
             /// The same one once more, to stand where `place` stands: in that place's mode.
             pub(crate) fn tied_in_place_of(&self, place: &Self) -> Self {
-                Self { cell: Arc::clone(&self.cell), mode: place.mode.clone() }
+                Self { cell: Arc::clone(&self.cell), mode: place.mode.clone(), beside: self.beside.tied() }
             }
 
             /// Whether both are one.
@@ -263,7 +272,7 @@ macro_rules! cell_newtype {
             fn clone(&self) -> Self {
                 let state = self.cell.lock();
                 let cell = Cell::with(state.tensor.clone(), self.cell.kind, state.freezing);
-                Self { cell, mode: self.mode.clone() }
+                Self { cell, mode: self.mode.clone(), beside: self.beside.clone() }
             }
         }
 
@@ -277,13 +286,13 @@ macro_rules! cell_newtype {
 
 cell_newtype! {
     /// A tensor of a model that training updates: a weight or a bias.
-    Param
+    Param, Option<Box<Adapter>>
 }
 
 cell_newtype! {
     /// A tensor of a model that is saved and moved with it but not trained: running statistics, say. One made by
     /// [`constant`](Self::constant) is not saved either.
-    Buffer
+    Buffer, ()
 }
 
 impl Param {
@@ -311,7 +320,7 @@ impl Buffer {
     /// One that is moved with the model but not saved, as the model makes it anew: a mask, a table of positions.
     #[must_use]
     pub fn constant(value: Tensor) -> Self {
-        Self { cell: Cell::new(value, Kind::Constant), mode: Mode::new() }
+        Self::of(Cell::new(value, Kind::Constant), Mode::new())
     }
 
     /// Whether it is in no file.

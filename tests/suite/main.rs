@@ -30,6 +30,7 @@ mod large_scores;
 mod layers;
 mod lines;
 mod loops;
+mod lora;
 mod lost;
 mod merge;
 mod models;
@@ -112,6 +113,7 @@ fn main() {
     recurrent::collect(&mut trials);
     merge::collect(&mut trials);
     frozen::collect(&mut trials);
+    lora::collect(&mut trials);
     optimizers::collect(&mut trials);
     steps::collect(&mut trials);
     train_step::collect(&mut trials);

@@ -79,6 +79,7 @@ pub use skip::{Content, ModuleContent, check_skipped, skipped};
 #[doc(hidden)]
 pub use summary::fmt_module;
 
+use crate::param::Adapter;
 use crate::{Buffer, Param};
 
 /// A part of a model: something whose parameters and buffers can be visited.
@@ -118,13 +119,29 @@ pub trait Module {
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>));
 }
 
+/// The factors of an adapter and its scale are further leaves below the parameter: `weight.lora_a`, `weight.lora_b`,
+/// `weight.lora_scale`.
 impl Module for Param {
     fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
         f(at, Slot::Param(self));
+        if let Some(adapter) = self.adapter() {
+            f(at.field("lora_a"), Slot::Param(&adapter.a));
+            f(at.field("lora_b"), Slot::Param(&adapter.b));
+            f(at.field("lora_scale"), Slot::Buffer(&adapter.scale));
+        }
     }
 
     fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
+        // Handles: the parameter itself is held by whoever takes it.
+        let handles = self.adapter().map(|Adapter { a, b, scale }| {
+            (LeafMut::<Self>::handle(a), LeafMut::<Self>::handle(b), LeafMut::<Buffer>::handle(scale))
+        });
         f(at, SlotMut::Param(LeafMut::own(self)));
+        if let Some((a, b, scale)) = handles {
+            f(at.field("lora_a"), SlotMut::Param(a));
+            f(at.field("lora_b"), SlotMut::Param(b));
+            f(at.field("lora_scale"), SlotMut::Buffer(scale));
+        }
     }
 }
 

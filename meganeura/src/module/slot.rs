@@ -33,14 +33,16 @@ pub enum SlotMut<'a> {
     Buffer(LeafMut<'a, Buffer>),
 }
 
-/// A [`Param`] or [`Buffer`] that [`SlotMut`] can change: held alone, or in a module that several share by `Arc`, where its value
-/// is theirs in common. It reads as what it is.
+/// A [`Param`] or [`Buffer`] that [`SlotMut`] can change: held alone, or in a module that several share by `Arc`, where
+/// its value is theirs in common, or a tensor of an adapter, which its parameter holds. It reads as what it is.
 pub struct LeafMut<'a, L>(Hold<'a, L>);
 
 enum Hold<'a, L> {
     Own(&'a mut L),
     /// Values are behind a lock, so they may change here too; which cell it is may not.
     Shared(&'a L),
+    /// Another handle on the same cell.
+    Handle(L),
 }
 
 impl<'a> Slot<'a> {
@@ -63,7 +65,7 @@ impl<'a> Slot<'a> {
     }
 
     /// The same tensor, to be changed without being held alone.
-    pub(super) fn shared(self) -> Option<SlotMut<'a>> {
+    pub(crate) fn shared(self) -> Option<SlotMut<'a>> {
         match self {
             Self::Param(param) => Some(SlotMut::Param(LeafMut(Hold::Shared(param)))),
             Self::Buffer(buffer) => Some(SlotMut::Buffer(LeafMut(Hold::Shared(buffer)))),
@@ -125,15 +127,42 @@ impl<'a, L> LeafMut<'a, L> {
                 **leaf = other;
                 true
             }
-            Hold::Shared(_) => false,
+            Hold::Shared(_) | Hold::Handle(_) => false,
         }
     }
 
     /// Whether another could be put in its place.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         matches!(self.0, Hold::Own(_))
     }
+
+    /// Whether somebody else holds it, and this is a handle on the same cell.
+    pub(super) fn is_handle(&self) -> bool {
+        matches!(self.0, Hold::Handle(_))
+    }
+
+    /// The leaf, if it is held alone.
+    pub(crate) fn own_mut(&mut self) -> Option<&mut L> {
+        match &mut self.0 {
+            Hold::Own(leaf) => Some(leaf),
+            Hold::Shared(_) | Hold::Handle(_) => None,
+        }
+    }
 }
+
+macro_rules! handle {
+    ($leaf:ident) => {
+        impl LeafMut<'_, $leaf> {
+            /// The same leaf at the same place, which somebody else holds.
+            pub(super) fn handle(leaf: &$leaf) -> Self {
+                Self(Hold::Handle(leaf.tied_in_place_of(leaf)))
+            }
+        }
+    };
+}
+
+handle!(Param);
+handle!(Buffer);
 
 impl<L> Deref for LeafMut<'_, L> {
     type Target = L;
@@ -142,6 +171,7 @@ impl<L> Deref for LeafMut<'_, L> {
         match &self.0 {
             Hold::Own(leaf) => leaf,
             Hold::Shared(leaf) => leaf,
+            Hold::Handle(leaf) => leaf,
         }
     }
 }

@@ -20,6 +20,8 @@ struct Place {
     path: String,
     /// Whether another could be put wherever it stands.
     is_own: bool,
+    /// Whether it belongs to an adapter, which goes where its parameter goes.
+    is_adapters: bool,
 }
 
 /// What becomes what, by identity.
@@ -31,8 +33,8 @@ struct Ties(HashMap<u64, u64>);
 ///
 /// # Errors
 ///
-/// If types or roles differ within a group, or if tensors of different modules that are shared by `Arc` would have to be
-/// exchanged; nothing has changed then.
+/// If types or roles differ within a group, if tensors of different modules that are shared by `Arc` would have to be
+/// exchanged, or those of adapters whose parameters are not tied; nothing has changed then.
 pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) -> Result<()> {
     let (mut ids, mut places) = (HashMap::new(), HashMap::new());
     module.visit_mut(At::root(), &mut |at, slot| {
@@ -42,6 +44,8 @@ pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) ->
         places.entry(id).and_modify(|place: &mut Place| place.is_own &= found.is_own).or_insert(found);
     });
     let mut ties = Ties::default();
+    let is_adapters = |path: &String| ids.get(path).is_some_and(|id| places[id].is_adapters);
+    let (of_adapters, groups): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.iter().any(is_adapters));
     for group in groups {
         let members: Vec<u64> = group.iter().filter_map(|path| ids.get(path)).map(|&id| ties.root(id)).collect();
         let Some(&first) = members.first() else { continue };
@@ -49,6 +53,15 @@ pub(crate) fn tie<M: Module + ?Sized>(module: &mut M, groups: &[Vec<String>]) ->
         for id in members.into_iter().filter(|&id| id != keeper) {
             places[&id].check_can_become(&places[&keeper])?;
             ties.0.insert(id, keeper);
+        }
+    }
+    for group in of_adapters {
+        let parameter = |path: &String| path.rsplit_once('.').and_then(|(parameter, _)| ids.get(parameter));
+        let mut roots = group.iter().filter_map(parameter).map(|&id| ties.root(id));
+        if let Some(first) = roots.next()
+            && roots.any(|root| root != first)
+        {
+            bail!(Argument, "`{}` and `{}` cannot be tied: their parameters are not", group[0], group[1]);
         }
     }
     // The names of what goes, by the identity of what takes its place.
@@ -96,11 +109,11 @@ impl Handle {
 
 impl Place {
     fn new(path: String, slot: &SlotMut<'_>) -> Self {
-        let (handle, is_own) = match slot {
-            SlotMut::Param(param) => (Handle::Param(param.tied()), param.is_own()),
-            SlotMut::Buffer(buffer) => (Handle::Buffer(buffer.tied()), buffer.is_own()),
+        let (handle, is_own, is_adapters) = match slot {
+            SlotMut::Param(param) => (Handle::Param(param.tied()), param.is_own(), param.is_handle()),
+            SlotMut::Buffer(buffer) => (Handle::Buffer(buffer.tied()), buffer.is_own(), buffer.is_handle()),
         };
-        Self { handle, ty: slot.ty(), path, is_own }
+        Self { handle, ty: slot.ty(), path, is_own, is_adapters }
     }
 
     fn check_can_become(&self, keeper: &Self) -> Result<()> {

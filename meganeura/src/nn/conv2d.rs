@@ -12,7 +12,8 @@ use crate::{Device, Param, Result, Shape, Var};
 /// 2-D convolution: `y[n,o,p,q] = b[o] + Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
 ///
 /// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]`, `bias [O]` → `y [N, O, P, Q]` with
-/// `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise.
+/// `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise. An [adapter](crate::Lora) on the weight of a convolution
+/// without groups is one of `rank` output channels, and one of 1×1 kernels behind it.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -58,14 +59,26 @@ impl Conv2d {
 impl Layer for Conv2d {
     fn forward(&self, x: &Var) -> Var {
         let _entered = crate::module::enter(self, x);
-        let y = match (self.padding_mode, self.options.padding, x.shape().rank()) {
-            (Padding::Zeros, ..) | (_, [0, 0], _) => x.conv2d(&x.param(&self.weight), self.options),
+        let padded;
+        let (x, options) = match (self.padding_mode, self.options.padding, x.shape().rank()) {
+            (Padding::Zeros, ..) | (_, [0, 0], _) => (x, self.options),
             // Not of images, which the operation says.
-            (_, _, rank) if rank != 4 => x.conv2d(&x.param(&self.weight), self.options),
+            (_, _, rank) if rank != 4 => (x, self.options),
             (mode, [p, q], _) => {
-                let padded = x.pad_with(&[(0, 0), (0, 0), (p, p), (q, q)], mode);
-                padded.conv2d(&x.param(&self.weight), Conv2dOptions { padding: [0, 0], ..self.options })
+                padded = x.pad_with(&[(0, 0), (0, 0), (p, p), (q, q)], mode);
+                (&padded, Conv2dOptions { padding: [0, 0], ..self.options })
             }
+        };
+        let y = match self.weight.adapter() {
+            // Factor after factor, so that no gradient of the weight is made. Kernels of groups are small.
+            Some(adapter) if options.groups == 1 => {
+                let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
+                let rank = adapter.rank();
+                let a = a.reshape(w.shape().with(0, rank));
+                let b = b.reshape([w.shape()[0], rank, 1, 1]);
+                x.conv2d(&w, options) + x.conv2d(&a, options).conv2d(&b, Conv2dOptions::default()) * scale
+            }
+            _ => x.conv2d(&x.param(&self.weight), options),
         };
         match &self.bias {
             Some(bias) => y + x.param(bias).reshape([bias.shape().elements(), 1, 1]),

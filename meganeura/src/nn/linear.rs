@@ -11,7 +11,8 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// Fully connected layer: `y = x·Wᵀ + b`
 ///
-/// Shapes: `x [.., in]`, `weight [out, in]`, `bias [out]` → `y [.., out]`.
+/// Shapes: `x [.., in]`, `weight [out, in]`, `bias [out]` → `y [.., out]`. With an [adapter](crate::Lora) on the
+/// weight, `y = x·Wᵀ + s·(x·Aᵀ)·Bᵀ + b`.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -56,7 +57,15 @@ impl Layer for Linear {
         };
         let rows = x.shape().elements() / extent;
         let y_shape = x.shape().with(x.shape().rank() - 1, outputs);
-        let y = x.reshape([rows, inputs]).matmul(&x.param(&self.weight).t());
+        let rows = x.reshape([rows, inputs]);
+        let y = match self.weight.adapter() {
+            None => rows.matmul(&x.param(&self.weight).t()),
+            // Factor after factor, so that no gradient of the weight is made.
+            Some(adapter) => {
+                let [w, a, b, scale] = adapter.parts(x.tape(), &self.weight);
+                rows.matmul(&w.t()) + rows.matmul(&a.t()).matmul(&b.t()) * scale
+            }
+        };
         let y = match &self.bias {
             Some(bias) => y + x.param(bias),
             None => y,

@@ -208,11 +208,15 @@ impl Tape {
     }
 
     /// Brings a parameter onto the tape. The same parameter is the same value however often it is used, so its gradient
-    /// is one sum.
+    /// is one sum. With an [adapter](crate::Lora), this is the parameter and what is added to it.
     #[must_use]
     #[track_caller]
     pub fn param(&self, param: &Param) -> Var {
-        self.cell(param.cell())
+        let value = self.cell(param.cell());
+        match param.adapter() {
+            Some(adapter) => adapter.add_to(&value),
+            None => value,
+        }
     }
 
     /// Brings a model's buffer onto the tape.

@@ -42,6 +42,10 @@ cases! {
     "grad/products.rs::hvp" |w| w.tape.hvp(&w.var, &[]);
     "grad/products.rs::module_hvp" |w| w.tape.module_hvp(&w.var.sum(), &w.net, &[("5.weight".to_owned(), w.var.clone())]);
     "grad/products.rs::jvp" |w| w.tape.jvp(&w.var, &[(&w.var, &w.var.sum())]);
+    "lora.rs::attach" |mut w| Lora::new(0).attach(&mut w.net, "**", 1);
+    "lora.rs::load" |mut w| Lora::load(&mut w.net, "no/such/file");
+    "lora.rs::merge" |mut w| Lora::merge(&mut w.net);
+    "lora.rs::detach" |mut w| Lora::detach(&mut w.net);
     "init.rs::sample" |w| Initializer::Normal { mean: 0.0, std: -1.0 }.sample(&w.device, [2], Seed::new(0));
     "param.rs::set" |mut w| w.net.1.set(w.tensor);
     "tensor/mod.rs::from_slice" |w| Tensor::from_slice(&w.device, [3], &[1.0]);

@@ -1,0 +1,389 @@
+//! Fine-tuning by matrices of low rank beside frozen weights.
+//!
+//! Knows modules, parameters and what is added to them, and no layer: layers ask their parameters.
+
+#[cfg(not(target_family = "wasm"))]
+use std::collections::BTreeMap;
+use std::collections::{HashMap, HashSet};
+
+use crate::error::{bail, here};
+use crate::init::Initializer;
+use crate::module::{At, Leaf, Module, ModuleExt, Seed, Selection, Slot, SlotMut};
+use crate::param::Adapter;
+use crate::{Buffer, Device, Param, Precision, Result, Shape, Tape, Tensor};
+
+/// Low-rank adaptation: trains `B·A` beside a frozen weight `W`, which acts as `W + α/r·B·A`.
+/// [Hu et al., 2021](https://arxiv.org/abs/2106.09685).
+///
+/// [`attach`](Self::attach) puts adapters on any matrices and kernels of a model, by a pattern of their paths, without
+/// a change to its struct: an adapter's factors are further leaves below the weight, `head.weight.lora_a` and
+/// `head.weight.lora_b`, which optimizers, checkpoints, averages and summaries see like others.
+/// [`Linear`](crate::nn::Linear) and [`Conv2d`](crate::nn::Conv2d) multiply by the factors one after the other, so that
+/// no gradient of the weight's size is computed; other layers use the sum.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// # fn main() -> meganeura::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("adapters.safetensors");
+/// let device = Device::cpu();
+/// let mut net = (Linear::new(16, 32), Relu, Linear::new(32, 4)).init(&device, Seed::new(1))?;
+/// let before = net.2.weight.value().to_vec()?;
+///
+/// Lora::new(2).alpha(4.0).attach(&mut net, "*.weight", 7)?;
+/// assert_eq!(net.counts().trained, 2 * (16 + 32) + 2 * (32 + 4));
+///
+/// let mut optimizer = AdamW::new(1e-2);
+/// let x = Tensor::randn(&device, [8, 16], 3)?;
+/// for _ in 0..3 {
+///     let tape = Tape::new(&device);
+///     let grads = tape.backward(&net.forward(&tape.input(&x)).square().mean())?;
+///     optimizer.step(&mut net, &grads)?;
+/// }
+/// assert_eq!(net.2.weight.value().to_vec()?, before); // frozen
+///
+/// Adapters::of(&net).save(&path)?; // the factors alone
+/// Lora::merge(&mut net)?; // into the weights
+/// assert_ne!(net.2.weight.value().to_vec()?, before);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
+pub struct Lora {
+    rank: usize,
+    alpha: f64,
+}
+
+impl Lora {
+    /// Adapters of this rank, with `α = rank`: a factor of 1.
+    pub fn new(rank: usize) -> Self {
+        Self { rank, alpha: rank as f64 }
+    }
+
+    /// The numerator of the factor `α/rank` before `B·A`.
+    pub fn alpha(self, alpha: f64) -> Self {
+        Self { alpha, ..self }
+    }
+
+    /// Puts an adapter on each matrix and kernel whose path matches the pattern, as for [`freeze`](ModuleExt::freeze);
+    /// vectors that match get none. Returns the number of adapters.
+    ///
+    /// Every other parameter of the module is frozen. [Thaw](ModuleExt::thaw) those that train as a whole, such as a new
+    /// head, afterwards.
+    ///
+    /// A kernel is a matrix of its first axis by all others. `A` is drawn uniformly from ±1/√in and `B` is 0, as in
+    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well. A clone of the
+    /// module has adapters of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the rank is 0 or α is not finite; if the pattern matches nothing (the message names paths near it) or no
+    /// matrix; if a parameter already has an adapter, is a factor of one, or is in a module that several share by `Arc`;
+    /// or if the device runs out of memory. Nothing has changed then.
+    #[track_caller]
+    pub fn attach<M: Module + ?Sized>(&self, module: &mut M, pattern: &str, seed: impl Into<Seed>) -> Result<usize> {
+        let seed = seed.into();
+        here(|| self.attach_at(module, pattern, seed))
+    }
+
+    fn attach_at<M: Module + ?Sized>(&self, module: &mut M, pattern: &str, seed: Seed) -> Result<usize> {
+        let Self { rank, alpha } = *self;
+        if rank == 0 || !alpha.is_finite() {
+            bail!(Argument, "lora: of rank {rank} and α {alpha}; the rank must be at least 1, and α a number");
+        }
+        let adapters = {
+            let leaves = module.leaves();
+            let selected = Selection::Pattern(pattern.into()).among(&leaves)?;
+            let selected: Vec<_> = selected.into_iter().map(|at| &leaves[at]).collect();
+            expect_bare(&selected, &factors(&leaves))?;
+            let mut adapters = HashMap::new();
+            for leaf in &selected {
+                let Some(extents) = Adapter::matrix(leaf.ty().shape) else { continue };
+                adapters.insert(leaf.cell().id(), self.draw(leaf, extents, seed.field(&leaf.path))?);
+            }
+            if adapters.is_empty() {
+                let (path, ty) = (&selected[0].path, selected[0].ty());
+                bail!(Argument, "lora: the pattern `{pattern}` selects no matrix and no kernel; `{path}` is {ty}");
+            }
+            adapters
+        };
+        put(module, &adapters)
+    }
+
+    fn draw(&self, leaf: &Leaf<'_>, [out, width]: [usize; 2], seed: Seed) -> Result<Adapter> {
+        let value = leaf.value();
+        let device = value.device();
+        let a = Initializer::default().sample(device, [self.rank, width], seed.field("lora_a"));
+        let b = Tensor::zeros(device, [out, self.rank]);
+        let scale = Tensor::from_f64(device, Shape::SCALAR, &[self.alpha / self.rank as f64]);
+        let error = |error: crate::Error| error.context(&leaf.path);
+        Ok(Adapter {
+            a: Param::new(a.map_err(error)?),
+            b: Param::new(b.map_err(error)?),
+            scale: Buffer::new(scale.map_err(error)?),
+        })
+    }
+
+    /// Puts adapters on a module from a file that [`Adapters`] were [saved](crate::io::Checkpoint::save) to, each on the
+    /// weight of its path. Every other parameter is frozen, as by [`attach`](Self::attach). Returns the number of
+    /// adapters.
+    ///
+    /// ```
+    /// use meganeura::prelude::*;
+    ///
+    /// # fn main() -> meganeura::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("adapters.safetensors");
+    /// let device = Device::cpu();
+    /// let base = Linear::new(16, 4).init(&device, Seed::new(1))?;
+    /// let mut tuned = base.clone();
+    /// Lora::new(2).attach(&mut tuned, "weight", 7)?;
+    /// Adapters::of(&tuned).save(&path)?;
+    ///
+    /// let mut other = base.clone();
+    /// assert_eq!(Lora::load(&mut other, &path)?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it has anything but adapters, parts of
+    /// one, or one that fits no weight of the module; as [`attach`](Self::attach) if a weight has an adapter. Nothing has
+    /// changed then.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn load<M: Module + ?Sized>(module: &mut M, path: impl AsRef<std::path::Path>) -> Result<usize> {
+        here(|| {
+            let path = path.as_ref();
+            let tensors = crate::io::load_tensors(path, &Device::cpu_with(Precision::Double))?;
+            let adapters = read(&module.leaves(), tensors).map_err(|error| error.context(path.display()))?;
+            put(module, &adapters)
+        })
+    }
+
+    /// Adds each adapter's product to its weight and removes the adapters. Returns their number. The sums are computed in
+    /// double precision and rounded once. What was frozen stays frozen.
+    ///
+    /// # Errors
+    ///
+    /// If there are no adapters, or the device fails. Nothing has changed then.
+    #[track_caller]
+    pub fn merge<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
+        here(|| {
+            let merged = |param: &Param| Ok((param.cell().id(), merged(param)?));
+            let values = expect_adapters(module)?.into_iter().map(merged).collect::<Result<HashMap<_, _>>>()?;
+            expect_own(module, Param::is_adapted)?;
+            each_own(module, |param| {
+                if let Some(value) = values.get(&param.cell().id()).filter(|_| param.is_adapted()) {
+                    // The same value again where it is tied.
+                    param.cell().set(value.clone());
+                    param.set_adapter(None);
+                }
+            });
+            Ok(values.len())
+        })
+    }
+
+    /// Removes the adapters, so that the weights act as before. Returns their number. What was frozen stays frozen.
+    ///
+    /// # Errors
+    ///
+    /// If there are no adapters. Nothing has changed then.
+    #[track_caller]
+    pub fn detach<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
+        here(|| {
+            let count = expect_adapters(module)?.len();
+            expect_own(module, Param::is_adapted)?;
+            each_own(module, |param| param.set_adapter(None));
+            Ok(count)
+        })
+    }
+}
+
+/// A module's adapters as a module of their own, to save, load, count or print them without the rest. Its leaves are
+/// the factors and the scales `α/r`.
+///
+/// ```
+/// use meganeura::prelude::*;
+///
+/// # fn main() -> meganeura::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let path = directory.path().join("adapters.safetensors");
+/// let device = Device::cpu();
+/// let base = Linear::new(16, 4).init(&device, Seed::new(1))?;
+///
+/// let mut tuned = base.clone();
+/// Lora::new(2).attach(&mut tuned, "weight", 7)?;
+/// Adapters::of(&tuned).save(&path)?; // `weight.lora_a`, `weight.lora_b` and `weight.lora_scale`
+///
+/// let mut other = base.clone();
+/// Lora::new(2).attach(&mut other, "weight", 8)?;
+/// Adapters::of(&other).load(&path)?.strict()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Adapters<'m> {
+    module: &'m dyn Module,
+    /// The tensors of adapters, by identity.
+    cells: HashSet<u64>,
+}
+
+impl<'m> Adapters<'m> {
+    /// Those of a module; none where it has none. Values are behind locks, so that loading needs no exclusive borrow.
+    #[must_use]
+    pub fn of(module: &'m dyn Module) -> Self {
+        let leaves = module.leaves();
+        let tensors = leaves.iter().filter_map(|leaf| leaf.param()?.adapter()).flat_map(Adapter::cells);
+        Self { module, cells: tensors.map(|cell| cell.id()).collect() }
+    }
+}
+
+impl Module for Adapters<'_> {
+    fn visit<'a>(&'a self, at: At<'_>, f: &mut dyn FnMut(At<'_>, Slot<'a>)) {
+        self.module.visit(at, &mut |at, slot| {
+            if slot.cell().is_some_and(|cell| self.cells.contains(&cell.id())) {
+                f(at, slot);
+            }
+        });
+    }
+
+    fn visit_mut<'a>(&'a mut self, at: At<'_>, f: &mut dyn FnMut(At<'_>, SlotMut<'a>)) {
+        self.visit(at, &mut |at, slot| {
+            if let Some(slot) = slot.shared() {
+                f(at, slot);
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for Adapters<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Adapters({} tensors)", self.cells.len())
+    }
+}
+
+/// Puts these adapters on the parameters with their identities, and freezes every parameter that is no factor of one.
+fn put<M: Module + ?Sized>(module: &mut M, adapters: &HashMap<u64, Adapter>) -> Result<usize> {
+    expect_own(module, |param| adapters.contains_key(&param.cell().id()))?;
+    each_own(module, |param| {
+        if let Some(adapter) = adapters.get(&param.cell().id()) {
+            param.set_adapter(Some(adapter.tied()));
+        }
+    });
+    let leaves = module.leaves();
+    let factors = factors(&leaves);
+    for leaf in &leaves {
+        leaf.name();
+        if leaf.param().is_some() {
+            leaf.cell().set_frozen(!factors.contains(&leaf.cell().id()));
+        }
+    }
+    Ok(adapters.len())
+}
+
+/// The adapters of a file, by the identity of the weight that each has the path of.
+#[cfg(not(target_family = "wasm"))]
+fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<HashMap<u64, Adapter>> {
+    let mut adapters = HashMap::new();
+    for leaf in leaves.iter().filter(|leaf| leaf.param().is_some()) {
+        for path in leaf.paths() {
+            let [a, b, scale] =
+                ["lora_a", "lora_b", "lora_scale"].map(|part| tensors.remove(&format!("{path}.{part}")));
+            let (a, b, scale) = match (a, b, scale) {
+                (None, None, None) => continue,
+                (Some(a), Some(b), Some(scale)) => (a, b, scale),
+                _ => bail!(Checkpoint, "only a part of an adapter of `{path}` is there; nothing was loaded"),
+            };
+            expect_bare(&[leaf], &HashSet::new())?;
+            let found = [&a, &b, &scale].map(Tensor::shape);
+            let rank = found[0].dims().first().copied().unwrap_or(0);
+            let fits = Adapter::matrix(leaf.ty().shape).is_some_and(|[out, width]| {
+                found == [Shape::from([rank, width]), Shape::from([out, rank]), Shape::SCALAR]
+            });
+            if !fits {
+                let ([a, b, scale], ty) = (found, leaf.ty());
+                bail!(Checkpoint, "an adapter of {a}, {b} and {scale} does not fit `{path}` {ty}; nothing was loaded");
+            }
+            let device = leaf.value().device().clone();
+            let [a, b, scale] = [a, b, scale].map(|tensor| tensor.to_device(&device));
+            let adapter = Adapter { a: Param::new(a?), b: Param::new(b?), scale: Buffer::new(scale?) };
+            adapters.insert(leaf.cell().id(), adapter);
+        }
+    }
+    match tensors.first_key_value() {
+        Some((name, _)) => {
+            bail!(Checkpoint, "`{name}` is no part of an adapter of a parameter of the module; nothing was loaded")
+        }
+        None if adapters.is_empty() => bail!(Checkpoint, "there are no adapters"),
+        None => Ok(adapters),
+    }
+}
+
+/// Refuses parameters that have an adapter, or are a factor of one.
+fn expect_bare(selected: &[&Leaf<'_>], factors: &HashSet<u64>) -> Result<()> {
+    for leaf in selected {
+        let path = &leaf.path;
+        if leaf.param().is_some_and(Param::is_adapted) {
+            bail!(Argument, "lora: `{path}` has an adapter; merge or detach it before it gets another");
+        }
+        if factors.contains(&leaf.cell().id()) {
+            bail!(Argument, "lora: `{path}` is a factor of an adapter itself");
+        }
+    }
+    Ok(())
+}
+
+/// The factors among these leaves, by identity.
+fn factors(leaves: &[Leaf<'_>]) -> HashSet<u64> {
+    let adapters = leaves.iter().filter_map(|leaf| leaf.param()?.adapter());
+    adapters.flat_map(|adapter| [adapter.a.cell().id(), adapter.b.cell().id()]).collect()
+}
+
+fn expect_adapters<M: Module + ?Sized>(module: &M) -> Result<Vec<&Param>> {
+    let adapted: Vec<_> = module.leaves().iter().filter_map(Leaf::param).filter(|param| param.is_adapted()).collect();
+    if adapted.is_empty() {
+        bail!(Argument, "lora: no parameter of the module has an adapter");
+    }
+    Ok(adapted)
+}
+
+/// Refuses to change what several modules share.
+fn expect_own<M: Module + ?Sized>(module: &mut M, is_meant: impl Fn(&Param) -> bool) -> Result<()> {
+    let mut shared = None;
+    module.visit_mut(At::root(), &mut |at, slot| {
+        if let SlotMut::Param(param) = slot
+            && is_meant(&param)
+            && !param.is_own()
+        {
+            shared.get_or_insert_with(|| at.path());
+        }
+    });
+    match shared {
+        Some(path) => bail!(Argument, "lora: `{path}` is in a module that is shared by `Arc`, so it stays as it is"),
+        None => Ok(()),
+    }
+}
+
+fn each_own<M: Module + ?Sized>(module: &mut M, mut f: impl FnMut(&mut Param)) {
+    module.visit_mut(At::root(), &mut |_, slot| {
+        if let SlotMut::Param(mut param) = slot
+            && let Some(param) = param.own_mut()
+        {
+            f(param);
+        }
+    });
+}
+
+/// `W + s·B·A`, on the weight's device.
+fn merged(param: &Param) -> Result<Tensor> {
+    let Some(adapter) = param.adapter() else { return Ok(param.value()) };
+    let (weight, double) = (param.value(), Device::cpu_with(Precision::Double));
+    let tape = Tape::inference(&double);
+    for cell in adapter.cells().into_iter().chain([param.cell()]) {
+        tape.substitute(cell, cell.value().to_device(&double)?);
+    }
+    tape.param(param).to_tensor()?.to_device(weight.device())
+}
