@@ -59,8 +59,10 @@
 //!   batches, threads and ranks.
 //! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
 //!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
-//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients (not yet through GroupNorm, cross-entropy, CTC
-//!   and maximum pooling).
+//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients of every operation; products of
+//!   Hessians and Jacobians with vectors ([`Tape::hvp`], [`Tape::jvp`]).
+//! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of kept.
+//! * **Fine-tuning** ([`Lora`]): low-rank adapters beside the weights that a pattern names, saved alone or merged.
 //! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
 //! * **Looking** ([the guide's page](guide::seeing)): layers with shapes, multiply-adds and memory
 //!   ([`ModuleExt::summary_with`]), graphs and plans for Graphviz, event files of TensorBoard (the feature
