@@ -5,6 +5,8 @@ use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::gemm::{self, Choice, Cut, Lines, Operands, Product, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
@@ -63,6 +65,20 @@ impl Primitive for Matmul {
         let da = if a.is_transposed() { b.matmul(&dy.t()).t() } else { dy.matmul(&b.t()) };
         let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
         Ok(vec![Some(da), Some(db)])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // Leading axes broadcast.
+        let narrow = |x: &form::Operand| {
+            let (from, rank) = (x.narrow.1, x.ty.shape.rank());
+            from.rank() >= 2 && from.dims()[from.rank() - 2..] == x.ty.shape.dims()[rank - 2..]
+        };
+        let leading = |shape: Shape| Shape::new(&shape.dims()[..shape.rank() - 2]);
+        let fits = x.iter().all(narrow)
+            && leading(x[0].narrow.1).broadcast(&leading(x[1].narrow.1)) == Some(leading(y[0].shape));
+        let operands = [0, 1].map(|k: usize| if fits { x[k].narrow.0 } else { x[k].value });
+        form::only(to.node("MatMul", &operands, Vec::new()))
     }
 
     #[cfg(feature = "testing")]

@@ -20,6 +20,8 @@ mod cumsum;
 mod custom;
 mod exchange;
 mod flip;
+#[cfg(feature = "onnx")]
+pub mod form;
 mod gather;
 mod gather_along;
 mod grid_sample;
@@ -92,6 +94,14 @@ pub trait Primitive: fmt::Debug {
     /// of elementwise operations on the result get it so, and it need not be kept from the forward pass.
     fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         let _ = (x, y);
+        None
+    }
+
+    /// The operation in ONNX: its nodes are appended, and there is a value for each result. `None` where ONNX has no form of it, as of a
+    /// gradient.
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+        let _ = (x, y, to);
         None
     }
 
@@ -346,6 +356,11 @@ impl Op {
 
     pub(crate) fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         self.primitive().again(x, y)
+    }
+
+    #[cfg(feature = "onnx")]
+    pub(crate) fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+        self.primitive().onnx(x, y, to)
     }
 }
 

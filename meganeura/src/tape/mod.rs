@@ -12,6 +12,8 @@ mod part;
 mod run;
 mod signature;
 mod step;
+#[cfg(feature = "onnx")]
+mod trace;
 mod var;
 
 use std::cell::RefCell;
@@ -26,6 +28,8 @@ pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
 pub use signature::{Inputs, Outputs, Tensors};
 pub(crate) use step::CompiledStep;
+#[cfg(feature = "onnx")]
+pub(crate) use trace::{Trace, TraceLeaf};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 

@@ -25,6 +25,8 @@ pub use transpose::ConvTranspose2dOptions;
 use super::{Halves, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -54,6 +56,12 @@ impl Primitive for Conv2d {
         let dx = dy.record(Conv2dGradInput { options: self.0, input: x.shape() }, &[dy, w]);
         let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
         Ok(vec![Some(dx), Some(dw)])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let attributes = geometry::onnx(self.0, x[1].ty.shape);
+        form::only(to.node("Conv", &[x[0].value, x[1].value], attributes))
     }
 
     #[cfg(feature = "testing")]

@@ -1,0 +1,73 @@
+//! A function recorded as it would be [compiled](super::compile), for whoever writes it in another form than a plan.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::part::PartLeaf;
+use super::signature::{Inputs, Outputs};
+use super::{Leaf, Tape};
+use crate::error::here;
+use crate::graph::{Graph, ValueId};
+use crate::param::Cell;
+use crate::plan::HostWord;
+use crate::{Device, Result, Tensor, TensorType};
+
+/// A recorded function: what its results depend on.
+pub(crate) struct Trace {
+    pub(crate) graph: Graph,
+    /// The caller's line behind each node.
+    pub(crate) origins: Vec<&'static Location<'static>>,
+    /// The leaves of the graph, by number.
+    pub(crate) leaves: Vec<TraceLeaf>,
+    /// The host's words of the graph, by number.
+    pub(crate) host: Vec<HostWord>,
+    pub(crate) outputs: Vec<ValueId>,
+}
+
+/// Where a leaf's numbers come from.
+pub(crate) enum TraceLeaf {
+    /// This input.
+    Input(usize),
+    /// A tensor that the function brings.
+    Tensor(Tensor),
+    /// A parameter or a buffer.
+    Cell(Arc<Cell>),
+}
+
+impl Trace {
+    /// Records a function of inputs of these types, which need not be those that `inputs` says.
+    #[track_caller]
+    pub(crate) fn record<I: Inputs, O: Outputs>(
+        device: &Device,
+        inputs: &I,
+        types: &[TensorType],
+        function: impl FnOnce(&I::Vars) -> O,
+    ) -> Result<Self> {
+        let tape = Tape::inference(device);
+        let mut declared = Vec::with_capacity(types.len());
+        for (k, &ty) in types.iter().enumerate() {
+            declared.push(tape.declare(k, ty)?);
+        }
+        let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
+        here(|| {
+            let wanted = outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>()?;
+            let recording = tape.recording.borrow();
+            let part = recording.part(&wanted, &[], &std::collections::HashMap::new());
+            let leaf = |leaf: &PartLeaf| match *leaf {
+                PartLeaf::Leaf(leaf) => match &recording.leaves[leaf] {
+                    Leaf::Input(tensor) => TraceLeaf::Tensor(tensor.clone()),
+                    Leaf::Cell { cell, .. } => TraceLeaf::Cell(Arc::clone(cell)),
+                    Leaf::Declared { input, .. } => TraceLeaf::Input(*input),
+                },
+                PartLeaf::Known(_) => unreachable!("nothing is known"),
+            };
+            Ok(Self {
+                graph: part.excerpt.to_graph(),
+                origins: recording.part_origins(&part),
+                leaves: part.leaves.iter().map(leaf).collect(),
+                host: part.host.clone(),
+                outputs: part.excerpt.outputs.clone(),
+            })
+        })
+    }
+}
