@@ -77,6 +77,7 @@
 //!   on bit for bit; the last and the best checkpoints are kept.
 //! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored. Files of PyTorch's
 //!   models load by rules for their names, and are written by the same. Files of `torch.save` load with the feature `pt`.
+//! * **ONNX** (the module `onnx`, with the feature of that name): export of a forward pass, import of models from elsewhere.
 //! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
 //!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README says what was.
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
@@ -121,6 +122,8 @@ pub mod loss;
 pub mod metric;
 pub mod module;
 pub mod nn;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 pub mod ops;
 pub mod optim;
 #[cfg(not(target_family = "wasm"))]

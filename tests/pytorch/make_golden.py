@@ -2,9 +2,11 @@
 """What PyTorch computes, for the tests to compare with: files beside this one, computed in double precision.
 
     python3 tests/pytorch/make_golden.py
+    python3 tests/pytorch/make_golden.py --onnx
     cargo xtask agreement --save DIR && python3 tests/pytorch/make_golden.py --check-ours DIR
 
-Needs torch and safetensors. The second line writes this framework's models under PyTorch's names, loads them with
+Needs torch and safetensors. The second line writes files of ONNX alone, by both exporters of torch, and needs onnx and onnxscript
+besides. The third writes this framework's models under PyTorch's names, loads them with
 `load_state_dict(strict=True)` and compares what they compute with what they should.
 
 A file of cases has for each, by its number (line N of `cases` in `__metadata__` is its name, from 0):
@@ -250,6 +252,99 @@ def save_pickled():
     save("pickled", tensors)
 
 
+class Decoder(nn.Module):
+    """What small networks of images are made of besides."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding="same")
+        self.norm = nn.GroupNorm(2, 8)
+        self.line = nn.InstanceNorm2d(8, affine=True)
+        self.up = nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1, output_padding=1)
+        self.shuffle = nn.Conv2d(8, 16, 1, groups=4)
+        self.slopes = nn.PReLU(4)
+        self.head = nn.Conv2d(16, 2, (1, 3), padding=(0, 1), padding_mode="reflect")
+
+    def forward(self, x):
+        x = F.hardswish(self.norm(self.stem(x)))
+        y = self.slopes(self.up(self.line(x)))
+        z = F.pixel_shuffle(self.shuffle(x), 2)
+        n, c, h, w = y.shape
+        near = F.interpolate(x[:, :4], size=(h, w), mode="nearest")
+        smooth = F.interpolate(x[:, 4:], scale_factor=2, mode="bilinear", align_corners=False)
+        y = torch.cat([y, z, near, smooth], 1)
+        y = F.silu(y) + F.hardsigmoid(y) * F.elu(y) - F.leaky_relu(y, 0.1).clamp(-1, 2)
+        y = F.avg_pool2d(F.max_pool2d(y, 3, 2, 1), 2, ceil_mode=True, count_include_pad=False)
+        y = self.head(y)
+        return F.adaptive_avg_pool2d(y, 1).flatten(1) + y.amax((2, 3)) + y.view(n, 2, -1).std(-1)
+
+
+class Words(nn.Module):
+    """A transformer of a sequence's words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(11, 8)
+        self.places = nn.Parameter(torch.zeros(6, 8))
+        self.layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=True, activation="gelu")
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, words):
+        n, length = words.shape
+        x = self.words(words) + self.places[:length]
+        mask = torch.full((length, length), float("-inf")).triu(1)
+        x = self.norm(self.layer(x, src_mask=mask))
+        return torch.log_softmax(self.head(x.tanh()), -1), x.mean(1).argmax(-1)
+
+
+def plain(path):
+    """Takes out where in the program a node comes from: paths of this machine."""
+    import onnx
+
+    model = onnx.load(path)
+    del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
+    for node in model.graph.node:
+        node.ClearField("doc_string")
+        del node.metadata_props[:]
+    for value in [*model.graph.input, *model.graph.output, *model.graph.initializer]:
+        del value.metadata_props[:]
+    onnx.save(model, path)
+
+
+def save_onnx():
+    """Models as `torch.onnx` writes them, by the exporter of TorchScript and by that of `torch.export`."""
+    folder = HERE / "onnx"
+    folder.mkdir(exist_ok=True)
+    resnet = modules.ResNet((1, 2, 1, 1), 2, 10)
+    for name, module, spec in [
+        ("resnet", resnet, (2, 3, 37, 41)),
+        ("decoder", Decoder(), (2, 3, 10, 8)),
+        ("words", Words(), cases.ints(11, (2, 6))),
+    ]:
+        generator = own_generator(name)
+        module = module.double()
+        fill(module, generator)
+        module = module.float().eval()
+        x = draw(spec, generator, 2**-6)
+        with torch.no_grad():
+            y = module.double()(x)
+        x = x.float() if x.is_floating_point() else x
+        y = y if isinstance(y, tuple) else (y,)
+        save(f"onnx/{name}", {"input.0": x.float(), **{f"output.{k}": y.double() for k, y in enumerate(y)}})
+        module = module.float()
+        files = {"script": {"dynamo": False}, "export": {"dynamo": True, "external_data": False}}
+        if name == "resnet":
+            # Both others fold normalisation into the convolutions before.
+            kept = {"training": torch.onnx.TrainingMode.PRESERVE, "do_constant_folding": False}
+            files["norms"] = {"dynamo": False, "opset_version": 13, **kept}
+        for suffix, settings in files.items():
+            path = folder / f"{name}_{suffix}.onnx"
+            torch.onnx.export(module, (x,), path, **settings)
+            plain(path)
+            print(f"{path.name}: {path.stat().st_size:,} bytes")
+
+
 def make():
     save_pickled()
     generator = torch.Generator().manual_seed(1)
@@ -268,6 +363,7 @@ def make():
     save_cases("functions", later(cases.FUNCTIONS))
     save_cases("sequences", later(cases.SEQUENCES))
     save_cases("penalties", later(cases.PENALTIES))
+    save_onnx()
 
 
 def check_ours(directory):
@@ -292,8 +388,11 @@ def check_ours(directory):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check-ours", type=Path, metavar="DIR", help="load files of this framework instead")
+    parser.add_argument("--onnx", action="store_true", help="write the files of ONNX alone")
     options = parser.parse_args()
-    if options.check_ours:
+    if options.onnx:
+        save_onnx()
+    elif options.check_ours:
         check_ours(options.check_ours)
     else:
         make()

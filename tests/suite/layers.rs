@@ -15,13 +15,13 @@ use crate::adapter::gpu_trial;
 use crate::nets::{Nested, Pool, Tiny, randomise, tensor};
 use crate::numbers::{Computed, Reference, compare};
 
-type Build = Box<dyn Fn(&Device) -> Result<Box<dyn Layer>> + Send + Sync>;
+pub(crate) type Build = Box<dyn Fn(&Device) -> Result<Box<dyn Layer>> + Send + Sync>;
 
 /// A layer and the shape of its input.
-struct Subject {
-    name: String,
-    x: Vec<usize>,
-    build: Build,
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) x: Vec<usize>,
+    pub(crate) build: Build,
     /// Sums of K rounded terms lose about √K units in the last place; no subject sums more than 200. Through the 1/σ of a
     /// normalisation and the functions of a GPU, which may be some units off, they lose a few times that.
     tolerance: f64,
@@ -43,7 +43,7 @@ fn built(
     Subject { name: format!("{name} {x:?}"), x: x.to_vec(), build: Box::new(build), tolerance: 1e-5 }
 }
 
-fn subjects() -> Vec<Subject> {
+pub(crate) fn subjects() -> Vec<Subject> {
     let mut all = vec![
         of("linear", &[4, 5], Linear::new(5, 3)),
         of("linear without bias", &[2, 7], Linear::new(7, 4).bias(false)),

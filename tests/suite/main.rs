@@ -38,6 +38,7 @@ mod nets;
 mod norms;
 mod not_finite;
 mod numbers;
+mod onnx;
 mod ops;
 mod optimizers;
 mod outliers;
@@ -89,6 +90,7 @@ fn main() {
     golden::collect(&mut trials);
     ops::collect(&mut trials);
     layers::collect(&mut trials);
+    onnx::collect(&mut trials);
     norms::collect(&mut trials);
     outliers::collect(&mut trials);
     planted::collect(&mut trials);

@@ -11,7 +11,7 @@ use crate::{Done, deny, mpi, msrv, test, tidy};
 pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, package, deny::run];
 
 /// Features of the framework that are checked without the others; `testing` and `gpu` the tests have on.
-const ALONE: [&str; 3] = ["", "gzip", "images"];
+const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];
 
 /// The crates that are published, in the order that publishing needs.
 const PUBLISHED: [&str; 3] = ["meganeura-shaders", "meganeura-derive", "meganeura"];

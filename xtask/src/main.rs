@@ -10,6 +10,7 @@ mod fuzz;
 mod kernels;
 mod mpi;
 mod msrv;
+mod onnx;
 mod packages;
 mod process;
 mod sanitize;
@@ -44,6 +45,8 @@ enum Chore {
     Msrv,
     /// Compile every kernel with Chrome's compiler of WGSL, and, as HLSL, with DirectX's
     Kernels,
+    /// Export every layer, operation and model to ONNX, and compare what onnxruntime computes of it
+    Onnx,
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
     /// Build the page that trains in the browser, and serve or test it
@@ -56,7 +59,7 @@ enum Chore {
     DeriveTime,
     /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
     Lint,
-    /// Everything that CI checks: lint, kernels, fuzz, web test, then test
+    /// Everything that CI checks: lint, kernels, onnx, fuzz, web test, then test
     Ci,
 }
 
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Msrv => msrv::run(),
         Chore::Kernels => kernels::run(),
+        Chore::Onnx => onnx::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Web(options) => web::run(&options),
         Chore::Deny => deny::run(),
@@ -76,7 +80,10 @@ fn main() -> ExitCode {
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
             // The tests run last and whatever was found before: one round shows everything.
-            let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
+            let found = chores::run(&chores::LINTS)
+                .and(kernels::run())
+                .and(onnx::run())
+                .and(fuzz::run(&fuzz::Options::default()));
             let found = found.and(web::test());
             test::run(&test::Options::default()).and(found)
         }

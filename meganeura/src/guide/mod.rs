@@ -18,6 +18,7 @@
 //! | | |
 //! |---|---|
 //! | [From PyTorch](from_pytorch) | where its parts are here |
+#![cfg_attr(feature = "onnx", doc = "| [ONNX](onnx) | models for other programs, and theirs for this one |")]
 //! | [Three models](models) | declared, written out, in PyTorch and in burn |
 //! | [The derive](derive@crate::Module) | every attribute |
 
@@ -63,6 +64,11 @@ pub mod troubleshooting {
 
 pub mod from_pytorch {
     #![doc = include_str!("from_pytorch.md")]
+}
+
+#[cfg(feature = "onnx")]
+pub mod onnx {
+    #![doc = include_str!("onnx.md")]
 }
 
 pub mod models {

@@ -4,6 +4,8 @@ use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::kernel::offset::offset;
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Precision, Result, TensorType};
 
@@ -31,6 +33,11 @@ impl Primitive for ToFloat {
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        form::only(to.cast(x[0].value, y[0].dtype))
     }
 
     #[cfg(feature = "testing")]
@@ -83,6 +90,16 @@ impl Primitive for ToIndex {
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // What is below 0, or NaN, is past every end.
+        let [zero, past] = [0.0, f64::from(u32::MAX)].map(|number| to.float(x[0].ty.dtype, number));
+        let is_index = to.node("GreaterOrEqual", &[x[0].value, zero], Vec::new());
+        let index = to.node("Where", &[is_index, x[0].value, past], Vec::new());
+        let floor = to.node("Floor", &[index], Vec::new());
+        form::only(to.cast(floor, y[0].dtype))
     }
 
     #[cfg(feature = "testing")]

@@ -6,6 +6,8 @@ use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Binding, Caps, Channels, Format, LINE, Launch, Variant, define};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::kernel::offset::offset;
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
@@ -57,6 +59,12 @@ impl Primitive for Concat {
             Some(dy.slice(self.axis, range))
         };
         Ok(x.iter().map(part).collect())
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let values: Vec<_> = x.iter().map(|x| x.value).collect();
+        form::only(to.node("Concat", &values, vec![("axis", form::Attribute::Int(form::int(self.axis)))]))
     }
 
     #[cfg(feature = "testing")]

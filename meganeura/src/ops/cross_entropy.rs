@@ -11,6 +11,8 @@ use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
@@ -75,6 +77,34 @@ impl Primitive for CrossEntropy {
         let Some(dy) = &dy[0] else { return Ok(vec![None, None]) };
         let grad = CrossEntropyGrad { smoothing: self.smoothing, ignored: self.ignored };
         Ok(vec![Some(dy.record(grad, &[&x[0], &x[1], &y[1], &y[2], dy])), None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let (labels, dtype) = (x[1].value, y[0].dtype);
+        let is_ignored = self.ignored.map(|ignored| {
+            let ignored = to.int(i64::from(ignored));
+            to.node("Equal", &[labels, ignored], Vec::new())
+        });
+        let (first, axis) = (to.int(0), to.ints(vec![1]));
+        let labels = match is_ignored {
+            Some(is_ignored) => to.node("Where", &[is_ignored, first, labels], Vec::new()),
+            None => labels,
+        };
+        let along = || vec![("axis", form::Attribute::Int(1))];
+        let logarithms = to.node("LogSoftmax", &[x[0].value], along());
+        let labels = to.node("Unsqueeze", &[labels, axis], Vec::new());
+        let of_label = to.node("GatherElements", &[logarithms, labels], along());
+        let of_label = to.node("Squeeze", &[of_label, axis], Vec::new());
+        let mean = to.node("ReduceMean", &[logarithms, axis], vec![("keepdims", form::Attribute::Int(0))]);
+        let [sharp, smooth] = [self.smoothing.0 - 1.0, -self.smoothing.0].map(|share| to.float(dtype, share));
+        let terms = [to.node("Mul", &[of_label, sharp], Vec::new()), to.node("Mul", &[mean, smooth], Vec::new())];
+        let mut loss = to.node("Add", &terms, Vec::new());
+        if let Some(is_ignored) = is_ignored {
+            let zero = to.float(dtype, 0.0);
+            loss = to.node("Where", &[is_ignored, zero, loss], Vec::new());
+        }
+        Some(vec![Some(loss), None, None])
     }
 
     #[cfg(feature = "testing")]

@@ -4,6 +4,8 @@ use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 
@@ -38,6 +40,13 @@ impl Primitive for Cumsum {
     fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let back = Self { reverse: !self.reverse, ..self.clone() };
         Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[dy]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let axis = to.int(form::int(self.axis));
+        let reverse = vec![("reverse", form::Attribute::Int(i64::from(self.reverse)))];
+        form::only(to.node("CumSum", &[x[0].value, axis], reverse))
     }
 
     #[cfg(feature = "testing")]

@@ -3,6 +3,8 @@
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Layout, Result, TensorType};
 
@@ -34,6 +36,18 @@ impl Primitive for Flip {
 
     fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![dy[0].as_ref().map(|dy| dy.record(self.clone(), &[dy]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        if self.axes.is_empty() {
+            return form::only(x[0].value);
+        }
+        let mut each = |number: i64| to.ints(vec![number; self.axes.len()]);
+        // From the last element back beyond the first.
+        let [start, end, step] = [-1, i64::MIN + 1, -1].map(&mut each);
+        let axes = to.ints(form::ints(&self.axes));
+        form::only(to.node("Slice", &[x[0].value, start, end, axes, step], Vec::new()))
     }
 
     #[cfg(feature = "testing")]

@@ -6,6 +6,8 @@ use super::{Kernel, Primitive};
 use crate::kernel::gemm::sum_parts;
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
@@ -68,6 +70,20 @@ impl Primitive for Gather {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let back = GatherGrad { forward: self.clone(), rows: x[0].shape()[0] };
         Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[&x[1], dy])), None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let (table, index) = (x[0].value, x[1].value);
+        let rows = to.node("Gather", &[table, index], vec![("axis", form::Attribute::Int(0))]);
+        let Some(padding) = self.padding else { return form::only(rows) };
+        let padding = to.int(i64::from(padding));
+        let is_padding = to.node("Equal", &[index, padding], Vec::new());
+        // An axis of one element for each of a row.
+        let one = [x[1].ty.shape.dims(), &vec![1; x[0].ty.shape.rank() - 1][..]].concat();
+        let is_padding = to.reshape(is_padding, Shape::new(&one));
+        let zero = to.float(y[0].dtype, 0.0);
+        form::only(to.node("Where", &[is_padding, zero, rows], Vec::new()))
     }
 
     #[cfg(feature = "testing")]

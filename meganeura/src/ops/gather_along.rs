@@ -4,6 +4,8 @@ use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 
@@ -69,6 +71,12 @@ impl Primitive for GatherAlong {
             dy.record(back, &[index, dy])
         };
         Ok(vec![Some(dx), None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let axis = vec![("axis", form::Attribute::Int(form::int(self.axis)))];
+        form::only(to.node("GatherElements", &[x[0].value, x[1].value], axis))
     }
 
     #[cfg(feature = "testing")]
@@ -144,6 +152,25 @@ impl Primitive for ScatterAlong {
         let (Some(dy), Fold::Sum) = (&dy[0], self.fold) else { return Ok(vec![None, None]) };
         // What is past the end has no part in the result.
         Ok(vec![None, Some(dy.gather_or_zero(self.axis, &x[0]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // What is past the end goes into one row more, which is cut off.
+        let zero = to.float(y[0].dtype, 0.0);
+        let shape = to.ints(form::ints(y[0].shape.with(self.axis, self.rows + 1).dims()));
+        let zeros = to.node("Expand", &[zero, shape], Vec::new());
+        let past = to.int(form::int(self.rows));
+        let index = to.node("Min", &[x[0].value, past], Vec::new());
+        let fold = match self.fold {
+            Fold::Sum => "add",
+            Fold::Max => "max",
+        };
+        let attributes =
+            vec![("axis", form::Attribute::Int(form::int(self.axis))), ("reduction", form::Attribute::Text(fold))];
+        let rows = to.node("ScatterElements", &[zeros, index, x[1].value], attributes);
+        let [start, end, axis] = [0, self.rows, self.axis].map(|number| to.ints(vec![form::int(number)]));
+        form::only(to.node("Slice", &[rows, start, end, axis], Vec::new()))
     }
 
     #[cfg(feature = "testing")]
@@ -277,6 +304,24 @@ impl Var {
         let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
         let gathered = self.record(GatherAlong { axis, permutation: false }, &[self, index]);
         past.select(&self.constant(0.0), &gathered)
+    }
+
+    /// The larger of each element and of the sources that name it. Shapes and errors: as [`scatter`](Self::scatter).
+    #[cfg(feature = "onnx")]
+    #[must_use]
+    #[track_caller]
+    pub(crate) fn scatter_max(&self, axis: usize, index: &Self, source: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "scatter_max") {
+            return poisoned;
+        }
+        // By places in order: the largest of sources is the one with the largest place, and places are at least 0.
+        let (sorted, order) = source.sort(axis, false);
+        let places = order.to_float().argsort(axis, false).to_float() + self.constant(1.0);
+        let last = self.scattered(axis, index, &places, Fold::Max);
+        let is_kept = last.eq(&self.constant(0.0));
+        let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
+        let largest = source.record(GatherAlong { axis, permutation: false }, &[&sorted, &from]);
+        is_kept.select(self, &self.maximum(&largest))
     }
 
     #[track_caller]

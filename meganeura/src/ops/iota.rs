@@ -6,6 +6,8 @@ use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::{Tape, Var};
 use crate::{DType, Precision, Result, Shape, TensorType};
 
@@ -37,6 +39,17 @@ impl Primitive for Iota {
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(Vec::new())
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, _: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let extent = self.shape[self.axis];
+        let mut line = vec![1; self.shape.rank()];
+        line[self.axis] = extent;
+        let numbers = (0..extent).map(|i| i as f64).collect();
+        let line = to.floats(y[0].with_shape(&line[..]), numbers);
+        let shape = to.ints(form::ints(self.shape.dims()));
+        form::only(to.node("Expand", &[line, shape], Vec::new()))
     }
 
     #[cfg(feature = "testing")]

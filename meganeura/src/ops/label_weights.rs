@@ -4,6 +4,8 @@ use super::cross_entropy::is_ignored;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::{Tape, Var};
 use crate::{DType, Result, TensorType};
 
@@ -29,6 +31,19 @@ impl Primitive for LabelWeights {
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None, None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let (weights, labels) = (x[0].value, x[1].value);
+        let mut gather = |index| to.node("Gather", &[weights, index], vec![("axis", form::Attribute::Int(0))]);
+        let Some(ignored) = self.ignored else { return form::only(gather(labels)) };
+        let [ignored, first] = [i64::from(ignored), 0].map(|number| to.int(number));
+        let is_ignored = to.node("Equal", &[labels, ignored], Vec::new());
+        let labels = to.node("Where", &[is_ignored, first, labels], Vec::new());
+        let weights = to.node("Gather", &[weights, labels], vec![("axis", form::Attribute::Int(0))]);
+        let zero = to.float(y[0].dtype, 0.0);
+        form::only(to.node("Where", &[is_ignored, zero, weights], Vec::new()))
     }
 
     #[cfg(feature = "testing")]

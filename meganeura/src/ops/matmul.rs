@@ -5,6 +5,8 @@ use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::gemm::{self, Choice, Cut, Lines, Operands, Product, strides};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
@@ -69,6 +71,20 @@ impl Primitive for Matmul {
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         let k = x[0].shape[x[0].shape.rank() - 1];
         y[0].shape.elements() as u64 * k as u64
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // Leading axes broadcast.
+        let narrow = |x: &form::Operand| {
+            let (from, rank) = (x.narrow.1, x.ty.shape.rank());
+            from.rank() >= 2 && from.dims()[from.rank() - 2..] == x.ty.shape.dims()[rank - 2..]
+        };
+        let leading = |shape: Shape| Shape::new(&shape.dims()[..shape.rank() - 2]);
+        let fits = x.iter().all(narrow)
+            && leading(x[0].narrow.1).broadcast(&leading(x[1].narrow.1)) == Some(leading(y[0].shape));
+        let operands = [0, 1].map(|k: usize| if fits { x[k].narrow.0 } else { x[k].value });
+        form::only(to.node("MatMul", &operands, Vec::new()))
     }
 
     #[cfg(feature = "testing")]

@@ -20,6 +20,8 @@ mod cumsum;
 mod custom;
 mod exchange;
 mod flip;
+#[cfg(feature = "onnx")]
+pub mod form;
 mod gather;
 mod gather_along;
 mod grid_sample;
@@ -100,6 +102,14 @@ pub trait Primitive: fmt::Debug {
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         let _ = (x, y);
         0
+    }
+
+    /// The operation in ONNX: its nodes are appended, and there is a value for each result. `None` where ONNX has no form of it, as of a
+    /// gradient.
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+        let _ = (x, y, to);
+        None
     }
 
     /// Examples that tests hold every part of the operation to.
@@ -357,6 +367,11 @@ impl Op {
 
     pub(crate) fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         self.primitive().multiply_adds(x, y)
+    }
+
+    #[cfg(feature = "onnx")]
+    pub(crate) fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+        self.primitive().onnx(x, y, to)
     }
 }
 

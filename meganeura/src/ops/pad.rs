@@ -4,6 +4,8 @@ use super::{Kernel, KernelOp, Op, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, literal};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
@@ -57,6 +59,14 @@ impl Primitive for Pad {
         let shape = x[0].shape();
         let cut = |dy: Var, (axis, (lo, _)): (usize, &(usize, usize))| dy.slice(axis, *lo..lo + shape[axis]);
         Ok(vec![Some(self.widths.iter().enumerate().fold(dy.clone(), cut))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let (before, after) = (self.widths.iter().map(|(lo, _)| *lo), self.widths.iter().map(|(_, hi)| *hi));
+        let widths = to.ints(before.chain(after).map(form::int).collect());
+        let value = to.float(y[0].dtype, self.value.0);
+        form::only(to.node("Pad", &[x[0].value, widths, value], Vec::new()))
     }
 
     #[cfg(feature = "testing")]

@@ -4,8 +4,12 @@
 //! shape: broadcasting is a view that the tape records before it, and un-broadcasting is that view's gradient rule.
 
 mod identities;
+#[cfg(feature = "onnx")]
+mod onnx;
 
 use super::Primitive;
+#[cfg(feature = "onnx")]
+use super::form;
 use crate::kernel::native::Real;
 use crate::tape::Var;
 use crate::{ErrorKind, Result, TensorType};
@@ -89,6 +93,11 @@ macro_rules! table {
                         vec![$(table!(@grad $grad)),+]
                     })+
                 })
+            }
+
+            #[cfg(feature = "onnx")]
+            fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
+                form::only(self.form(x, y[0], to))
             }
 
             #[cfg(feature = "testing")]

@@ -11,6 +11,8 @@ use rayon::prelude::*;
 use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, Cascade, OutView, Real, Scratch, View, by_halves};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
@@ -103,6 +105,18 @@ impl Primitive for Reduce {
                 attains * (dy / count).expand(shape)
             }
         })])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let op = match self.fold {
+            _ if self.axes.is_empty() => return form::only(x[0].value),
+            Fold::Sum => "ReduceSum",
+            Fold::Max => "ReduceMax",
+            Fold::Min => "ReduceMin",
+        };
+        let axes = to.ints(form::ints(&self.axes));
+        form::only(to.node(op, &[x[0].value, axes], vec![("keepdims", form::Attribute::Int(1))]))
     }
 
     #[cfg(feature = "testing")]

@@ -7,6 +7,8 @@ use super::segments::Segments;
 use super::{Halves, Innermost, Kernel, Primitive, Stores};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -130,6 +132,12 @@ impl Primitive for Softmax {
             true => dy - y.exp() * dy.sum_keep(&[self.axis]),
             false => y * (dy - (dy * y).sum_keep(&[self.axis])),
         })])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let axis = vec![("axis", form::Attribute::Int(form::int(self.axis)))];
+        form::only(to.node(if self.log { "LogSoftmax" } else { "Softmax" }, &[x[0].value], axis))
     }
 
     #[cfg(feature = "testing")]

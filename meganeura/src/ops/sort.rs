@@ -5,6 +5,8 @@ use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Binding, Caps, Launch, Variant, define, tree};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, TensorType};
 
@@ -39,6 +41,17 @@ impl Primitive for ArgSort {
 
     fn vjp(&self, _x: &[Var], _y: &[Var], _dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         Ok(vec![None])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let count = to.ints(vec![form::int(x[0].ty.shape[self.axis])]);
+        let attributes = vec![
+            ("axis", form::Attribute::Int(form::int(self.axis))),
+            ("largest", form::Attribute::Int(i64::from(self.descending))),
+            ("sorted", form::Attribute::Int(1)),
+        ];
+        form::only(to.optional("TopK", vec![Some(x[0].value), Some(count)], 2, attributes)[1])
     }
 
     #[cfg(feature = "testing")]

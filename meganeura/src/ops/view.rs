@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use super::{Op, Primitive};
 use crate::graph::Source;
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Error, ErrorKind, Layout, Result, Shape, TensorType};
 
@@ -118,6 +120,26 @@ impl Primitive for View {
         };
         // Only `After` has other operands, which it does not read.
         Ok(std::iter::once(dx).chain(x[1..].iter().map(|_| None)).collect())
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let value = x[0].value;
+        form::only(match self {
+            Self::Reshape(shape) => to.reshape(value, *shape),
+            Self::Permute(axes) => {
+                to.node("Transpose", &[value], vec![("perm", form::Attribute::Ints(form::ints(axes)))])
+            }
+            Self::Expand(shape) => {
+                let shape = to.ints(form::ints(shape.dims()));
+                to.node("Expand", &[value, shape], Vec::new())
+            }
+            Self::Slice { axis, start, len } => {
+                let [start, end, axis] = [*start, start + len, *axis].map(|number| to.ints(vec![form::int(number)]));
+                to.node("Slice", &[value, start, end, axis], Vec::new())
+            }
+            Self::Detach | Self::After => value,
+        })
     }
 
     #[cfg(feature = "testing")]

@@ -248,6 +248,9 @@ impl Function {
     }
 
     pub(super) fn call(&self, inputs: &[&Tensor], host: &[HostWord]) -> Result<Vec<Tensor>> {
+        if inputs.len() != self.inputs.len() {
+            bail!(Argument, "the function was compiled for {} inputs, not for {}", self.inputs.len(), inputs.len());
+        }
         for (k, (input, tensor)) in self.inputs.iter().zip(inputs).enumerate() {
             input.expect(k, tensor, &self.device)?;
         }

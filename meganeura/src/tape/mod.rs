@@ -8,12 +8,14 @@ mod compile;
 mod cotangents;
 mod dot;
 mod dump;
+mod entered;
 mod forget;
 mod part;
 mod recompute;
 mod run;
 mod signature;
 mod step;
+#[cfg(feature = "onnx")]
 mod trace;
 mod var;
 
@@ -27,11 +29,13 @@ use smallvec::{SmallVec, smallvec};
 
 pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
+pub use entered::Entered;
+pub(crate) use entered::{Event, Identity, Part, What};
 pub(crate) use recompute::Region;
 pub use signature::{Inputs, Outputs, Tensors};
 pub(crate) use step::CompiledStep;
-pub use trace::Entered;
-pub(crate) use trace::{Event, Identity, Part, What};
+#[cfg(feature = "onnx")]
+pub(crate) use trace::{Trace, TraceLeaf};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 

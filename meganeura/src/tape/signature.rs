@@ -6,11 +6,11 @@ use crate::{Shape, Tensor, TensorType};
 /// Types to declare the inputs of a [compiled function](crate::Compiled) by.
 ///
 /// One input: a [`TensorType`], a shape (`[8, 3, 32, 32]`: floats of the device's precision), or a tensor of the type, `&x`. Several:
-/// a tuple of such.
+/// a tuple of such, or where their number is known at run time only, a `Vec<TensorType>`.
 pub trait Inputs {
-    /// What a call takes: [`Tensor`], or a tuple of them.
+    /// What a call takes: [`Tensor`], or a tuple or `Vec` of them.
     type Tensors: Tensors;
-    /// What the function sees while it is recorded: [`Var`], or a tuple of them.
+    /// What the function sees while it is recorded: [`Var`], or a tuple or `Vec` of them.
     type Vars;
 
     /// The types in order; those of floats are of type `float`.
@@ -22,9 +22,9 @@ pub trait Inputs {
     fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Self::Vars;
 }
 
-/// What a function that is [compiled](crate::Compiled) gives: a [`Var`], or a tuple or an array of them.
+/// What a function that is [compiled](crate::Compiled) gives: a [`Var`], or a tuple, an array or a `Vec` of them.
 pub trait Outputs: Sized {
-    /// What a call gives: [`Tensor`], or a tuple or an array of them.
+    /// What a call gives: [`Tensor`], or a tuple, an array or a `Vec` of them.
     type Tensors: Tensors;
 
     /// The values in order.
@@ -36,9 +36,9 @@ pub trait Outputs: Sized {
     fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self;
 }
 
-/// A [`Tensor`], or a tuple or an array of them: inputs and results of a [compiled function](crate::Compiled).
+/// A [`Tensor`], or a tuple, an array or a `Vec` of them: inputs and results of a [compiled function](crate::Compiled).
 pub trait Tensors: Sized {
-    /// The same, borrowed: `&Tensor`, or a tuple or an array of them.
+    /// The same, borrowed: `&Tensor`, a tuple or an array of them, or for a `Vec` a slice, `&[&a, &b]`.
     type Refs<'a>;
 
     /// The tensors in order.
@@ -125,6 +125,43 @@ impl<const N: usize> Tensors for [Tensor; N] {
 
     fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self {
         std::array::from_fn(|_| next(tensors))
+    }
+}
+
+impl Inputs for Vec<TensorType> {
+    type Tensors = Vec<Tensor>;
+    type Vars = Vec<Var>;
+
+    fn types(&self, _float: crate::DType) -> Vec<TensorType> {
+        self.clone()
+    }
+
+    fn vars(&self, inputs: &mut dyn Iterator<Item = Var>) -> Vec<Var> {
+        inputs.take(self.len()).collect()
+    }
+}
+
+impl Outputs for Vec<Var> {
+    type Tensors = Vec<Tensor>;
+
+    fn vars(self) -> Vec<Var> {
+        self
+    }
+
+    fn collect(vars: &mut dyn Iterator<Item = Var>) -> Self {
+        vars.collect()
+    }
+}
+
+impl Tensors for Vec<Tensor> {
+    type Refs<'a> = &'a [&'a Tensor];
+
+    fn list(tensors: Self::Refs<'_>) -> Vec<&Tensor> {
+        tensors.to_vec()
+    }
+
+    fn collect(tensors: &mut dyn Iterator<Item = Tensor>) -> Self {
+        tensors.collect()
     }
 }
 

@@ -1,111 +1,73 @@
-//! What a recording notes of the parts of a model that record into it, while somebody asks: which part was entered
-//! before which node, and which was left. A tape knows nothing else of models.
+//! A function recorded as it would be [compiled](super::compile), for whoever writes it in another form than a plan.
 
-use super::Tape;
-use crate::graph::Graph;
-use crate::{Device, Inputs, Result, TensorType, Var};
+use std::panic::Location;
+use std::sync::Arc;
 
-/// A part of a model that is entered.
-#[derive(Debug)]
-pub(crate) struct Part {
-    /// Its name in the part around it, where that says one.
-    pub(crate) name: Option<String>,
-    /// The name of its type.
-    pub(crate) kind: &'static str,
-    /// Its address and size: what tells that a part and one named around it are the same.
-    pub(crate) place: (usize, usize),
-    /// What it holds: the path within the part, and the identity of a parameter, a buffer or a mode.
-    pub(crate) held: Vec<(String, Identity)>,
-    /// The type of its input.
-    pub(crate) input: TensorType,
+use super::part::PartLeaf;
+use super::signature::{Inputs, Outputs};
+use super::{Leaf, Tape};
+use crate::error::here;
+use crate::graph::{Graph, ValueId};
+use crate::param::Cell;
+use crate::plan::HostWord;
+use crate::{Device, Result, Tensor, TensorType};
+
+/// A recorded function: what its results depend on.
+pub(crate) struct Trace {
+    pub(crate) graph: Graph,
+    /// The caller's line behind each node.
+    pub(crate) origins: Vec<&'static Location<'static>>,
+    /// The leaves of the graph, by number.
+    pub(crate) leaves: Vec<TraceLeaf>,
+    /// The host's words of the graph, by number.
+    pub(crate) host: Vec<HostWord>,
+    pub(crate) outputs: Vec<ValueId>,
 }
 
-/// What tells a tensor or a mode of a model from all others.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Identity {
-    Cell(u64),
-    /// The address of a mode.
-    Mode(usize),
+/// Where a leaf's numbers come from.
+pub(crate) enum TraceLeaf {
+    /// This input.
+    Input(usize),
+    /// A tensor that the function brings.
+    Tensor(Tensor),
+    /// A parameter or a buffer.
+    Cell(Arc<Cell>),
 }
 
-/// What happened, before the node of this number was recorded.
-#[derive(Debug)]
-pub(crate) struct Event {
-    pub(crate) node: usize,
-    pub(crate) what: What,
-}
-
-#[derive(Debug)]
-pub(crate) enum What {
-    Entered(Part),
-    /// With the type of what it gives, if that is not the last value that it recorded.
-    Left(Option<TensorType>),
-    /// A value was poisoned.
-    Failed,
-}
-
-/// A part that is left when this is dropped. Of a tape that is not traced, nothing.
-#[must_use = "the part is left when this is dropped"]
-#[derive(Debug)]
-pub struct Entered {
-    tape: Option<Tape>,
-    gives: Option<TensorType>,
-}
-
-impl Entered {
-    /// Says what the part gives, if that is not the last value that it records.
-    pub(crate) fn gives(&mut self, y: &Var) {
-        self.gives = Some(y.ty());
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if let Some(tape) = &self.tape {
-            tape.note(What::Left(self.gives));
-        }
-    }
-}
-
-impl Tape {
-    /// An inference tape with inputs that have no tensors: nothing on it can be computed, and nothing need be.
+impl Trace {
+    /// Records a function of inputs of these types, which need not be those that `inputs` says.
     #[track_caller]
-    pub(crate) fn declared<I: Inputs>(device: &Device, inputs: &I) -> Result<(Self, Vec<TensorType>, I::Vars)> {
-        let tape = Self::inference(device);
-        let types = inputs.types(device.precision().dtype());
+    pub(crate) fn record<I: Inputs, O: Outputs>(
+        device: &Device,
+        inputs: &I,
+        types: &[TensorType],
+        function: impl FnOnce(&I::Vars) -> O,
+    ) -> Result<Self> {
+        let tape = Tape::inference(device);
         let mut declared = Vec::with_capacity(types.len());
         for (k, &ty) in types.iter().enumerate() {
             declared.push(tape.declare(k, ty)?);
         }
-        let vars = inputs.vars(&mut declared.into_iter());
-        Ok((tape, types, vars))
-    }
-
-    /// Notes from here on which parts are entered and left.
-    pub(crate) fn trace(&self) {
-        self.recording.borrow_mut().trace = Some(Vec::new());
-    }
-
-    /// What was noted, with the graph that it is about.
-    pub(crate) fn traced<R>(&self, read: impl FnOnce(&[Event], &Graph) -> R) -> R {
-        let recording = self.recording.borrow();
-        read(recording.trace.as_deref().unwrap_or_default(), &recording.graph)
-    }
-
-    /// Notes that a part is entered, which is described only if somebody wants to know.
-    pub(crate) fn enter(&self, describe: impl FnOnce() -> Part) -> Entered {
-        if self.recording.borrow().trace.is_none() {
-            return Entered { tape: None, gives: None };
-        }
-        self.note(What::Entered(describe()));
-        Entered { tape: Some(self.clone()), gives: None }
-    }
-
-    pub(super) fn note(&self, what: What) {
-        let mut recording = self.recording.borrow_mut();
-        let node = recording.graph.nodes().len();
-        if let Some(trace) = &mut recording.trace {
-            trace.push(Event { node, what });
-        }
+        let outputs = function(&inputs.vars(&mut declared.into_iter())).vars();
+        here(|| {
+            let wanted = outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>()?;
+            let recording = tape.recording.borrow();
+            let part = recording.part(&wanted, &[], &std::collections::HashMap::new());
+            let leaf = |leaf: &PartLeaf| match *leaf {
+                PartLeaf::Leaf(leaf) => match &recording.leaves[leaf] {
+                    Leaf::Input(tensor) => TraceLeaf::Tensor(tensor.clone()),
+                    Leaf::Cell { cell, .. } => TraceLeaf::Cell(Arc::clone(cell)),
+                    Leaf::Declared { input, .. } => TraceLeaf::Input(*input),
+                },
+                PartLeaf::Known(_) => unreachable!("nothing is known"),
+            };
+            Ok(Self {
+                graph: part.excerpt.to_graph(),
+                origins: recording.part_origins(&part),
+                leaves: part.leaves.iter().map(leaf).collect(),
+                host: part.host.clone(),
+                outputs: part.excerpt.outputs.clone(),
+            })
+        })
     }
 }

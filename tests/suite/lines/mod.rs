@@ -9,6 +9,7 @@ use meganeura::data::{Array, Cifar100Label, Csv, HorizontalFlip, ImageFolder};
 use meganeura::init::Initializer;
 use meganeura::io::{self, Names};
 use meganeura::metric::{Accuracy, Confusion, MeanAbsoluteError, Perplexity, RocAuc};
+use meganeura::onnx;
 use meganeura::optim::{Accumulate, Ema, Lbfgs, OptimizerState, Plateau, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Run, read_metrics};
@@ -80,6 +81,15 @@ cases! {
     "device/testing.rs::at_baseline" |w| w.device.at_baseline();
     "tape/compile.rs::compile" |w| w.device.compile([0], |x| x.exp());
     "tape/compile.rs::call" |w| w.device.compile([3], |x| x.exp()).expect("fits").call(&w.tensor);
+    "onnx/export.rs::export" |w| onnx::export(&w.device, [0], |x| x.exp());
+    "onnx/export.rs::record" |w| onnx::Export::new().opset(1).record(&w.device, [2], |x| x.exp());
+    "onnx/file.rs::save" |w| w.onnx().save(w.folder.path().join(".."));
+    "onnx/file.rs::save_with_weights_beside" |w| w.onnx().save_with_weights_beside(w.folder.path().join(".."));
+    "onnx/import/mod.rs::load" |w| onnx::load(&w.device, w.folder.path().join("none"));
+    "onnx/import/mod.rs::from_bytes" |w| onnx::Model::from_bytes(&w.device, b"no file");
+    "onnx/import/mod.rs::compile" |w| w.model().compile();
+    "onnx/import/mod.rs::compile_for" |w| w.model().compile_for(&[]);
+    "onnx/import/mod.rs::record" |w| w.model().record(&w.tape, &[]);
     "device/choose.rs::device" |_| World::alone().device("no such adapter");
     "device/choose.rs::named" |_| Device::named("no such adapter");
     "device/choose.rs::named_async" |_| ready(Device::named_async("no such adapter"));
@@ -232,6 +242,7 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("module/init.rs::init_by", "a part of the derived `init`"),
     ("module/init.rs::init_field", "a part of the derived `init`"),
     ("module/slot.rs::to_device", "fails where a device does"),
+    ("onnx/file.rs::to_bytes", "fails for models of more than 2 GiB"),
     ("optim/average.rs::share", "fails in a world of several ranks"),
     ("optim/mod.rs::whole_state_of", "fails in a world of several ranks"),
     ("param.rs::to_device", "fails where a device does"),

@@ -10,6 +10,7 @@ use meganeura::check::{Entry, Report};
 use meganeura::data::{Array, Examples, ImageFolder};
 use meganeura::io::LoadReport;
 use meganeura::module::{At, Slot, SlotMut};
+use meganeura::onnx::{Export, Model, Onnx};
 use meganeura::prelude::*;
 use meganeura::run::Run;
 
@@ -181,6 +182,15 @@ impl Stage {
 
     pub(super) fn remove_run(&self) {
         fs::remove_file(self.run().join("run.json")).expect("there");
+    }
+
+    /// A function of two numbers, for a batch of any size.
+    pub(super) fn onnx(&self) -> Onnx {
+        Export::new().batch("N").record(&self.device, [2], Var::exp).expect("it has a form")
+    }
+
+    pub(super) fn model(&self) -> Model {
+        Model::from_bytes(&self.device, &self.onnx().to_bytes().expect("small")).expect("what was written")
     }
 
     /// Images of two sizes.

@@ -7,7 +7,7 @@ const SOURCES: &str = "meganeura/src/";
 const ENGINES: [&str; 5] = ["tape", "grad", "plan", "cpu", "gpu"];
 
 /// What is built from operations; nothing that operations are built from may know it.
-const ABOVE: [&str; 9] = ["functions", "nn", "optim", "loss", "metric", "data", "io", "run", "check"];
+const ABOVE: [&str; 10] = ["functions", "nn", "optim", "loss", "metric", "data", "io", "onnx", "run", "check"];
 
 /// Modules and what they may not name besides [`ABOVE`].
 const BELOW: [(&str, &[&str]); 8] = [

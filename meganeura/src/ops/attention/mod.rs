@@ -10,6 +10,8 @@ use super::{Kernel, Primitive};
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use std::panic::Location;
 
 use crate::tape::{Tape, Var};
@@ -130,6 +132,31 @@ impl Primitive for Attention {
         let keys = k[k.rank() - 2] as u64;
         // The scores, and the weighted sum of the values.
         (q.elements() as u64 + y[0].shape.elements() as u64) * keys
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let [q, k, v] = [0, 1, 2].map(|operand: usize| x[operand].value);
+        let (dtype, rank) = (y[0].dtype, y[0].shape.rank());
+        let (queries, keys) = (x[0].ty.shape[rank - 2], x[1].ty.shape[rank - 2]);
+        let scale = to.float(dtype, self.scale.0);
+        let q = to.node("Mul", &[q, scale], Vec::new());
+        let mut axes: Vec<_> = (0..rank).collect();
+        axes.swap(rank - 2, rank - 1);
+        let k = to.node("Transpose", &[k], vec![("perm", form::Attribute::Ints(form::ints(&axes)))]);
+        let mut scores = to.node("MatMul", &[q, k], Vec::new());
+        if let [_, _, _, bias] = x {
+            scores = to.node("Add", &[scores, bias.narrow.0], Vec::new());
+        }
+        if self.causal {
+            let sees = |query: usize, key: usize| key + queries <= query + keys;
+            let places = (0..queries * keys).map(|at| sees(at / keys, at % keys));
+            let hidden = places.map(|sees| if sees { 0.0 } else { f64::NEG_INFINITY }).collect();
+            let hidden = to.floats(TensorType::new(dtype, Shape::from([queries, keys])), hidden);
+            scores = to.node("Add", &[scores, hidden], Vec::new());
+        }
+        let weights = to.node("Softmax", &[scores], vec![("axis", form::Attribute::Int(-1))]);
+        Some(vec![Some(to.node("MatMul", &[weights, v], Vec::new())), None])
     }
 
     #[cfg(feature = "testing")]

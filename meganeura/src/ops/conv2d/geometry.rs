@@ -3,6 +3,8 @@
 use crate::Shape;
 use crate::kernel::launch::{LINE, define};
 use crate::kernel::native::Real;
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Attribute};
 
 /// How a convolution steps over its input, per axis `[vertical, horizontal]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -75,6 +77,20 @@ pub(crate) fn output_extent(
         return Err(format!("{axis}: the kernel reaches over {reach} pixels, the padded input has {padded}"));
     }
     Ok((padded - reach) / stride + 1)
+}
+
+/// The attributes of ONNX's convolutions with a weight of this shape.
+#[cfg(feature = "onnx")]
+pub(super) fn onnx(options: Conv2dOptions, weight: Shape) -> Vec<(&'static str, Attribute)> {
+    let Conv2dOptions { stride, padding: [rows, columns], dilation, groups } = options;
+    let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
+    vec![
+        ("dilations", ints(&dilation)),
+        ("group", Attribute::Int(form::int(groups))),
+        ("kernel_shape", ints(&weight.dims()[2..])),
+        ("pads", ints(&[rows, columns, rows, columns])),
+        ("strides", ints(&stride)),
+    ]
 }
 
 impl Geometry {

@@ -5,6 +5,8 @@ use super::pass::Pass;
 use super::{Conv2d, Conv2dGradWeight, Geometry, expect_shape, native_products, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::ops::{Conv2dOptions, Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
@@ -41,6 +43,20 @@ impl Primitive for Conv2dGradInput {
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         let _ = y;
         x[0].shape.elements() as u64 * super::kernel_elements(x[1].shape)
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let Conv2dOptions { stride, padding, dilation, .. } = self.options;
+        let (dy, weight) = (x[0].ty.shape, x[1].ty.shape);
+        // What the result has more than the least input of such a convolution.
+        let more = |axis: usize| {
+            let least = (dy[axis + 2] - 1) * stride[axis] + dilation[axis] * (weight[axis + 2] - 1) + 1;
+            self.input[axis + 2] + 2 * padding[axis] - least
+        };
+        let mut attributes = super::geometry::onnx(self.options, weight);
+        attributes.push(("output_padding", form::Attribute::Ints(form::ints(&[more(0), more(1)]))));
+        form::only(to.node("ConvTranspose", &[x[0].value, x[1].value], attributes))
     }
 
     #[cfg(feature = "testing")]

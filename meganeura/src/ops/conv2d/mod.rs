@@ -25,6 +25,8 @@ pub use transpose::ConvTranspose2dOptions;
 use super::{Halves, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -59,6 +61,12 @@ impl Primitive for Conv2d {
 
     fn multiply_adds(&self, x: &[TensorType], y: &[TensorType]) -> u64 {
         y[0].shape.elements() as u64 * kernel_elements(x[1].shape)
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let attributes = geometry::onnx(self.0, x[1].ty.shape);
+        form::only(to.node("Conv", &[x[0].value, x[1].value], attributes))
     }
 
     #[cfg(feature = "testing")]

@@ -15,6 +15,8 @@ use crate::dtype::check_eps;
 use crate::graph::Exact;
 use crate::kernel::launch::{Argument, Caps, Channels, Format, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
@@ -143,6 +145,30 @@ impl Primitive for GroupNorm {
         let centred = g.centred(x, mean).reshape([g.n, g.groups, g.c / g.groups, g.s]);
         let y = centred * rstd.reshape([g.n, g.groups, 1, 1]) * per_channel(weight) + per_channel(bias);
         Some(y.reshape(x.shape()))
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // Of each group by itself: `GroupNormalization` loses the digits of a spread that is far below the mean.
+        let (dtype, shape, Geometry { n, c, .. }) =
+            (x[0].ty.dtype, x[0].ty.shape, Geometry::of(x[0].ty.shape, self.groups));
+        let groups = to.reshape(x[0].value, Shape::from([n, self.groups, shape.elements() / (n * self.groups)]));
+        let eps = vec![("epsilon", form::Attribute::Float(self.eps.0))];
+        let (scale, shift) = (x[1].narrow.0, x[2].narrow.0);
+        let is_plain = to.number(scale) == Some(1.0) && to.number(shift) == Some(0.0);
+        let [one, zero] = [1.0, 0.0]
+            .map(|number| to.floats(TensorType::new(dtype, Shape::from([self.groups])), vec![number; self.groups]));
+        let y = to.node("InstanceNormalization", &[groups, one, zero], eps);
+        let y = to.reshape(y, shape);
+        if is_plain {
+            return Some(vec![Some(y), None, None]);
+        }
+        let mut of_channels = vec![1; shape.rank() - 1];
+        of_channels[0] = c;
+        let [scale, shift] = [1, 2].map(|k: usize| to.reshape(x[k].value, Shape::new(&of_channels)));
+        let y = to.node("Mul", &[y, scale], Vec::new());
+        let y = to.node("Add", &[y, shift], Vec::new());
+        Some(vec![Some(y), None, None])
     }
 
     #[cfg(feature = "testing")]

@@ -3,6 +3,8 @@
 use super::{Geometry, Pool2d};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::ops::terms::Terms;
 use crate::ops::{Halves, Kernel, Primitive};
 use crate::tape::Var;
@@ -49,6 +51,13 @@ impl Primitive for AvgPool2d {
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None]) };
         Ok(vec![Some(dy.record(AvgPool2dGrad { forward: self.clone(), input: x[0].shape() }, &[dy]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        let mut attributes = self.pool.onnx();
+        attributes.push(("count_include_pad", form::Attribute::Int(i64::from(self.count_padding))));
+        form::only(to.node("AveragePool", &[x[0].value], attributes))
     }
 
     #[cfg(feature = "testing")]

@@ -3,6 +3,8 @@
 use super::{Geometry, Pool2d};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{self, OutView, Real, Scratch, View};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Form};
 use crate::ops::{Halves, Kernel, Primitive};
 use crate::tape::Var;
 use crate::{DType, Result, Shape, TensorType};
@@ -36,6 +38,12 @@ impl Primitive for MaxPool2d {
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let Some(dy) = &dy[0] else { return Ok(vec![None]) };
         Ok(vec![Some(dy.record(MaxPool2dGrad { pool: self.0, input: x[0].shape() }, &[&y[1], dy]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[form::Operand], _: &[TensorType], to: &mut Form) -> Option<form::Results> {
+        // ONNX counts the places of winners otherwise.
+        Some(vec![Some(to.node("MaxPool", &[x[0].value], self.0.onnx())), None])
     }
 
     #[cfg(feature = "testing")]

@@ -10,6 +10,8 @@ use super::Halves;
 use super::conv2d::geometry::output_extent;
 use super::terms::{self, Terms};
 use crate::kernel::launch::{Caps, Format, LINE, define};
+#[cfg(feature = "onnx")]
+use crate::ops::form::{self, Attribute};
 use crate::{Shape, TensorType};
 
 /// A window and how it steps, per axis `[vertical, horizontal]`.
@@ -19,6 +21,21 @@ pub(crate) struct Pool2d {
     pub(crate) stride: [usize; 2],
     pub(crate) padding: [usize; 2],
     pub(crate) dilation: [usize; 2],
+}
+
+#[cfg(feature = "onnx")]
+impl Pool2d {
+    /// The attributes of ONNX's poolings.
+    fn onnx(self) -> Vec<(&'static str, Attribute)> {
+        let Self { kernel, stride, padding: [rows, columns], dilation } = self;
+        let ints = |numbers: &[usize]| Attribute::Ints(form::ints(numbers));
+        vec![
+            ("dilations", ints(&dilation)),
+            ("kernel_shape", ints(&kernel)),
+            ("pads", ints(&[rows, columns, rows, columns])),
+            ("strides", ints(&stride)),
+        ]
+    }
 }
 
 /// All extents of one pooling. `planes` counts images times channels.

@@ -23,7 +23,7 @@ pub(super) enum Rule {
 }
 
 /// The parameter of the cubic polynomials.
-const CUBIC: f64 = -0.75;
+pub(super) const CUBIC: f64 = -0.75;
 
 /// The weight of a position at this distance. [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711).
 fn cubic(distance: f64) -> f64 {

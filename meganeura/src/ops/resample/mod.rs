@@ -4,9 +4,13 @@
 mod axis;
 #[cfg(feature = "testing")]
 mod cases;
+#[cfg(feature = "onnx")]
+mod onnx;
 
 use axis::{Axis, Rule};
 
+#[cfg(feature = "onnx")]
+use super::form::{Form, Operand, Results};
 use super::terms::{self, Terms};
 use super::{Halves, Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, LINE, Variant, define};
@@ -82,6 +86,11 @@ impl Primitive for Resample {
     fn vjp(&self, _x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let back = Self { transposed: !self.transposed, ..self.clone() };
         Ok(vec![dy[0].as_ref().map(|dy| dy.record(back, &[dy]))])
+    }
+
+    #[cfg(feature = "onnx")]
+    fn onnx(&self, x: &[Operand], y: &[TensorType], to: &mut Form) -> Option<Results> {
+        self.form(x[0].value, y[0].dtype, to)
     }
 
     #[cfg(feature = "testing")]

@@ -3,6 +3,7 @@
 mod checkpoint;
 mod data;
 mod images;
+mod onnx;
 mod run;
 mod text;
 
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(data::Cifar),
         Box::new(data::Csv),
         Box::new(images::Folder),
+        Box::new(onnx::Onnx),
         Box::new(text::Schedules),
         Box::new(text::Plateaus),
         Box::new(text::Patterns),

@@ -1,0 +1,163 @@
+//! A model as the bytes of a file, with its weights inside or beside it.
+
+use std::fmt;
+#[cfg(not(target_family = "wasm"))]
+use std::path::Path;
+
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::proto;
+use crate::Result;
+use crate::error::{bail, here};
+use crate::host::{HostBuffer, reserve};
+#[cfg(not(target_family = "wasm"))]
+use crate::io::{disk, io_error};
+
+/// The most bytes of a message of protocol buffers.
+const LARGEST: usize = i32::MAX as usize;
+
+/// Weights of fewer bytes stay inside.
+#[cfg(not(target_family = "wasm"))]
+const SMALL: usize = 1 << 10;
+
+/// Weights beside the model begin at multiples of so many bytes: a page, so that they can be mapped.
+#[cfg(not(target_family = "wasm"))]
+const PAGE: usize = 1 << 12;
+
+/// A model of ONNX, to be saved: see [`export`](super::export()).
+#[derive(Clone)]
+pub struct Onnx {
+    /// Without the numbers of `weights`.
+    model: proto::Model,
+    /// The numbers of initializers, by their place.
+    weights: Vec<(usize, Bytes)>,
+}
+
+/// Numbers as a file has them; indices become `int64`.
+pub(super) fn bytes(host: HostBuffer) -> Result<Bytes> {
+    let mut bytes = Vec::new();
+    match host {
+        HostBuffer::U32(data) => {
+            reserve(&mut bytes, data.len().saturating_mul(size_of::<i64>()))?;
+            data.iter().for_each(|&index| bytes.extend_from_slice(&i64::from(index).to_le_bytes()));
+        }
+        floats => {
+            reserve(&mut bytes, floats.bytes().len())?;
+            bytes.extend_from_slice(floats.bytes());
+        }
+    }
+    Ok(Bytes::from(bytes))
+}
+
+impl Onnx {
+    pub(super) fn new(model: proto::Model, weights: Vec<(usize, Bytes)>) -> Self {
+        Self { model, weights }
+    }
+
+    fn graph(&mut self) -> &mut proto::Graph {
+        self.model.graph.as_mut().expect("what is exported has a graph")
+    }
+
+    /// The bytes that [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) if they are more than 2 GiB, which no such file can be.
+    #[track_caller]
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        here(|| {
+            let mut whole = self.clone();
+            for (at, bytes) in std::mem::take(&mut whole.weights) {
+                whole.graph().initializer[at].raw_data = bytes;
+            }
+            encoded(&whole.model)
+        })
+    }
+
+    /// Writes one file with everything. It appears under its name only when it is complete.
+    ///
+    /// # Errors
+    ///
+    /// As [`to_bytes`](Self::to_bytes); if the file cannot be written.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        here(|| write(path.as_ref(), &self.to_bytes()?))
+    }
+
+    /// Writes the weights to a file of their own, `name.onnx.data` for `name.onnx`, then the model, which refers to it
+    /// by that name. The two must stay in one folder. For models of more than 2 GiB.
+    ///
+    /// Each file appears under its name only when it is complete. If a model of that name is there already, do not read
+    /// it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written, or the path has no name in Unicode.
+    #[cfg(not(target_family = "wasm"))]
+    #[track_caller]
+    pub fn save_with_weights_beside(&self, path: impl AsRef<Path>) -> Result<()> {
+        here(|| {
+            let path = path.as_ref();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                bail!(
+                    Argument,
+                    "{} is not the name of a file in Unicode, as the model refers to its weights by it",
+                    path.display()
+                );
+            };
+            let location = format!("{name}.data");
+            let mut whole = self.clone();
+            let (mut data, weights) = (Vec::new(), std::mem::take(&mut whole.weights));
+            let sizes = weights.iter().filter(|(_, bytes)| bytes.len() >= SMALL).map(|(_, bytes)| bytes.len());
+            reserve(&mut data, sizes.map(|size| size.next_multiple_of(PAGE)).sum())?;
+            for (at, bytes) in weights {
+                let tensor = &mut whole.graph().initializer[at];
+                if bytes.len() < SMALL {
+                    tensor.raw_data = bytes;
+                    continue;
+                }
+                data.resize(data.len().next_multiple_of(PAGE), 0);
+                let entry = |key: &str, value: String| proto::Entry { key: key.to_owned(), value };
+                tensor.external_data = vec![
+                    entry("location", location.clone()),
+                    entry("offset", data.len().to_string()),
+                    entry("length", bytes.len().to_string()),
+                ];
+                tensor.data_location = proto::EXTERNAL;
+                data.extend_from_slice(&bytes);
+            }
+            write(&path.with_file_name(&location), &data)?;
+            write(path, &encoded(&whole.model)?)
+        })
+    }
+}
+
+fn encoded(model: &proto::Model) -> Result<Vec<u8>> {
+    let length = model.encoded_len();
+    if length > LARGEST {
+        bail!(
+            Argument,
+            "the model takes {length} bytes, a file of ONNX holds {LARGEST}; use `save_with_weights_beside`"
+        );
+    }
+    let mut bytes = Vec::new();
+    reserve(&mut bytes, length)?;
+    model.encode_raw(&mut bytes);
+    Ok(bytes)
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    disk::replace_file(path, bytes).map_err(|error| io_error("written", path, error))
+}
+
+impl fmt::Debug for Onnx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let graph = self.model.graph.as_ref();
+        let nodes = graph.map_or(0, |graph| graph.node.len());
+        let bytes: usize = self.weights.iter().map(|(_, bytes)| bytes.len()).sum();
+        write!(f, "Onnx({nodes} nodes, {} weights of {bytes} bytes)", self.weights.len())
+    }
+}

@@ -1,0 +1,127 @@
+//! Inputs and outputs of a model.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::value::Kind;
+use crate::error::{bail, shortened};
+use crate::onnx::proto::{self, element, element_name};
+use crate::{DType, Result, Shape, Var};
+
+/// An input or an output of a [`Model`](super::Model). Displayed as `image: float[N, 3, 32, 32]`.
+#[derive(Clone, Debug)]
+pub struct Port {
+    name: String,
+    element: i32,
+    /// `None` where the file does not say.
+    extents: Option<Vec<Extent>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Extent {
+    Fixed(usize),
+    /// Whoever runs the model chooses; the same wherever the name is, unless that is empty.
+    Open(String),
+}
+
+impl Port {
+    pub(super) fn of(info: &proto::ValueInfo) -> Result<Self> {
+        let name = &info.name;
+        let Some(ty) = info.ty.as_ref().and_then(|ty| ty.tensor.as_ref()) else {
+            bail!(Checkpoint, "`{}` is an input or output that is no tensor", shortened(name));
+        };
+        let extent = |dimension: &proto::Dimension| match (dimension.value, &dimension.param) {
+            (Some(extent), _) if extent > 0 => match usize::try_from(extent) {
+                Ok(extent) => Extent::Fixed(extent),
+                Err(_) => Extent::Open(String::new()),
+            },
+            (_, param) => Extent::Open(param.clone().unwrap_or_default()),
+        };
+        let port = Self {
+            name: name.clone(),
+            element: ty.elem_type,
+            extents: ty.shape.as_ref().map(|shape| shape.dim.iter().map(extent).collect()),
+        };
+        match port.element {
+            element::FLOAT
+            | element::DOUBLE
+            | element::FLOAT16
+            | element::BFLOAT16
+            | element::INT64
+            | element::INT32
+            | element::INT16
+            | element::INT8
+            | element::UINT64
+            | element::UINT32
+            | element::UINT16
+            | element::UINT8
+            | element::BOOL => Ok(port),
+            other => bail!(
+                Checkpoint,
+                "`{}` holds elements of type {other}, {}, which are not read",
+                shortened(name),
+                element_name(other)
+            ),
+        }
+    }
+
+    /// Its name in the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The shape, if the file fixes all of it.
+    #[must_use]
+    pub fn shape(&self) -> Option<Shape> {
+        let fixed = |extent: &Extent| match extent {
+            Extent::Fixed(extent) => Some(*extent),
+            Extent::Open(_) => None,
+        };
+        Shape::try_new(&self.extents.as_ref()?.iter().map(fixed).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// What it holds.
+    pub(super) fn kind(&self) -> Kind {
+        match self.element {
+            element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => Kind::Float,
+            element::BOOL => Kind::Bool,
+            _ => Kind::Int,
+        }
+    }
+
+    /// The type of a tensor's elements for it, on a device whose floats are of type `float`: integers are indices.
+    #[must_use]
+    pub fn dtype(&self, float: DType) -> DType {
+        if self.kind() == Kind::Int { DType::U32 } else { float }
+    }
+
+    /// Refuses a value that the file does not allow. `known` are the extents with names, so far.
+    pub(super) fn expect<'a>(&'a self, x: &Var, known: &mut HashMap<&'a str, usize>) -> Result<()> {
+        if x.ty().dtype.is_float() == (self.kind() == Kind::Int) {
+            bail!(Argument, "input {self} is given {}", x.ty());
+        }
+        let (Some(extents), shape) = (&self.extents, x.shape()) else { return Ok(()) };
+        let fits = |extent: &'a Extent, found: usize, known: &mut HashMap<&'a str, usize>| match extent {
+            Extent::Fixed(expected) => *expected == found,
+            Extent::Open(name) => name.is_empty() || *known.entry(name).or_insert(found) == found,
+        };
+        if extents.len() != shape.rank() || !extents.iter().zip(shape.dims()).all(|(e, &found)| fits(e, found, known)) {
+            bail!(Argument, "input {self} is given {}", x.ty());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", shortened(&self.name), element_name(self.element))?;
+        let Some(extents) = &self.extents else { return f.write_str("[…]") };
+        let extent = |extent: &Extent| match extent {
+            Extent::Fixed(extent) => extent.to_string(),
+            Extent::Open(name) if name.is_empty() => "?".to_owned(),
+            Extent::Open(name) => shortened(name).into_owned(),
+        };
+        write!(f, "[{}]", extents.iter().map(extent).collect::<Vec<_>>().join(", "))
+    }
+}

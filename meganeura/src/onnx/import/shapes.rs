@@ -1,0 +1,302 @@
+//! Operators that arrange elements: reshapes, transpositions, parts and what is joined of them.
+
+use super::call::{Call, Operators};
+use super::fold::reshaped;
+use super::value::Value;
+use crate::error::bail;
+use crate::ops::Padding;
+use crate::{DType, Result, Shape, Var};
+
+/// One operand, to a result of the same kind. Indices stay indices where what is done to them is a view.
+fn view(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
+    let x = match call.value(0)? {
+        Value::Var(var, _) => var.clone(),
+        Value::Known(_) => call.float(0)?,
+    };
+    call.like(0, f(&x)?)
+}
+
+/// One operand of floats, to a result of the same kind.
+fn moved(call: &Call<'_>, f: impl FnOnce(&Var) -> Result<Var>) -> Result<Vec<Value>> {
+    call.like(0, f(&call.float(0)?)?)
+}
+
+pub(super) const OPERATORS: Operators = &[
+    ("Concat", |call| {
+        let x = (0..call.inputs.len()).map(|k| call.float(k)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = x.first() else { bail!(Checkpoint, "there are no operands") };
+        let axis = call.axis(call.int("axis", 1)?, first.shape().rank())?;
+        call.like(0, Var::concat(&x.iter().collect::<Vec<_>>(), axis))
+    }),
+    ("DepthToSpace", depth_to_space),
+    ("Expand", |call| {
+        let dims = sizes(&call.ints(1)?)?;
+        view(call, |x| {
+            let shape = call.shape(&dims)?;
+            let Some(shape) = x.shape().broadcast(&shape) else {
+                bail!(Checkpoint, "{} does not broadcast to {shape}", x.shape());
+            };
+            Ok(x.expand(shape))
+        })
+    }),
+    ("Flatten", |call| {
+        let dims = call.value(0)?.dims();
+        let count = i64::try_from(dims.len()).unwrap_or(i64::MAX);
+        let axis = call.int("axis", 1)?;
+        let axis = usize::try_from(if axis < 0 { axis.saturating_add(count) } else { axis }).unwrap_or(usize::MAX);
+        let (Some(before), Some(after)) = (dims.get(..axis), dims.get(axis..)) else {
+            bail!(Checkpoint, "axis {axis} of {dims:?}");
+        };
+        view(call, |x| Ok(x.reshape([before.iter().product(), after.iter().product()])))
+    }),
+    ("Pad", pad),
+    ("Reshape", |call| {
+        let dims = reshaped(&call.value(0)?.dims(), &call.ints(1)?, call.flag("allowzero", false)?)?;
+        view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
+    }),
+    ("Slice", |call| {
+        let ranges = ranges(call, &call.value(0)?.dims())?;
+        if ranges.iter().all(|(_, range)| range.step == 1) {
+            return view(call, |x| sliced(x, &ranges));
+        }
+        moved(call, |x| sliced(x, &ranges))
+    }),
+    ("SpaceToDepth", space_to_depth),
+    ("Split", split),
+    ("Squeeze", |call| {
+        let dims = call.value(0)?.dims();
+        let axes = call.optional_axes(1, dims.len())?;
+        let goes = |axis: &usize| axes.as_ref().map_or(dims[*axis] == 1, |axes| axes.contains(axis));
+        let left: Vec<_> = (0..dims.len()).filter(|axis| !goes(axis)).map(|axis| dims[axis]).collect();
+        view(call, |x| Ok(x.reshape(call.shape(&left)?)))
+    }),
+    ("Tile", |call| {
+        let times = sizes(&call.ints(1)?)?;
+        moved(call, |x| Ok(x.tile(&times)))
+    }),
+    ("Transpose", |call| {
+        let rank = call.value(0)?.dims().len();
+        let axes = match call.optional_list("perm")? {
+            Some(list) => call.axes(&list, rank)?,
+            None => (0..rank).rev().collect(),
+        };
+        view(call, |x| Ok(x.permute(&axes)))
+    }),
+    ("Trilu", |call| {
+        let diagonal = match call.optional(1) {
+            Some(_) => isize::try_from(call.ints(1)?.first().copied().unwrap_or(0)).unwrap_or(0),
+            None => 0,
+        };
+        let upper = call.flag("upper", true)?;
+        moved(call, |x| Ok(if upper { x.triu(diagonal) } else { x.tril(diagonal) }))
+    }),
+    ("Unsqueeze", |call| {
+        let list = call.optional_list("axes")?.map_or_else(|| call.ints(1), Ok)?;
+        let mut dims = call.value(0)?.dims();
+        let mut axes = call.axes(&list, dims.len() + list.len())?;
+        axes.sort_unstable();
+        for axis in axes {
+            if axis > dims.len() {
+                bail!(Checkpoint, "the axes {list:?} name one twice");
+            }
+            dims.insert(axis, 1);
+        }
+        view(call, |x| Ok(x.reshape(call.shape(&dims)?)))
+    }),
+];
+
+/// Numbers of at least 0.
+fn sizes(ints: &[i64]) -> Result<Vec<usize>> {
+    match ints.iter().map(|&number| usize::try_from(number)).collect() {
+        Ok(sizes) => Ok(sizes),
+        Err(_) => bail!(Checkpoint, "{ints:?}, one of which is below 0"),
+    }
+}
+
+/// Places of an axis: the first, how many, and the distance.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    first: usize,
+    count: usize,
+    step: i64,
+}
+
+impl Range {
+    pub(super) fn places(self) -> impl Iterator<Item = usize> {
+        let step = isize::try_from(self.step).unwrap_or(0);
+        (0..self.count).map(move |k| self.first.wrapping_add_signed(step.wrapping_mul(k.cast_signed())))
+    }
+}
+
+/// The places that `Slice` takes, by axis.
+pub(super) fn ranges(call: &Call<'_>, dims: &[usize]) -> Result<Vec<(usize, Range)>> {
+    let (starts, ends, axes, steps) = if call.opset < 10 {
+        let list = |name: &str| call.optional_list(name).map(Option::unwrap_or_default);
+        (list("starts")?, list("ends")?, call.optional_list("axes")?, None)
+    } else {
+        (call.ints(1)?, call.ints(2)?, call.optional_ints(3)?, call.optional_ints(4)?)
+    };
+    let axes = match axes {
+        Some(axes) => call.axes(&axes, dims.len())?,
+        None => (0..starts.len()).collect(),
+    };
+    let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || axes.iter().any(|&axis| axis >= dims.len()) {
+        bail!(
+            Checkpoint,
+            "{} starts, {} ends, axes {axes:?} of {dims:?}, {} steps",
+            starts.len(),
+            ends.len(),
+            steps.len()
+        );
+    }
+    let range = |((&start, &end), (&axis, &step)): ((&i64, &i64), (&usize, &i64))| {
+        let extent = i64::try_from(dims[axis]).unwrap_or(i64::MAX);
+        let from_start = |at: i64| if at < 0 { at.saturating_add(extent) } else { at };
+        let (lowest, highest) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+        let first = from_start(start).clamp(lowest.max(0), highest);
+        let last = from_start(end).clamp(lowest, highest);
+        let count = match step {
+            0 => bail!(Checkpoint, "a step of 0"),
+            1.. => {
+                last.saturating_sub(first).max(0).div_euclid(step)
+                    + i64::from(last.saturating_sub(first).max(0) % step != 0)
+            }
+            _ => {
+                let far = first.saturating_sub(last).max(0);
+                let step = step.saturating_neg();
+                far / step + i64::from(far % step != 0)
+            }
+        };
+        let (first, count) = (usize::try_from(first).unwrap_or(0), usize::try_from(count).unwrap_or(0));
+        Ok((axis, Range { first, count, step }))
+    };
+    starts.iter().zip(&ends).zip(axes.iter().zip(&steps)).map(range).collect()
+}
+
+fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
+    let mut y = x.clone();
+    for &(axis, range) in ranges {
+        if range.count == 0 {
+            bail!(Checkpoint, "nothing is taken of axis {axis}, whose extent is {}", y.shape()[axis]);
+        }
+        y = match range.step {
+            1 => y.slice(axis, range.first..range.first + range.count),
+            -1 => y.slice(axis, range.first + 1 - range.count..range.first + 1).flip(&[axis]),
+            _ => {
+                let mut places = Vec::new();
+                crate::host::reserve(&mut places, range.count)?;
+                places.extend(range.places().map(|place| u32::try_from(place).unwrap_or(u32::MAX)));
+                let index = crate::Tensor::indices(&y.tape().device(), [places.len()], &places)?;
+                y.index_select(axis, &y.tape().input(&index))
+            }
+        };
+    }
+    Ok(y)
+}
+
+fn split(call: &Call<'_>) -> Result<Vec<Value>> {
+    let x = match call.value(0)? {
+        Value::Var(var, _) => var.clone(),
+        Value::Known(_) => call.float(0)?,
+    };
+    let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
+    let (extent, results) = (x.shape()[axis], call.results());
+    let given = match call.optional_list("split")? {
+        None => call.optional_ints(1)?,
+        list => list,
+    };
+    let extents = match given {
+        Some(list) => sizes(&list)?,
+        None => {
+            let count = usize::try_from(call.int("num_outputs", 0)?).unwrap_or(0);
+            let part = extent.div_ceil(if count == 0 { results } else { count }.max(1));
+            (0..results).map(|k| extent.saturating_sub(k * part).min(part)).collect()
+        }
+    };
+    if extents.len() != results || extents.contains(&0) || extents.iter().sum::<usize>() != extent {
+        bail!(Checkpoint, "axis {axis} of {} into parts {extents:?}, for {results} results", x.shape());
+    }
+    let kind = call.value(0)?.kind();
+    let mut start = 0;
+    let part = |&len: &usize| {
+        start += len;
+        Value::Var(x.slice(axis, start - len..start), kind)
+    };
+    Ok(extents.iter().map(part).collect())
+}
+
+fn pad(call: &Call<'_>) -> Result<Vec<Value>> {
+    let x = call.float(0)?;
+    let rank = x.shape().rank();
+    let (widths, value) = if call.opset < 11 {
+        (call.optional_list("pads")?.unwrap_or_default(), call.real("value", 0.0)?)
+    } else {
+        (call.ints(1)?, if call.optional(2).is_some() { call.number(2)? } else { 0.0 })
+    };
+    let axes = match call.optional_ints(3)? {
+        Some(axes) => call.axes(&axes, rank)?,
+        None => (0..rank).collect(),
+    };
+    if widths.len() != 2 * axes.len() {
+        bail!(Checkpoint, "{} widths for {} axes", widths.len(), axes.len());
+    }
+    let mut both = vec![(0, 0); rank];
+    let mut cut = x.clone();
+    for (k, &axis) in axes.iter().enumerate() {
+        let [mut before, mut after] = [widths[k], widths[axes.len() + k]];
+        // A width below 0 cuts off.
+        if before < 0 || after < 0 {
+            let lost = |width: i64| usize::try_from(width.min(0).unsigned_abs()).unwrap_or(usize::MAX);
+            let (first, end) = (lost(before), cut.shape()[axis].saturating_sub(lost(after)));
+            cut = cut.slice(axis, first..end);
+            (before, after) = (before.max(0), after.max(0));
+        }
+        both[axis] = (usize::try_from(before).unwrap_or(0), usize::try_from(after).unwrap_or(0));
+    }
+    let y = match call.text("mode", "constant")? {
+        _ if both.iter().all(|&widths| widths == (0, 0)) => cut,
+        "constant" => cut.pad(&both, value),
+        "reflect" => cut.pad_with(&both, Padding::Reflect),
+        "edge" => cut.pad_with(&both, Padding::Replicate),
+        "wrap" => cut.pad_with(&both, Padding::Circular),
+        other => bail!(Checkpoint, "the attribute `mode` is {other:?}"),
+    };
+    debug_assert!(y.ty().dtype != DType::U32, "integers are floats by now");
+    call.like(0, y)
+}
+
+/// The extents of images, and the size of a block that divides `divided` of them.
+fn blocks(call: &Call<'_>, x: Shape) -> Result<([usize; 4], usize)> {
+    let block = usize::try_from(call.int("blocksize", 0)?).unwrap_or(0);
+    match *x.dims() {
+        [n, c, h, w] if (1..1 << 15).contains(&block) => Ok(([n, c, h, w], block)),
+        _ => bail!(Checkpoint, "blocks of {block} of {x}, which must be [N, C, H, W]"),
+    }
+}
+
+fn depth_to_space(call: &Call<'_>) -> Result<Vec<Value>> {
+    moved(call, |x| {
+        let ([n, c, h, w], block) = blocks(call, x.shape())?;
+        if c % (block * block) != 0 {
+            bail!(Checkpoint, "blocks of {block}×{block} of {c} channels");
+        }
+        let left = c / (block * block);
+        let y = match call.text("mode", "DCR")? {
+            "CRD" => x.reshape([n, left, block, block, h, w]).permute(&[0, 1, 4, 2, 5, 3]),
+            _ => x.reshape([n, block, block, left, h, w]).permute(&[0, 3, 4, 1, 5, 2]),
+        };
+        Ok(y.reshape([n, left, h * block, w * block]))
+    })
+}
+
+fn space_to_depth(call: &Call<'_>) -> Result<Vec<Value>> {
+    moved(call, |x| {
+        let ([n, c, h, w], block) = blocks(call, x.shape())?;
+        if h % block != 0 || w % block != 0 {
+            bail!(Checkpoint, "blocks of {block}×{block} of images of {h}×{w}");
+        }
+        let y = x.reshape([n, c, h / block, block, w / block, block]).permute(&[0, 3, 5, 1, 2, 4]);
+        Ok(y.reshape([n, c * block * block, h / block, w / block]))
+    })
+}

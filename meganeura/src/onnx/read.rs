@@ -1,0 +1,279 @@
+//! From the bytes of a file to its messages and numbers, all of which are checked: what reads on may trust counts and
+//! extents.
+
+#[cfg(not(target_family = "wasm"))]
+use std::fs;
+#[cfg(not(target_family = "wasm"))]
+use std::io::{Read, Seek, SeekFrom};
+#[cfg(not(target_family = "wasm"))]
+use std::path::{Component, Path, PathBuf};
+
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::proto::{self, element, element_name};
+use crate::error::{bail, shortened};
+use crate::host::{reserve, try_collect};
+use crate::{Error, ErrorKind, Result};
+
+/// Axes that a tensor of a file may have.
+const MOST_AXES: usize = 64;
+
+/// Where numbers beside a file may lie.
+#[derive(Clone, Copy)]
+pub(super) enum Beside<'a> {
+    /// Nowhere: there are bytes alone.
+    Nowhere,
+    /// In this folder.
+    #[cfg(not(target_family = "wasm"))]
+    Folder(&'a Path),
+    #[cfg(target_family = "wasm")]
+    #[expect(dead_code, reason = "a lifetime without files")]
+    Folder(&'a ()),
+}
+
+/// The numbers of a tensor.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Numbers {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    Ints(Vec<i64>),
+    Bools(Vec<i64>),
+}
+
+impl Numbers {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::F32(numbers) => numbers.len(),
+            Self::F64(numbers) => numbers.len(),
+            Self::Ints(numbers) | Self::Bools(numbers) => numbers.len(),
+        }
+    }
+}
+
+/// The messages of a file.
+pub(super) fn model(bytes: Bytes) -> Result<proto::Model> {
+    let model = proto::Model::decode(bytes).map_err(|error| {
+        Error::new(ErrorKind::Checkpoint, format!("not a complete file of ONNX: {error}")).caused_by(error)
+    })?;
+    if model.graph.is_none() {
+        bail!(Checkpoint, "not a complete file of ONNX: it has no graph");
+    }
+    Ok(model)
+}
+
+/// The extents of a tensor.
+pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
+    if tensor.dims.len() > MOST_AXES {
+        bail!(Checkpoint, "{} axes, more than {MOST_AXES}", tensor.dims.len());
+    }
+    let extent = |&extent: &i64| usize::try_from(extent);
+    tensor
+        .dims
+        .iter()
+        .map(extent)
+        .collect::<Result<_, _>>()
+        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("extents {:?}, one of which is none", tensor.dims)))
+}
+
+/// The numbers of a tensor, as many as its extents say.
+pub(super) fn numbers(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Numbers> {
+    let dims = dims(tensor)?;
+    let elements = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+    let elements = match elements {
+        _ if dims.contains(&0) => 0,
+        Some(elements) => elements,
+        None => bail!(Checkpoint, "extents {dims:?}, which are too large"),
+    };
+    let beside = if tensor.data_location == proto::EXTERNAL { Some(external(tensor, beside)?) } else { None };
+    let raw = beside.as_ref().unwrap_or(&tensor.raw_data);
+    let numbers = if raw.is_empty() { typed(tensor)? } else { untyped(tensor.data_type, raw)? };
+    if numbers.len() != elements {
+        bail!(Checkpoint, "{} numbers for extents {dims:?}, which need {elements}", numbers.len());
+    }
+    Ok(numbers)
+}
+
+/// Numbers in fields of their type.
+fn typed(tensor: &proto::Tensor) -> Result<Numbers> {
+    let small = || try_collect(tensor.int32_data.iter().copied().map(i64::from));
+    let bits = |number: &i32| number.cast_unsigned() & 0xffff;
+    Ok(match tensor.data_type {
+        element::FLOAT => Numbers::F32(try_collect(tensor.float_data.iter().copied())?),
+        element::DOUBLE => Numbers::F64(try_collect(tensor.double_data.iter().copied())?),
+        element::INT64 => Numbers::Ints(try_collect(tensor.int64_data.iter().copied())?),
+        element::INT32 | element::INT16 | element::INT8 | element::UINT16 | element::UINT8 => Numbers::Ints(small()?),
+        element::UINT32 | element::UINT64 => {
+            Numbers::Ints(try_collect(tensor.uint64_data.iter().map(|&number| signed(number)))?)
+        }
+        element::BOOL => Numbers::Bools(small()?.into_iter().map(|number| i64::from(number != 0)).collect()),
+        element::FLOAT16 => Numbers::F32(try_collect(tensor.int32_data.iter().map(bits).map(half))?),
+        element::BFLOAT16 => {
+            Numbers::F32(try_collect(tensor.int32_data.iter().map(bits).map(|bits| f32::from_bits(bits << 16)))?)
+        }
+        other => return Err(unread(other)),
+    })
+}
+
+/// Numbers as bytes.
+fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
+    macro_rules! each {
+        ($ty:ty, $kind:ident, $to:expr) => {{
+            const WIDTH: usize = size_of::<$ty>();
+            let (chunks, rest) = raw.as_chunks::<WIDTH>();
+            if !rest.is_empty() {
+                bail!(Checkpoint, "{} bytes of numbers that take {WIDTH} each", raw.len());
+            }
+            Numbers::$kind(try_collect(chunks.iter().map(|&chunk| $to(<$ty>::from_le_bytes(chunk))))?)
+        }};
+    }
+    Ok(match data_type {
+        element::FLOAT => each!(f32, F32, |number| number),
+        element::DOUBLE => each!(f64, F64, |number| number),
+        element::INT64 => each!(i64, Ints, |number| number),
+        element::INT32 => each!(i32, Ints, i64::from),
+        element::INT16 => each!(i16, Ints, i64::from),
+        element::INT8 => each!(i8, Ints, i64::from),
+        element::UINT64 => each!(u64, Ints, signed),
+        element::UINT32 => each!(u32, Ints, i64::from),
+        element::UINT16 => each!(u16, Ints, i64::from),
+        element::UINT8 => each!(u8, Ints, i64::from),
+        element::BOOL => each!(u8, Bools, |byte| i64::from(byte != 0)),
+        element::FLOAT16 => each!(u16, F32, |bits| half(u32::from(bits))),
+        element::BFLOAT16 => each!(u16, F32, |bits| f32::from_bits(u32::from(bits) << 16)),
+        other => return Err(unread(other)),
+    })
+}
+
+fn unread(data_type: i32) -> Error {
+    let message = format!("elements of type {data_type}, {}, are not read", element_name(data_type));
+    Error::new(ErrorKind::Checkpoint, message)
+}
+
+/// The largest number where there is no room.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number of 16 bits, of which five are its exponent.
+fn half(bits: u32) -> f32 {
+    let (sign, exponent, fraction) = ((bits & 0x8000) << 16, (bits >> 10) & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        // Of the smallest numbers, a unit is 2⁻²⁴.
+        0 => return f32::from_bits((fraction as f32 * 2f32.powi(-24)).to_bits() | sign),
+        0x1f => 0x7f80_0000 | (fraction << 13),
+        _ => ((exponent + 112) << 23) | (fraction << 13),
+    };
+    f32::from_bits(sign | magnitude)
+}
+
+/// The bytes of a tensor in another file.
+#[cfg(not(target_family = "wasm"))]
+fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
+    let entry = |key: &str| tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| &entry.value[..]);
+    let Some(location) = entry("location") else {
+        bail!(Checkpoint, "its numbers are in another file, which is not named");
+    };
+    let Beside::Folder(folder) = beside else {
+        bail!(
+            Checkpoint,
+            "its numbers are in another file, `{}`; load the model from its path rather than from bytes",
+            shortened(location)
+        );
+    };
+    let number = |key: &str| match entry(key).map(str::parse::<u64>) {
+        None => Ok(None),
+        Some(Ok(number)) => Ok(Some(number)),
+        Some(Err(_)) => bail!(Checkpoint, "its `{key}` in another file is no number"),
+    };
+    let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
+    let path = inside(folder, location)?;
+    let unreadable = |error: std::io::Error| {
+        Error::new(ErrorKind::Io, format!("{} could not be read: {error}", path.display())).caused_by(error)
+    };
+    let mut file = fs::File::open(&path).map_err(unreadable)?;
+    let size = file.metadata().map_err(unreadable)?.len();
+    let length = length.unwrap_or(size.saturating_sub(offset));
+    if offset.checked_add(length).is_none_or(|end| end > size) {
+        bail!(
+            Checkpoint,
+            "its {length} bytes from {offset} on are past the end of {}, which has {size}",
+            path.display()
+        );
+    }
+    let mut bytes = Vec::new();
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    reserve(&mut bytes, length)?;
+    file.seek(SeekFrom::Start(offset)).map_err(unreadable)?;
+    file.take(length as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(Bytes::from(bytes))
+}
+
+#[cfg(target_family = "wasm")]
+fn external(_: &proto::Tensor, _: Beside<'_>) -> Result<Bytes> {
+    bail!(Checkpoint, "its numbers are in another file")
+}
+
+/// A file of a folder. Neither `..` nor a link may lead out of it.
+#[cfg(not(target_family = "wasm"))]
+fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
+    let refuse = || {
+        let message = format!("its numbers are in `{}`, which is outside of the model's folder", shortened(location));
+        Error::new(ErrorKind::Checkpoint, message)
+    };
+    let named = Path::new(location);
+    if !named.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err(refuse());
+    }
+    let path = folder.join(named);
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |error: std::io::Error| {
+            Error::new(ErrorKind::Io, format!("{} could not be read: {error}", path.display())).caused_by(error)
+        }
+    };
+    let real = path.canonicalize().map_err(io(&path))?;
+    let root = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    if real.starts_with(root.canonicalize().map_err(io(root))?) { Ok(real) } else { Err(refuse()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_what_they_are() {
+        for (bits, number) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x7bff, 65504.0),
+            (0x0001, 2f32.powi(-24)),
+            (0x8400, -2f32.powi(-14)),
+            (0x3555, 0.333_251_95),
+            (0x7c00, f32::INFINITY),
+        ] {
+            assert_eq!(half(bits), number, "{bits:x}");
+        }
+        assert!(half(0x7e00).is_nan() && half(0x8000).is_sign_negative());
+    }
+
+    #[test]
+    fn paths_stay_in_the_folder() {
+        let folder = tempfile::tempdir().expect("a place for files");
+        let model = folder.path().join("model");
+        fs::create_dir(&model).expect("it is new");
+        fs::write(model.join("weights"), "inside").expect("it can be written");
+        fs::write(folder.path().join("secret"), "outside").expect("it can be written");
+        assert!(inside(&model, "weights").is_ok() && inside(&model, "./weights").is_ok());
+        let absolute = folder.path().join("secret");
+        for location in ["../secret", "weights/../../secret", absolute.to_str().expect("in Unicode")] {
+            let error = inside(&model, location).expect_err("it is outside");
+            assert!(error.to_string().contains("outside of the model's folder"), "{error}");
+        }
+        #[cfg(unix)]
+        {
+            std::os::unix::fs::symlink(absolute, model.join("link")).expect("it is new");
+            assert!(inside(&model, "link").is_err());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What operations are written with in ONNX: nodes and constants as data. Knows neither the format of files nor any
+//! operation.
+//!
+//! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. Whoever encodes the form
+//! names its values.
+
+use crate::{DType, Shape, TensorType};
+
+/// A value of a [`Form`] by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Value(pub(crate) usize);
+
+/// An operand as an operation sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// The operand.
+    pub value: Value,
+    /// Its type.
+    pub ty: TensorType,
+    /// The operand before it was broadcast to that type, for operators of ONNX that broadcast by themselves.
+    pub narrow: (Value, Shape),
+}
+
+/// A setting of a node.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Attribute {
+    /// An integer.
+    Int(i64),
+    /// Several integers.
+    Ints(Vec<i64>),
+    /// A number.
+    Float(f64),
+    /// A word.
+    Text(&'static str),
+}
+
+/// A call of an operator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Node {
+    pub(crate) op: &'static str,
+    /// `None` for an optional operand that is left out.
+    pub(crate) inputs: Vec<Option<Value>>,
+    pub(crate) outputs: Vec<Value>,
+    pub(crate) attributes: Vec<(&'static str, Attribute)>,
+}
+
+/// Numbers that are part of the program.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Constant {
+    /// Integers: extents, axes, places.
+    Ints(Shape, Vec<i64>),
+    /// Floats of a type.
+    Floats(TensorType, Vec<f64>),
+}
+
+/// Nodes in an order where operands come first.
+#[derive(Debug, Default)]
+pub struct Form {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) constants: Vec<(Value, Constant)>,
+    values: usize,
+}
+
+/// An extent or a place as ONNX has it.
+pub(crate) fn int(number: usize) -> i64 {
+    i64::try_from(number).expect("extents are far below 2^63")
+}
+
+/// Extents or places as ONNX has them.
+pub(crate) fn ints(numbers: &[usize]) -> Vec<i64> {
+    numbers.iter().copied().map(int).collect()
+}
+
+/// A type's number among ONNX's element types, for the operator `Cast`. Indices are `int64`, as its operators take no
+/// `uint32`.
+pub(crate) const fn element(dtype: DType) -> i64 {
+    match dtype {
+        DType::F32 => 1,
+        DType::F64 => 11,
+        DType::U32 => 7,
+    }
+}
+
+/// The number of ONNX's type of conditions.
+const BOOL: i64 = 9;
+
+impl Form {
+    /// A new value.
+    pub(crate) fn value(&mut self) -> Value {
+        self.values += 1;
+        Value(self.values - 1)
+    }
+
+    /// A node with one result.
+    pub(crate) fn node(
+        &mut self,
+        op: &'static str,
+        inputs: &[Value],
+        attributes: Vec<(&'static str, Attribute)>,
+    ) -> Value {
+        let inputs = inputs.iter().copied().map(Some).collect();
+        self.optional(op, inputs, 1, attributes).swap_remove(0)
+    }
+
+    /// A node some of whose operands may be left out, with so many results.
+    pub(crate) fn optional(
+        &mut self,
+        op: &'static str,
+        inputs: Vec<Option<Value>>,
+        results: usize,
+        attributes: Vec<(&'static str, Attribute)>,
+    ) -> Vec<Value> {
+        let outputs: Vec<_> = (0..results).map(|_| self.value()).collect();
+        self.nodes.push(Node { op, inputs, outputs: outputs.clone(), attributes });
+        outputs
+    }
+
+    fn constant(&mut self, constant: Constant) -> Value {
+        let value = self.value();
+        self.constants.push((value, constant));
+        value
+    }
+
+    /// A vector of integers.
+    pub(crate) fn ints(&mut self, numbers: Vec<i64>) -> Value {
+        self.constant(Constant::Ints(Shape::from([numbers.len()]), numbers))
+    }
+
+    /// One integer, without an axis.
+    pub(crate) fn int(&mut self, number: i64) -> Value {
+        self.constant(Constant::Ints(Shape::SCALAR, vec![number]))
+    }
+
+    /// Floats of a type, row by row.
+    pub(crate) fn floats(&mut self, ty: TensorType, numbers: Vec<f64>) -> Value {
+        self.constant(Constant::Floats(ty, numbers))
+    }
+
+    /// One float of a type, without an axis.
+    pub(crate) fn float(&mut self, dtype: DType, number: f64) -> Value {
+        self.floats(TensorType::new(dtype, Shape::SCALAR), vec![number])
+    }
+
+    /// The elements of a value under another shape.
+    pub(crate) fn reshape(&mut self, x: Value, shape: Shape) -> Value {
+        let shape = self.ints(ints(shape.dims()));
+        self.node("Reshape", &[x, shape], Vec::new())
+    }
+
+    /// A value cast to a type.
+    pub(crate) fn cast(&mut self, x: Value, dtype: DType) -> Value {
+        self.node("Cast", &[x], vec![("to", Attribute::Int(element(dtype)))])
+    }
+
+    /// `true` where a number is not 0.
+    pub(crate) fn condition(&mut self, x: Value) -> Value {
+        // What was a condition before is taken as it is.
+        let made = self.nodes.iter().rev().take(64).find(|node| node.outputs == [x]);
+        if let Some(Node { op: "Cast", inputs, .. }) = made
+            && let &[Some(condition)] = &inputs[..]
+            && self.is_condition(condition)
+        {
+            return condition;
+        }
+        self.node("Cast", &[x], vec![("to", Attribute::Int(BOOL))])
+    }
+
+    /// The number that a value is everywhere, if it is a constant of one element.
+    pub(crate) fn number(&self, x: Value) -> Option<f64> {
+        let (_, constant) = self.constants.iter().rev().find(|(value, _)| *value == x)?;
+        match constant {
+            Constant::Floats(_, numbers) if numbers.len() == 1 => Some(numbers[0]),
+            _ => None,
+        }
+    }
+
+    fn is_condition(&self, x: Value) -> bool {
+        let made = self.nodes.iter().rev().take(64).find(|node| node.outputs == [x]);
+        made.is_some_and(|node| CONDITIONS.contains(&node.op))
+    }
+}
+
+/// Operators whose results are conditions.
+const CONDITIONS: [&str; 6] = ["Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not"];
+
+/// A value for each result of an operation, `None` for those that ONNX has no form of.
+pub type Results = Vec<Option<Value>>;
+
+/// The form of an operation with one result.
+#[expect(clippy::unnecessary_wraps, reason = "what `Primitive::onnx` returns")]
+pub(crate) fn only(value: Value) -> Option<Results> {
+    Some(vec![Some(value)])
+}
+
+impl Operand {
+    /// The operands of an operator that broadcasts by itself, whose result is of this shape.
+    pub(crate) fn broadcast(x: &[Self], shape: Shape) -> Vec<Value> {
+        let narrow = x.iter().try_fold(Shape::SCALAR, |shape, operand| shape.broadcast(&operand.narrow.1));
+        let full = |k: usize| k == 0 && narrow != Some(shape);
+        x.iter().enumerate().map(|(k, x)| if full(k) { x.value } else { x.narrow.0 }).collect()
+    }
+}
