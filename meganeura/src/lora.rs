@@ -74,8 +74,9 @@ impl Lora {
     /// head, afterwards.
     ///
     /// A kernel is a matrix of its first axis by all others. `A` is drawn uniformly from ±1/√in and `B` is 0, as in
-    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well. A clone of the
-    /// module has adapters of its own.
+    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well, where the module
+    /// holds all places of it; so call this, and [`merge`](Self::merge), on the whole model. A clone of the module has
+    /// adapters of its own. A function that was [compiled](Device::compile) before is without them.
     ///
     /// # Errors
     ///
@@ -173,12 +174,14 @@ impl Lora {
     #[track_caller]
     pub fn merge<M: Module + ?Sized>(module: &mut M) -> Result<usize> {
         here(|| {
-            let merged = |param: &Param| Ok((param.cell().id(), merged(param)?));
+            let merged = |param: &Param| Ok((param.cell().id(), (merged(param)?, without_effect(param)?)));
             let values = expect_adapters(module)?.into_iter().map(merged).collect::<Result<HashMap<_, _>>>()?;
             expect_own(module, Param::is_adapted)?;
             each_own(module, |param| {
-                if let Some(value) = values.get(&param.cell().id()).filter(|_| param.is_adapted()) {
-                    // The same value again where it is tied.
+                if let (Some((value, zeros)), Some(adapter)) = (values.get(&param.cell().id()), param.adapter()) {
+                    // The same value again where it is tied. Whoever still holds the adapter, such as a compiled
+                    // function, adds nothing from now on.
+                    adapter.b.cell().set(zeros.clone());
                     param.cell().set(value.clone());
                     param.set_adapter(None);
                 }
@@ -290,8 +293,7 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
     let mut adapters = HashMap::new();
     for leaf in leaves.iter().filter(|leaf| leaf.param().is_some()) {
         for path in leaf.paths() {
-            let [a, b, scale] =
-                ["lora_a", "lora_b", "lora_scale"].map(|part| tensors.remove(&format!("{path}.{part}")));
+            let [a, b, scale] = ["lora_a", "lora_b", "lora_scale"].map(|part| tensors.remove(&below(path, part)));
             let (a, b, scale) = match (a, b, scale) {
                 (None, None, None) => continue,
                 (Some(a), Some(b), Some(scale)) => (a, b, scale),
@@ -310,7 +312,9 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
             let device = leaf.value().device().clone();
             let [a, b, scale] = [a, b, scale].map(|tensor| tensor.to_device(&device));
             let adapter = Adapter { a: Param::new(a?), b: Param::new(b?), scale: Buffer::new(scale?) };
-            adapters.insert(leaf.cell().id(), adapter);
+            if adapters.insert(leaf.cell().id(), adapter).is_some() {
+                bail!(Checkpoint, "`{path}` is tied, and there is another adapter of it; nothing was loaded");
+            }
         }
     }
     match tensors.first_key_value() {
@@ -320,6 +324,12 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
         None if adapters.is_empty() => bail!(Checkpoint, "there are no adapters"),
         None => Ok(adapters),
     }
+}
+
+/// The path of a part of a parameter, which may be the whole module.
+#[cfg(not(target_family = "wasm"))]
+fn below(path: &str, part: &str) -> String {
+    if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") }
 }
 
 /// Refuses parameters that have an adapter, or are a factor of one.
@@ -375,6 +385,12 @@ fn each_own<M: Module + ?Sized>(module: &mut M, mut f: impl FnMut(&mut Param)) {
             f(param);
         }
     });
+}
+
+/// The value of `B` with which an adapter adds nothing.
+fn without_effect(param: &Param) -> Result<Tensor> {
+    let b = param.adapter().expect("it is adapted").b.value();
+    Tensor::zeros(b.device(), b.shape())
 }
 
 /// `W + s·B·A`, on the weight's device.

@@ -85,7 +85,8 @@ impl Tape {
         let leaves = module.named_parameters();
         let mut parameters = Vec::with_capacity(vectors.len());
         for (path, _) in vectors {
-            parameters.push(self.param(here(|| at_path(&leaves, path))?));
+            // Without its adapter, if it has one: that is what has the gradient.
+            parameters.push(self.cell(here(|| at_path(&leaves, path))?.cell()));
         }
         let vectors: Vec<_> = parameters.iter().zip(vectors.iter().map(|(_, v)| v)).collect();
         self.hvp(loss, &vectors)
@@ -139,7 +140,7 @@ impl Tape {
         Ok(std::array::from_fn(|k| cotangents.get(&x[k]).map(|&dx| self.var(dx))))
     }
 
-    /// What the gradients come to along vectors, differentiated by everything.
+    /// Differentiates the gradients along vectors.
     fn along(&self, op: &'static str, grads: &Grads, vectors: &[(&Var, &Var)]) -> Result<Grads> {
         let seeds: Vec<_> = vectors.iter().filter_map(|&(x, v)| Some((grads.of(x)?, v))).collect();
         if seeds.is_empty() {

@@ -44,8 +44,12 @@ impl Sweep<'_> {
 
     /// A value from outside of a region, for a copy of the region that waits.
     fn await_all(&self, value: ValueId, awaited: &[ValueId], node: usize) -> ValueId {
-        let is_number =
-            self.tape.with_graph(|graph| matches!(graph.maker(value).source, Source::Const(_) | Source::Host(_)));
+        // The seed of random numbers is words of the host, and their operation's only operand.
+        let is_number = self.tape.with_graph(|graph| match graph.maker(value).source {
+            Source::Const(_) => true,
+            Source::Host(_) => graph.ty(value).dtype.is_float(),
+            Source::Leaf(_) | Source::Op(_) => false,
+        });
         if is_number { value } else { self.tape.after(value, awaited, self.tape.origin_of(node)) }
     }
 

@@ -28,6 +28,7 @@ pub(super) fn sweep(
 ) -> Result<HashMap<ValueId, ValueId>> {
     // Cotangents are names of values, while rules record and perhaps read.
     let pin = tape.pin();
+    let open = tape.interrupt_region();
     let last = tape.with_graph(|graph| seeds.iter().map(|&(value, _)| graph.maker_index(value)).max());
     let nodes = first..last.map_or(first, |last| first.max(last + 1));
     tape.with_graph(|graph| {
@@ -47,7 +48,7 @@ pub(super) fn sweep(
     debug_assert!(first > 0 || left.is_empty(), "a value is made before it is used");
     left.sort_unstable();
     left.into_iter().try_for_each(|value| sweep.settle(value))?;
-    drop(pin);
+    drop((open, pin));
     Ok(sweep.cotangents)
 }
 

@@ -33,7 +33,8 @@ pub trait Layer: Module {
     /// [`forward`](Self::forward), with its intermediate values recomputed in the backward pass instead of kept: see
     /// [`Tape::recompute`](crate::Tape::recompute).
     ///
-    /// Each layer of a `Vec`, `VecDeque`, array or tuple is recomputed by itself, so that what lies between them is kept.
+    /// Each layer of a `Vec`, `VecDeque` or array is recomputed by itself, so that what lies between them is kept. A tuple is one
+    /// region.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -43,8 +44,8 @@ pub trait Layer: Module {
     /// let block = (Linear::new(4, 16), Gelu, Linear::new(16, 4)).init(&device, Seed::new(1))?;
     /// let tape = Tape::new(&device);
     /// let x = tape.input(&Tensor::full(&device, [2, 4], 1.0)?);
-    /// let y = &x + tape.recompute(|| block.forward(&x)); // one region
-    /// let z = block.recompute(&y); // a region for each of the three
+    /// let y = block.recompute(&x);
+    /// # tape.backward(&y.square().sum())?.get(&block.0.weight).unwrap().to_vec()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -167,12 +168,6 @@ macro_rules! tuple {
                     let _entered = enter_element(&self.$i, $i, &x);
                     self.$i.forward(&x)
                 };)*
-                x
-            }
-
-            fn recompute(&self, x: &Var) -> Var {
-                let x = self.$a.recompute(x);
-                $(let x = self.$i.recompute(&x);)*
                 x
             }
 

@@ -116,6 +116,13 @@ impl Place {
         Self { handle, ty: slot.ty(), path, is_own, is_adapters }
     }
 
+    fn is_adapted(&self) -> bool {
+        match &self.handle {
+            Handle::Param(param) => param.is_adapted(),
+            Handle::Buffer(_) => false,
+        }
+    }
+
     fn check_can_become(&self, keeper: &Self) -> Result<()> {
         let (path, kept) = (&self.path, &keeper.path);
         if self.ty != keeper.ty {
@@ -123,6 +130,9 @@ impl Place {
         }
         if std::mem::discriminant(&self.handle) != std::mem::discriminant(&keeper.handle) {
             bail!(Argument, "`{path}` cannot be tied to `{kept}`: one is a parameter, the other a buffer");
+        }
+        if self.is_adapted() != keeper.is_adapted() {
+            bail!(Argument, "`{path}` cannot be tied to `{kept}`: one of them has an adapter, the other has none");
         }
         if !self.is_own {
             bail!(Argument, "`{path}` cannot be tied to `{kept}`: both are in modules shared by `Arc`, but not in one");

@@ -1,4 +1,4 @@
-//! What may stand beside a parameter: two factors of a matrix that is added to it.
+//! Adapters: two factors of a matrix that is added to a parameter.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Adapter {
         [self.a.cell(), self.b.cell(), self.scale.cell()]
     }
 
-    /// The same one once more.
+    /// Another handle on the same adapter.
     pub(crate) fn tied(&self) -> Self {
         Self { a: self.a.tied(), b: self.b.tied(), scale: self.scale.tied() }
     }
@@ -56,9 +56,9 @@ impl Adapter {
     }
 }
 
-/// What stands beside a cell at a place in the model.
+/// The part of a leaf that is not its cell: an adapter, or nothing.
 pub(super) trait Beside: Clone + Default {
-    /// The same beside the same cell once more.
+    /// Another handle on the same part.
     fn tied(&self) -> Self;
 }
 
@@ -73,7 +73,7 @@ impl Beside for Option<Box<Adapter>> {
 }
 
 impl Param {
-    /// Whether a matrix of low rank is added to it where it is used; see [`Lora`](crate::Lora). [`value`](Self::value) is
+    /// `true` if a matrix of low rank is added to it where it is used; see [`Lora`](crate::Lora). [`value`](Self::value) is
     /// without.
     #[must_use]
     pub fn is_adapted(&self) -> bool {

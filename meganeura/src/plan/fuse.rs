@@ -65,8 +65,10 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
     let computed = || (0..nodes.len()).filter(|&node| uses.is_computed(node));
     let mut stage = vec![0; nodes.len()];
     let mut computed_operands = vec![false; nodes.len()];
+    // What a node waits for comes before it as what it reads does.
+    let before = |node: usize| uses.makers(node).chain(uses.awaited(node).map(|maker| (maker, false)));
     for node in computed() {
-        for (maker, fusible) in uses.makers(node) {
+        for (maker, fusible) in before(node) {
             stage[node] = stage[node].max(stage[maker] + usize::from(!fusible));
             computed_operands[node] = true;
         }
@@ -78,7 +80,7 @@ fn stages(uses: &Uses<'_>) -> Vec<usize> {
         if movable && latest[node] != usize::MAX {
             stage[node] = latest[node];
         }
-        for (maker, fusible) in uses.makers(node) {
+        for (maker, fusible) in before(node) {
             // A node without operands may have readers in stage 0 only if it is there itself.
             latest[maker] = latest[maker].min(stage[node] - usize::from(!fusible));
         }

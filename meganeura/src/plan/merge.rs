@@ -167,10 +167,12 @@ impl Merging<'_> {
         false
     }
 
-    /// Calls `f` with every item that reads what an item computes, perhaps several times.
+    /// Calls `f` with every item that reads what an item computes, or waits for it, perhaps several times.
     fn readers_of(&self, item: usize, mut f: impl FnMut(usize)) {
-        let values = nodes(&self.items[item]).flat_map(|node| self.uses.graph.nodes()[node].outputs());
-        values.flat_map(|value| self.uses.readers(value)).for_each(|read| f(self.owner[read.node]));
+        for value in nodes(&self.items[item]).flat_map(|node| self.uses.graph.nodes()[node].outputs()) {
+            self.uses.readers(value).iter().for_each(|read| f(self.owner[read.node]));
+            self.uses.waiting(value).iter().for_each(|&node| f(self.owner[node]));
+        }
     }
 
     /// The items in an order where operands come first, and else in the order that they had.

@@ -35,6 +35,8 @@ pub(super) struct Uses<'a> {
     wanted: Vec<bool>,
     /// The values that readers of a view wait for besides the one that it shows.
     awaited: HashMap<ValueId, Vec<ValueId>>,
+    /// By value, behind views: the nodes that wait for it and do not read it.
+    waiting: HashMap<ValueId, Vec<usize>>,
 }
 
 impl<'a> Uses<'a> {
@@ -43,7 +45,7 @@ impl<'a> Uses<'a> {
         let mut layouts: Vec<Option<Layout>> = Vec::with_capacity(graph.values());
         let mut origins: Vec<Origin> = Vec::with_capacity(graph.values());
         let mut readers: Vec<Vec<Read>> = vec![Vec::new(); graph.values()];
-        let mut awaited: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
+        let (mut awaited, mut waiting): (HashMap<ValueId, Vec<ValueId>>, HashMap<_, Vec<_>>) = Default::default();
         for (at, node) in graph.nodes().iter().enumerate() {
             if let Source::Op(Op::View(view)) = &node.source {
                 let from = node.inputs[0].index();
@@ -61,6 +63,9 @@ impl<'a> Uses<'a> {
                 continue;
             }
             for (operand, value) in node.inputs.iter().enumerate() {
+                for &awaited in awaited.get(value).into_iter().flatten() {
+                    waiting.entry(awaited).or_default().push(at);
+                }
                 let Origin { value, in_order } = origins[value.index()];
                 readers[value.index()].push(Read { node: at, operand, in_order });
             }
@@ -71,7 +76,7 @@ impl<'a> Uses<'a> {
         }
         let mut wanted = vec![false; graph.values()];
         roots.iter().for_each(|root| wanted[origins[root.index()].value.index()] = true);
-        Self { graph, origins, readers, wanted, awaited }
+        Self { graph, origins, readers, wanted, awaited, waiting }
     }
 
     pub(super) fn origin(&self, value: ValueId) -> Origin {
@@ -117,17 +122,26 @@ impl<'a> Uses<'a> {
         matches!(self.graph.nodes()[node].source, Source::Op(Op::Pointwise(_) | Op::Kernel(_)))
     }
 
-    /// The computed operands of a node, and what it waits for: the node that makes each, and whether the two could be one
-    /// pointwise program.
+    /// The computed operands of a node: the node that makes each, and whether the two could be one pointwise program.
     pub(super) fn makers(&self, node: usize) -> impl Iterator<Item = (usize, bool)> + '_ {
-        self.graph.nodes()[node].inputs.iter().flat_map(move |&input| {
+        self.graph.nodes()[node].inputs.iter().filter_map(move |&input| {
             let Origin { value, in_order } = self.origin(input);
             let maker = self.graph.maker_index(value);
             let fusible = in_order && self.is_pointwise(maker) && self.is_pointwise(node);
-            let awaited = self.awaited.get(&input).into_iter().flatten();
-            let awaited = awaited.map(|&value| (self.graph.maker_index(value), false));
-            std::iter::once((maker, fusible)).chain(awaited).filter(|&(maker, _)| self.is_computed(maker))
+            self.is_computed(maker).then_some((maker, fusible))
         })
+    }
+
+    /// The nodes that a node waits for without reading what they make.
+    pub(super) fn awaited(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let values =
+            self.graph.nodes()[node].inputs.iter().flat_map(|input| self.awaited.get(input).into_iter().flatten());
+        values.map(|&value| self.graph.maker_index(value)).filter(|&maker| self.is_computed(maker))
+    }
+
+    /// The nodes that wait for a value that is no view, and do not read it.
+    pub(super) fn waiting(&self, value: ValueId) -> &[usize] {
+        self.waiting.get(&value).map_or(&[], Vec::as_slice)
     }
 
     /// The number of buffers that nodes, in order, bind when they run together, not counting what `except` is in.
@@ -230,7 +244,8 @@ mod tests {
         let last = g.push(Source::Op(Pointwise::Exp.into()), [flat], [ty.with_shape([1, 2].into())]);
         let uses = Uses::new(&g, &[last]);
         let makers: Vec<_> = uses.makers(g.maker_index(last)).collect();
-        assert_eq!(makers, [(g.maker_index(exp), true), (g.maker_index(tanh), false)]);
-        assert_eq!(uses.readers(tanh), [], "nobody reads what is awaited");
+        assert_eq!(makers, [(g.maker_index(exp), true)]);
+        assert_eq!(uses.awaited(g.maker_index(last)).collect::<Vec<_>>(), [g.maker_index(tanh)]);
+        assert_eq!((uses.readers(tanh), uses.waiting(tanh)), (&[][..], &[g.maker_index(last)][..]));
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::panic::Location;
 
-use super::Tape;
+use super::{Recording, Tape};
 use crate::graph::{Operands, Source, ValueId};
 use crate::ops::{Op, View};
 
@@ -48,6 +48,7 @@ impl Tape {
     /// * **What is held is kept**: a [`Var`](crate::Var) of the region that somebody holds at a run is handed out as ever, and
     ///   computed again besides.
     /// * A region inside of another one is part of that.
+    /// * Each backward pass computes the region again: two losses that are differentiated apart do it twice.
     ///
     /// On a tape without a backward pass this changes nothing. [`Device::stats`](crate::Device::stats) has the bytes that plans take.
     pub fn recompute<R>(&self, f: impl FnOnce() -> R) -> R {
@@ -58,14 +59,16 @@ impl Tape {
     /// Begins a region, which ends when the guard is dropped. For callers that a closure would hide from what they record.
     pub(crate) fn open_region(&self) -> OpenRegion {
         let mut recording = self.recording.borrow_mut();
-        let is_outermost = recording.region.is_none();
-        if is_outermost {
-            let region = recording.next_region;
-            recording.next_region = Region(region.0 + 1);
-            recording.region = Some(region);
-        }
-        drop(recording);
-        OpenRegion { tape: is_outermost.then(|| self.clone()) }
+        let outer = recording.region;
+        recording.region = outer.or_else(|| Some(recording.new_region()));
+        OpenRegion { tape: self.clone(), outer }
+    }
+
+    /// Ends the region that is open, until the guard is dropped: another one begins then.
+    pub(crate) fn interrupt_region(&self) -> OpenRegion {
+        let mut recording = self.recording.borrow_mut();
+        let outer = recording.region.take().map(|_| recording.new_region());
+        OpenRegion { tape: self.clone(), outer }
     }
 
     /// The region that a node is in.
@@ -97,16 +100,23 @@ impl Tape {
     }
 }
 
-/// While it lives, what its tape records is one region.
+impl Recording {
+    fn new_region(&mut self) -> Region {
+        let region = self.next_region;
+        self.next_region = Region(region.0 + 1);
+        region
+    }
+}
+
+/// While it lives, its tape records into the region that was opened, or into none.
 pub(crate) struct OpenRegion {
-    /// `None` where another region is open already.
-    tape: Option<Tape>,
+    tape: Tape,
+    /// The region that is open afterwards.
+    outer: Option<Region>,
 }
 
 impl Drop for OpenRegion {
     fn drop(&mut self) {
-        if let Some(tape) = &self.tape {
-            tape.recording.borrow_mut().region = None;
-        }
+        self.tape.recording.borrow_mut().region = self.outer;
     }
 }
