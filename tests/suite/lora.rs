@@ -24,6 +24,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     };
     both("attached_it_changes_nothing", attached);
     both("merged_equals_adapted", merged);
+    both("whoever_else_holds_merged_adapters_adds_nothing", held_elsewhere);
     both("trains_alone", trains);
     both("is_saved_alone", saved);
     both("a_compiled_step_trains_it", compiled_step);
@@ -118,6 +119,21 @@ fn merged(device: &Device) -> Outcome {
         assert!(net.counts().trained == 0 && !net.head.weight.is_adapted());
         compare("the output", &Computed(output(&net, &device)?), &Reference(before), tolerance)?;
     }
+    Ok(())
+}
+
+fn held_elsewhere(device: &Device) -> Outcome {
+    let mut net = (Linear::new(4, 3),).init(device, Seed::new(1))?;
+    Lora::new(2).attach(&mut net, "**", 1)?;
+    randomise(&mut net)?;
+    let x = tensor(device, "x", [5, 4])?;
+    let compiled = device.compile([5, 4], |x| net.0.forward(x))?;
+    let other = (net.0.weight.tied(),);
+    let before = compiled.call(&x)?.to_f64_vec()?;
+    Lora::merge(&mut net)?;
+    compare("compiled", &Computed(compiled.call(&x)?.to_f64_vec()?), &Reference(before), 1e-5)?;
+    let sum = Tape::inference(device).param(&other.0).to_tensor()?.to_f64_vec()?;
+    assert_eq!(sum, net.0.weight.value().to_f64_vec()?);
     Ok(())
 }
 
@@ -260,6 +276,13 @@ fn gradients() -> Outcome {
     randomise(&mut linear)?;
     let x = [tensor(&device, "x", [5, 4])?];
     gradgradcheck(&linear, &x, |linear, x| vec![linear.0.forward(&x[0]).tanh()])?.ok()?;
+    // The Hessian's product with a vector of the weight alone is not that with nothing.
+    linear.thaw("0.weight")?;
+    let tape = Tape::new(&device);
+    let loss = linear.0.forward(&tape.input(&x[0])).tanh().square().sum();
+    let v = tape.input(&tensor(&device, "v", [3, 4])?);
+    let product = tape.module_hvp(&loss, &linear, &[("0.weight".to_owned(), v)])?;
+    assert!(product.get(&linear.0.weight).expect("it is trained").to_tensor()?.to_f64_vec()?.iter().all(|x| *x != 0.0));
     Ok(())
 }
 
@@ -334,6 +357,10 @@ fn tied() -> Outcome {
         })?,
         before
     );
+    let mut apart = Tied { input: net.input.clone(), output: net.output.clone() };
+    Lora::detach(&mut apart.input)?;
+    let error = apart.tie_like(&net).expect_err("one has an adapter");
+    assert!(error.to_string().contains("one of them has an adapter, the other has none"), "{error}");
     assert_eq!(Lora::merge(&mut net)?, 1);
     assert!(net.input.weight.is_tied_to(&net.output.weight) && !net.output.weight.is_adapted());
     compare("the output", &Computed(run(&net)?), &Reference(before), 1e-5)?;

@@ -14,7 +14,7 @@ use crate::numbers::{Computed, Reference, compare};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     type Test = fn(&Device) -> Outcome;
-    let tests: [(&str, Test); 9] = [
+    let tests: [(&str, Test); 12] = [
         ("gradients_are_the_same_to_the_bit", same_bits),
         ("a_training_is_the_same_to_the_bit", same_training),
         ("values_between_are_not_kept", less_memory),
@@ -24,6 +24,9 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         ("a_tape_may_be_used_again", used_again),
         ("gradients_of_gradients", twice),
         ("a_field_of_a_sequential_struct", derived),
+        ("copies_of_other_sizes_than_what_they_wait_for", sizes),
+        ("random_numbers_are_drawn_again", masks),
+        ("a_backward_pass_inside_of_a_region", inside),
     ];
     for (name, test) in tests {
         trials.push(Trial::test(format!("recompute::cpu::{name}"), move || test(&Device::cpu())));
@@ -290,35 +293,96 @@ fn twice(device: &Device) -> Outcome {
     Ok(())
 }
 
+/// A layer of many values inside.
+type Wide = (Silu, Conv2d, Silu, Conv2d);
+
 #[derive(Module)]
 #[module(sequential)]
 struct Kept {
     #[module(init = Conv2d::new(3, WIDTH, 3).padding(1))]
     stem: Conv2d,
     #[module(init = vec![(Silu, Conv2d::new(WIDTH, WIDTH, 3).padding(1), Silu, Conv2d::new(WIDTH, WIDTH, 1)); 6])]
-    blocks: Vec<(Silu, Conv2d, Silu, Conv2d)>,
+    blocks: Vec<Wide>,
 }
-
-/// Like `(Silu, Conv2d, Silu, Conv2d)`, which would be four regions.
-#[derive(Module)]
-#[module(sequential)]
-struct Four(
-    #[module(init = (Silu, Conv2d::new(WIDTH, WIDTH, 3).padding(1), Silu, Conv2d::new(WIDTH, WIDTH, 1)))]
-    (Silu, Conv2d, Silu, Conv2d),
-);
 
 #[derive(Module)]
 #[module(sequential)]
 struct Recomputed {
     #[module(init = Conv2d::new(3, WIDTH, 3).padding(1))]
     stem: Conv2d,
-    #[module(init = |device, seed| (0..6).map(|index| Four::init(device, seed.index(index))).collect(), recompute)]
-    blocks: Vec<Four>,
+    #[module(init = vec![(Silu, Conv2d::new(WIDTH, WIDTH, 3).padding(1), Silu, Conv2d::new(WIDTH, WIDTH, 1)); 6], recompute)]
+    blocks: Vec<Wide>,
 }
 
 fn derived(device: &Device) -> Outcome {
     let (one, other) = (device.for_testing(0)?, device.for_testing(0)?);
     let (kept, recomputed) = (slots(&one, Kept::init(&one, 1)?)?, slots(&other, Recomputed::init(&other, 1)?)?);
     assert!(recomputed < kept, "{recomputed} bytes with recomputation, {kept} without");
+    Ok(())
+}
+
+/// Elementwise work, computed again, waits for a bare product of another size.
+fn sizes(device: &Device) -> Outcome {
+    for [rows, inputs, between] in [[24, 8, 64], [24, 64, 8], [3, 70, 70]] {
+        let weights = [("first", [inputs, between]), ("second", [between, 5])];
+        let [first, second] = weights.map(|(name, shape)| tensor(device, name, shape).map(Param::new));
+        let (first, second) = (first?, second?);
+        let x = tensor(device, "sizes", [rows, inputs])?;
+        let run = |recomputed: bool| -> Result<Vec<Vec<f32>>> {
+            let tape = Tape::new(device);
+            let x = tape.input(&x);
+            let f = || x.silu().matmul(&tape.param(&first));
+            let y = if recomputed { tape.recompute(f) } else { f() };
+            let grads = tape.backward(&y.matmul(&tape.param(&second)).sum())?;
+            let gradients = [&first, &second].map(|weight| grads.get(weight).expect("it has one").to_vec());
+            gradients.into_iter().collect()
+        };
+        assert_eq!(run(true)?, run(false)?, "{rows}x{inputs}x{between}");
+    }
+    Ok(())
+}
+
+/// The masks of dropout would take as much memory as what they mask.
+fn masks(device: &Device) -> Outcome {
+    let mut bytes = Vec::new();
+    for recomputed in [false, true] {
+        let device = device.for_testing(0)?;
+        let layer = || (Conv2d::new(3, 3, 3).padding(1), Dropout::new(0.5));
+        let layers = (0..12).map(|index| layer().init(&device, index)).collect::<Result<Vec<_>>>()?;
+        bytes.push(slots(&device, Chain { layers, recomputed })?);
+    }
+    assert!(2 * bytes[1] < bytes[0], "{} bytes with recomputation, {} without", bytes[1], bytes[0]);
+    Ok(())
+}
+
+#[derive(Module)]
+struct Chain<L> {
+    layers: Vec<L>,
+    #[module(skip)]
+    recomputed: bool,
+}
+
+impl<L: Layer> Layer for Chain<L> {
+    fn forward(&self, x: &Var) -> Var {
+        if self.recomputed { self.layers.recompute(x) } else { self.layers.forward(x) }
+    }
+}
+
+/// A gradient penalty that is recorded in a region, with layers before and behind it.
+fn inside(device: &Device) -> Outcome {
+    let layers = (Linear::new(4, 6), Silu, Linear::new(6, 4)).init(device, 8)?;
+    let run = |recomputed: bool| -> Result<Vec<f32>> {
+        let tape = Tape::new(device);
+        let x = tape.input(&tensor(device, "inside", [3, 4])?);
+        let f = || -> Result<Var> {
+            let y = layers.forward(&x).tanh();
+            let gradient = tape.backward(&y.sum())?.of(&x).expect("it is held");
+            Ok(layers.forward(&(y + gradient.square())).tanh())
+        };
+        let y = if recomputed { tape.recompute(f) } else { f() }?;
+        let grads = tape.backward(&y.square().sum())?;
+        grads.get(&layers.0.weight).expect("it has one").to_vec()
+    };
+    assert_eq!(run(true)?, run(false)?);
     Ok(())
 }

@@ -40,9 +40,10 @@ impl fmt::Display for Violation {
 /// The lines that break a rule, and what to do instead.
 type Rule = fn(&File<'_>) -> Vec<(usize, String)>;
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     files::has_a_name_of_its_own,
     files::is_short,
+    files::is_narrow,
     walls::wgpu_stays_in_gpu,
     walls::layers_look_down,
     walls::engines_know_no_operation,
