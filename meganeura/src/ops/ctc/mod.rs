@@ -32,7 +32,7 @@ pub struct Ctc {
 /// `dx` of [`Ctc`], from `γ ∝ α·β/eˣ`, where β is α from the other end.
 ///
 /// Shapes: those of [`Ctc`]'s operands, `ln α [N,T,L]`, `dℓ [N]` → `dx [T,N,C]`; 0 behind an example's length.
-/// Gradient: by recording the loss step by step ([`recorded`]) and differentiating that twice. `x` gets all of it, as
+/// Gradient: by recording the loss step by step (`recorded.rs`) and differentiating that twice. `x` gets all of it, as
 /// `ln α` is a function of it and gets nothing. NaN where the gradient is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CtcGrad {
