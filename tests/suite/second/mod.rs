@@ -25,7 +25,7 @@ pub(crate) fn is_small(case: &Case) -> bool {
     let elements = |operand: &Operand| match operand {
         Operand::Floats { shape } | Operand::Labels { shape, .. } => shape.elements(),
     };
-    case.operands.iter().map(elements).sum::<usize>() <= 2_000
+    case.operands.iter().map(elements).sum::<usize>() <= 400
 }
 
 /// The case's results that are differentiable.
