@@ -115,7 +115,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let labels = Tensor::indices(&device, [batch], &classes)?;
     let adamw = || AdamW::new(1e-3).weight_decay(1e-2);
     let classify = |scores: Var| if options.inference { scores } else { scores.cross_entropy(&labels) };
-    let done = match options.model {
+    match options.model {
         Name::Tiny => {
             let x = random("x", [batch, 1, 8, 8].into())?;
             let forward = |net: &Tiny, x: &[Var]| classify(net.forward(&x[0]));
@@ -143,8 +143,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
             };
             report(options, &device, net, adamw(), &x, forward)
         }
-    };
-    done
+    }
 }
 
 /// The last run of each step, launch by launch, after a step that plans it.

@@ -53,7 +53,8 @@ impl Device {
     ///
     /// let device = Device::cpu();
     /// let x = Tape::new(&device).input(&Tensor::full(&device, [64, 64], 0.5)?);
-    /// (x.matmul(&x).tanh() * 2.0).to_tensor()?;
+    /// let y = x.matmul(&x).tanh() * 2.0;
+    /// y.to_tensor()?;
     /// let plan = device.plan_dots().pop().unwrap();
     /// assert!(plan.contains("fused\\ntanh, mul\\nout0: f32[64, 64], 16384 B"));
     /// # Ok::<(), meganeura::Error>(())

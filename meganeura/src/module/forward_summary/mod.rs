@@ -15,11 +15,11 @@ use crate::{Device, Inputs, Result, Tape, TensorType, Var};
 /// The layers that a forward pass goes through, in the order of execution. `{}` prints them:
 ///
 /// ```text
-/// Digits              output            parameters  multiply-adds    memory
-/// ├─ stem: Conv2d     f32[1, 32, 8, 8]         320         18,432   8,192 B
-/// ├─ norm: GroupNorm  f32[1, 32, 8, 8]          64                  8,192 B
-/// ├─ Relu             f32[1, 32, 8, 8]                              8,192 B
-/// └─ head: Linear     f32[1, 10]            20,490         20,480      40 B
+/// Digits              output            parameters  multiply-adds   memory
+/// ├─ stem: Conv2d     f32[1, 32, 8, 8]         320         18,432  8,192 B
+/// ├─ norm: GroupNorm  f32[1, 32, 8, 8]          64                 8,192 B
+/// ├─ Relu             f32[1, 32, 8, 8]                             8,192 B
+/// └─ head: Linear     f32[1, 10]            20,490         20,480     40 B
 /// 20,874 parameters, 81.5 KiB with buffers
 /// 38,912 multiply-adds
 /// 256 B of input, 24.0 KiB of activations
