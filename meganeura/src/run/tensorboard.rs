@@ -1,7 +1,7 @@
 //! The metrics of a run as an event file of TensorBoard, a copy of `metrics.jsonl`.
 //!
-//! When a run is resumed, the event file is written anew from the lines that stay, so it needs neither be durable nor be
-//! cut. Its first events tell TensorBoard to forget the files before it.
+//! When a run is resumed, the event file is written anew from the lines that stay, so it needs neither be durable nor
+//! be cut. Its first events tell TensorBoard to forget the files before it.
 //!
 //! A file is a sequence of records: the length, its checksum, an `Event` in the format of Protocol Buffers, its
 //! checksum.
