@@ -21,7 +21,8 @@ impl Tape {
     /// The inputs of the region and its results are kept, as they would be without this; values in between live no longer
     /// than their readers in the forward pass. Where the backward pass reaches the region, it computes again those of them that
     /// gradients need. That is less than the region: what leads to its results alone is not computed twice. The numbers
-    /// are the same to the bit, except in fast precision, which rounds values where they are kept.
+    /// are the same to the bit, except in fast precision, which rounds values where they are kept. Gradients of gradients are
+    /// the same to rounding: their sums have another order.
     ///
     /// ```
     /// use meganeura::prelude::*;
