@@ -108,19 +108,13 @@ impl ::meganeura::__private::Layer for Block {
                     &__y,
                 );
                 let __y: ::meganeura::__private::Var = ::meganeura::__private::add_residual(
-                    &{
-                        let __entered = ::meganeura::__private::enter_field(
-                            &self.shortcut,
-                            "shortcut",
-                            __x,
-                        );
-                        <Option<
-                            Conv2d,
-                        > as ::meganeura::__private::Shortcut>::shortcut(
-                            &self.shortcut,
-                            __x,
-                        )
-                    },
+                    &<Option<
+                        Conv2d,
+                    > as ::meganeura::__private::Shortcut>::shortcut(
+                        &self.shortcut,
+                        "shortcut",
+                        __x,
+                    ),
                     &__y,
                 );
                 ::meganeura::__private::Var::relu(&__y)

@@ -1,8 +1,9 @@
-//! `input = [_, 3, 32, 32]`: what a model is applied to when it is built.
+//! `input = [_, 3, 32, 32]`: the shape that `init` tries a model on.
 
 use proc_macro2::Span;
 use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
 use syn::{Error, Expr, Ident, Result, Token, bracketed, token};
 
 use super::read::{equals, malformed};
@@ -39,6 +40,9 @@ impl ModelInput {
         let brackets = bracketed!(content in input);
         let extents = Punctuated::<Expr, Token![,]>::parse_terminated(&content)
             .map_err(|error| Error::new(error.span(), format!("`{name}` takes {WANTED}")))?;
+        if let Some(second) = extents.iter().filter(|extent| matches!(extent, Expr::Infer(_))).nth(1) {
+            return Err(Error::new(second.span(), "`_` is the batch; write the other extents"));
+        }
         let extents = extents.into_iter().map(|extent| match extent {
             Expr::Infer(_) => None,
             extent => Some(extent),

@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(message("skipped"), "unknown option `skipped`; did you mean `skip`?");
         assert_eq!(
             message("ignore"),
-            "unknown option `ignore`; there are `skip`, `rename`, `frozen`, `init`, `before`, `then`"
+            "unknown option `ignore`; there are `skip`, `rename`, `frozen`, `init`, `before`, `then`, `recompute`"
         );
     }
 

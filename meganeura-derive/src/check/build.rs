@@ -44,11 +44,17 @@ pub fn check_no_init(ctxt: &Ctxt, input: &Input<'_>) {
     }
 }
 
-/// What is not built cannot be applied.
+/// `input` needs a generated `init`, and a struct that is known to be a layer.
 pub fn check_input(ctxt: &Ctxt, input: &Input<'_>) {
     let Some(given) = &input.options.input else { return };
     if let Data::Enum(_) = input.data {
         ctxt.error(&given.name, "an enum has no generated `init` that could apply it; remove `input`");
+    } else if input.data.fields().next().is_none() {
+        ctxt.error(
+            &given.name,
+            "a struct without fields has no generated `init` that could apply it; remove `input`, and have a test call \
+             `summary_with([2, 3, 32, 32])`",
+        );
     } else if input.data.fields().all(|field| field.options.init.is_none() && !field.options.is_unclear) {
         ctxt.error(
             &given.name,

@@ -83,7 +83,7 @@ fn impl_from_config(
         }
         Config::Type(_) => given.name.to_token_stream(),
     };
-    let (device, seed) = init::parameters(fields, names);
+    let (device, seed) = init::parameters(input, fields, names);
     let built = init::built(input, fields, names);
     let body = quote! {
         type Config = #ty;

@@ -22,7 +22,7 @@ pub fn expand(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenSt
 
 fn impl_from_seed(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStream {
     let private = &names.private;
-    let (device, seed) = parameters(fields, names);
+    let (device, seed) = parameters(input, fields, names);
     let built = built(input, fields, names);
     let body = quote! {
         fn from_seed(#device: &#private::Device, #seed: #private::Seed) -> #private::Result<Self> {
@@ -39,9 +39,10 @@ pub fn first_init<'a>(input: &'a Input<'_>) -> Option<&'a Ident> {
 }
 
 /// The parameters for device and seed: `_` if nothing uses them.
-pub fn parameters(fields: &[Field<'_>], names: &Names) -> (TokenStream, TokenStream) {
-    let Names { device, seed, .. } = names;
-    if fields.iter().all(Field::is_skipped) { (quote!(_), quote!(_)) } else { (quote!(#device), quote!(#seed)) }
+pub fn parameters(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> (TokenStream, TokenStream) {
+    let name_if = |is_used: bool, name: &Ident| if is_used { name.to_token_stream() } else { quote!(_) };
+    let builds = !fields.iter().all(Field::is_skipped);
+    (name_if(builds || input.options.input.is_some(), &names.device), name_if(builds, &names.seed))
 }
 
 /// `Ok(Self { … })`, each field as its `init` says, once it is known that they fit together.
@@ -51,19 +52,32 @@ pub fn built(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> TokenStr
         let (member, value) = (&field.member, init_field(field, names));
         quote!(#member: #value)
     });
-    let checks = checks(input, names);
+    let (extents, checks) = (extents(input, names), checks(input, names));
     if checks.is_empty() {
         return quote!(#private::core::result::Result::Ok(Self { #(#values,)* }));
     }
     let model = &names.model;
     quote! {
+        #extents
         let #model = Self { #(#values,)* };
         #checks
         #private::core::result::Result::Ok(#model)
     }
 }
 
-/// What is found out of a model before anybody has it. Of a generic one, whether it is a layer is not known here.
+/// The extents of `input`, bound before a field's builder may take the config's values.
+fn extents(input: &Input<'_>, names: &Names) -> Option<TokenStream> {
+    let given = &input.options.input.as_ref()?.value;
+    // For a batch of two, so that nothing takes its axis for one to broadcast.
+    let extents = given.extents.iter().map(|extent| match extent {
+        Some(extent) => extent.to_token_stream(),
+        None => quote!(2),
+    });
+    let (private, name, rank) = (names.private_at(given.span), &names.extents, given.extents.len());
+    Some(quote_spanned!(given.span=> let #name: [#private::core::primitive::usize; #rank] = [#(#extents),*];))
+}
+
+/// The checks of a model before `init` returns it. Whether a generic one is a layer is not known here.
 fn checks(input: &Input<'_>, names: &Names) -> TokenStream {
     let mut checks = TokenStream::new();
     if input.original.generics.type_params().next().is_some() {
@@ -78,13 +92,8 @@ fn checks(input: &Input<'_>, names: &Names) -> TokenStream {
     if let Some(given) = &input.options.input {
         let span = given.value.span;
         let private = names.private_at(span);
-        // Of two examples, so that nothing takes the batch for an axis of one element.
-        let extents = given.value.extents.iter().map(|extent| match extent {
-            Some(extent) => extent.to_token_stream(),
-            None => quote!(2),
-        });
-        let is_index = given.value.is_index;
-        checks.extend(quote_spanned!(span=> #private::check_input(&#model, &[#(#extents),*], #is_index)?;));
+        let (Names { device, extents, .. }, is_index) = (names, given.value.is_index);
+        checks.extend(quote_spanned!(span=> #private::check_input(&#model, #device, &#extents, #is_index)?;));
     }
     checks
 }

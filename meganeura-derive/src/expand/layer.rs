@@ -28,11 +28,9 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
         chain.flows.push(flow_beside(&residual.name, shortcut, names));
         let x = match shortcut {
             Some(field) => {
-                let (ty, member) = (field.ty(), &field.member);
+                let (ty, member, key) = (field.ty(), &field.member, field.key());
                 let private = names.private_at(ty.span());
-                let applied = quote_spanned!(ty.span()=> <#ty as #private::Shortcut>::shortcut(&self.#member, #x));
-                let applied = entered(field, names, &quote!(#x), &applied);
-                quote!(&#applied)
+                quote_spanned!(ty.span()=> &<#ty as #private::Shortcut>::shortcut(&self.#member, #key, #x))
             }
             None => quote!(#x),
         };

@@ -12,7 +12,7 @@ mod variants;
 #[cfg(all(feature = "gpu", feature = "testing"))]
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use web_time::Instant;
@@ -59,7 +59,8 @@ struct Inner {
     stats: Mutex<Stats>,
     profiling: Mutex<Profiling>,
     profile: Mutex<Option<Timed>>,
-    /// While runs are timed.
+    /// `true` while runs are timed. Otherwise no run looks at the timeline or the clock for it.
+    is_timed: AtomicBool,
     timeline: Mutex<Option<Timeline>>,
     preferences: Mutex<Preferences>,
     /// For tests: whether kernels run with checks, and whether memory holds NaN before it is written.
@@ -109,6 +110,7 @@ impl Device {
             stats: Mutex::default(),
             profiling: Mutex::default(),
             profile: Mutex::default(),
+            is_timed: AtomicBool::new(false),
             timeline: Mutex::default(),
             preferences: Mutex::default(),
             testing: Testing::default(),
@@ -284,10 +286,11 @@ impl Device {
         let key = excerpt.to_key();
         let program = Arc::new(self.make_program(&key.request())?);
         lock(&self.0.plans).keep(key, Arc::clone(&program));
-        self.note("plan", start, start.elapsed());
+        let duration = start.elapsed();
+        self.note("plan", start, duration);
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
-        stats.plan_time += start.elapsed();
+        stats.plan_time += duration;
         Ok(program)
     }
 
@@ -317,7 +320,7 @@ impl Device {
     pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
         let profiling = *lock(&self.0.profiling);
-        let begin = Instant::now();
+        let begin = (profiling != Profiling::Off).then(Instant::now);
         let (outputs, times, submissions) = match &self.0.engine {
             Engine::Cpu(cpu) => {
                 let (timed, dtype) = (profiling != Profiling::Off, self.0.precision.dtype());
@@ -328,13 +331,15 @@ impl Device {
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
                 let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
-                let before = gpu.host_times(HostTimes::default());
+                let before = begin.map(|begin| (begin, gpu.host_times(HostTimes::default())));
                 let (outputs, times, submissions) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
-                self.note_run(begin, &gpu.host_times(HostTimes::default()).since(&before));
+                if let Some((begin, before)) = before {
+                    self.note_run(begin, &gpu.host_times(HostTimes::default()).since(&before));
+                }
                 (outputs, times.map(Times::Gpu), submissions)
             }
         };
-        if let Some(times) = times {
+        if let (Some(begin), Some(times)) = (begin, times) {
             *lock(&self.0.profile) = Some(Timed::new(self, program, bindings.paths, profiling, (begin, times)));
         }
         let mut stats = lock(&self.0.stats);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use web_time::Instant;
@@ -149,7 +150,9 @@ impl Device {
                 Engine::Gpu(_) => {}
             }
             *lock(&self.0.profiling) = profiling;
-            *lock(&self.0.timeline) = (profiling != Profiling::Off).then(Timeline::new);
+            let is_timed = profiling != Profiling::Off;
+            *lock(&self.0.timeline) = is_timed.then(Timeline::new);
+            self.0.is_timed.store(is_timed, Ordering::Relaxed);
             Ok(())
         })
     }

@@ -1,5 +1,6 @@
 //! Timed runs for the viewers of the Trace Event Format: `chrome://tracing` and Perfetto.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -56,6 +57,9 @@ impl Timeline {
 impl Device {
     /// Notes something that the host did, if runs are timed.
     pub(super) fn note(&self, name: &'static str, begin: Instant, duration: Duration) {
+        if !self.0.is_timed.load(Ordering::Relaxed) {
+            return;
+        }
         if let Some(timeline) = &mut *lock(&self.0.timeline) {
             timeline.note(name, begin, duration);
         }
@@ -101,7 +105,11 @@ impl Profile {
     /// kernel, variant, operation, result, bytes and parameters.
     ///
     /// The clocks of host and GPU have nothing in common: a run's first launch is drawn where the host had submitted
-    /// it, or behind the run before. Durations, and what follows what, are measured.
+    /// it, or behind the run before. Durations, and what follows what, are measured. A run that was timed with
+    /// [`Profiling::Runs`](crate::Profiling::Runs) has one event with its total in place of its launches.
+    ///
+    /// Threads that run on the same device share its timeline: what the host did for one may be drawn with the run of
+    /// another. For a trace of one thread, let the others wait or give them a device of their own.
     ///
     /// ```
     /// use meganeura::{Profile, Profiling, prelude::*};
@@ -133,6 +141,10 @@ impl Profile {
             let span = |span: &HostSpan| event(HOST, span.name, (span.begin, span.duration), &json!({}));
             events.extend(run.host.iter().map(span));
             let mut begin = run.begin.max(free);
+            if run.launches.is_empty() && !run.total.is_zero() {
+                events.push(event(DEVICE, "run", (begin, run.total), &json!({})));
+                begin += run.total;
+            }
             for launch in &run.launches {
                 events.push(event(DEVICE, launch.name, (begin, launch.duration), &arguments(launch)));
                 begin += launch.duration;
@@ -194,6 +206,15 @@ mod tests {
         let product = track(DEVICE)[0];
         assert_eq!((&product["name"], &product["args"]["result"]), (&json!("matmul"), &json!("f32[9, 9]")));
         assert!((product["dur"].as_f64().unwrap() - runs[0].launches[0].duration.as_secs_f64() * 1e6).abs() < 1e-6);
+        // Without launches, a run is one event.
+        device.set_profiling(Profiling::Runs).unwrap();
+        Tape::new(&device).input(&Tensor::full(&device, [9, 9], 0.5).unwrap()).tanh().to_vec().unwrap();
+        let run = device.last_profile().unwrap();
+        let trace: Value = serde_json::from_str(&run.to_chrome_trace()).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap().iter();
+        let drawn: Vec<_> = events.filter(|event| event["ph"] == "X" && event["tid"] == DEVICE).collect();
+        assert_eq!((drawn.len(), &drawn[0]["name"]), (1, &json!("run")));
+        assert!((drawn[0]["dur"].as_f64().unwrap() - run.total.as_secs_f64() * 1e6).abs() < 1e-6);
         // Turned off and on again, the clock begins anew, and what lay between is not counted.
         device.set_profiling(Profiling::Off).unwrap();
         assert!(device.noted().is_empty());

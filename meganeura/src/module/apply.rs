@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::evaluate::is_evaluated;
-use super::{At, Flow, Layer, Module, Slot};
+use super::{At, Flow, Layer, Module, Slot, enter_field};
 use crate::{Error, ErrorKind, Var};
 
 /// What the input of a residual struct takes beside the others: a layer, or nothing where it is passed on as it is.
@@ -14,14 +14,16 @@ use crate::{Error, ErrorKind, Var};
     note = "the field that `residual = …` names is applied to the input, whose sum with the rest is the output"
 )]
 pub trait Shortcut: Module {
+    /// Applies the field of this name. One that is `None` records nothing.
     #[track_caller]
-    fn shortcut(&self, x: &Var) -> Var;
+    fn shortcut(&self, name: &str, x: &Var) -> Var;
 
     fn flow_beside(&self) -> Flow;
 }
 
 impl<L: Layer> Shortcut for L {
-    fn shortcut(&self, x: &Var) -> Var {
+    fn shortcut(&self, name: &str, x: &Var) -> Var {
+        let _entered = enter_field(self, name, x);
         self.forward(x)
     }
 
@@ -31,9 +33,9 @@ impl<L: Layer> Shortcut for L {
 }
 
 impl<L: Layer> Shortcut for Option<L> {
-    fn shortcut(&self, x: &Var) -> Var {
+    fn shortcut(&self, name: &str, x: &Var) -> Var {
         match self {
-            Some(layer) => layer.forward(x),
+            Some(layer) => layer.shortcut(name, x),
             None => x.clone(),
         }
     }

@@ -76,6 +76,14 @@ impl<'p> At<'p> {
     }
 }
 
+/// The path of `name` below the path `around`. Either may be empty.
+pub(super) fn joined(around: &str, name: &str) -> String {
+    match (around, name) {
+        ("", path) | (path, "") => path.to_owned(),
+        (around, name) => format!("{around}.{name}"),
+    }
+}
+
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (depth, segment) in self.segments().iter().enumerate() {

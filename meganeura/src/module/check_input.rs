@@ -1,10 +1,10 @@
-//! What the derived `init` of a struct with `#[module(input = […])]` does: its forward pass is recorded once, for
-//! nothing but its types.
+//! The check in the derived `init` of a struct with `#[module(input = […])]`: records the forward pass once, for its
+//! types alone.
 
 use super::forward_summary::Recorded;
 use super::{Layer, ModuleExt};
 use crate::error::{bail, here};
-use crate::{DType, MAX_RANK, Result, Shape, TensorType};
+use crate::{DType, Device, MAX_RANK, Result, Shape, TensorType};
 
 /// A model whose `init` can record a forward pass.
 #[doc(hidden)]
@@ -18,11 +18,16 @@ pub trait TakesInput: Layer {}
 
 impl<L: Layer + ?Sized> TakesInput for L {}
 
-/// Records the forward pass of an input of these extents: floats, or the numbers of classes or rows.
+/// Records the forward pass of an input of these extents, floats or indices, on the device that the model was built on.
 #[doc(hidden)]
 #[track_caller]
-pub fn check_input<M: TakesInput + ?Sized>(model: &M, extents: &[usize], is_index: bool) -> Result<()> {
-    // For messages to call parameters by.
+pub fn check_input<M: TakesInput + ?Sized>(
+    model: &M,
+    device: &Device,
+    extents: &[usize],
+    is_index: bool,
+) -> Result<()> {
+    // Messages call parameters by their paths.
     model.name_parameters();
     here(|| match extents.len() {
         0..=MAX_RANK => Ok(()),
@@ -30,8 +35,8 @@ pub fn check_input<M: TakesInput + ?Sized>(model: &M, extents: &[usize], is_inde
     })?;
     let shape = Shape::new(extents);
     let recorded = match is_index {
-        true => Recorded::new(model, &TensorType::new(DType::U32, shape))?,
-        false => Recorded::new(model, &shape)?,
+        true => Recorded::new(device, &TensorType::new(DType::U32, shape))?,
+        false => Recorded::new(device, &shape)?,
     };
     let y = model.forward(&recorded.inputs);
     here(|| recorded.expect_fit(model, &[y]))

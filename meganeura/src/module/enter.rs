@@ -1,14 +1,15 @@
-//! Layers say that they record: what a [summary of a forward pass](super::ForwardSummary) tells their rows by.
+//! The line that opens a layer's `forward`, `enter(self, x)`. It makes the layer a row of a
+//! [summary](super::ForwardSummary).
 
 use super::{At, Module, Slot};
 use crate::Var;
-use crate::tape::{Entered, Identity, Part};
+use crate::tape::{Entered, Held, Part, Place};
 
-/// Says that this layer records on the tape of `x`, until the result is dropped: `let _entered = enter(self, x);`
+/// Makes this layer a row of [`summary_with`](super::ModuleExt::summary_with): `let _entered = enter(self, x);` as the
+/// first line of `forward`.
 ///
-/// A layer of your own whose `forward` begins with this line is a row of
-/// [`summary_with`](super::ModuleExt::summary_with), also where it has no parameters to be known by. The layers of
-/// [`nn`](crate::nn) and sequential structs do it. It costs nothing while no summary is made.
+/// The row covers everything recorded on the tape of `x` until the result is dropped. The layers of [`nn`](crate::nn)
+/// and sequential structs do the same. It costs nothing while no summary is made.
 ///
 /// ```
 /// use meganeura::module::enter;
@@ -30,35 +31,36 @@ use crate::tape::{Entered, Identity, Part};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub fn enter<M: Module + ?Sized>(layer: &M, x: &Var) -> Entered {
-    x.tape().enter(|| Part { held: held(layer), ..part(layer, x) })
+    x.tape().enter(|| Part { held: held(layer), ..Part::new(layer, x.ty()) })
 }
 
-/// As [`enter`], of a layer that is called `name` in what holds it. What it holds, its own `forward` tells.
+/// As [`enter`], for a layer that what holds it calls `name`. Its own `forward` tells what it holds.
 #[doc(hidden)]
 pub fn enter_field<M: ?Sized>(layer: &M, name: &str, x: &Var) -> Entered {
-    x.tape().enter(|| Part { name: Some(name.to_owned()), ..part(layer, x) })
+    x.tape().enter(|| Part { name: Some(name.to_owned()), ..Part::new(layer, x.ty()) })
 }
 
-/// As [`enter_field`], of an element of a sequence.
+/// As [`enter_field`], for an element of a sequence.
 pub(super) fn enter_element<M: ?Sized>(layer: &M, index: usize, x: &Var) -> Entered {
-    x.tape().enter(|| Part { name: Some(index.to_string()), ..part(layer, x) })
+    x.tape().enter(|| Part { name: Some(index.to_string()), ..Part::new(layer, x.ty()) })
 }
 
-fn part<M: ?Sized>(layer: &M, x: &Var) -> Part {
-    let place = (std::ptr::from_ref(layer).cast::<()>().addr(), size_of_val(layer));
-    Part { name: None, kind: std::any::type_name::<M>(), place, held: Vec::new(), input: x.ty() }
+/// As [`enter`], for the layer behind a `Box` or an `Arc`.
+pub(super) fn enter_pointee<P, M: Module + ?Sized>(pointer: &P, layer: &M, x: &Var) -> Entered {
+    x.tape().enter(|| Part { pointer: Some(Place::of(pointer)), held: held(layer), ..Part::new(layer, x.ty()) })
 }
 
-/// The tensors and modes of a module, by their paths.
-pub(super) fn held<M: Module + ?Sized>(module: &M) -> Vec<(String, Identity)> {
+/// The tensors and modes of a module, in the order of the visit.
+pub(super) fn held<M: Module + ?Sized>(module: &M) -> Vec<Held> {
     let mut held = Vec::new();
     module.visit(At::root(), &mut |at, slot| {
-        let identity = match &slot {
+        let address = match slot {
             Slot::Variant(_) => return,
-            Slot::Mode(mode) => Identity::Mode(std::ptr::from_ref(*mode).addr()),
-            Slot::Param(_) | Slot::Buffer(_) => Identity::Cell(slot.cell().expect("a tensor has a cell").id()),
+            Slot::Mode(mode) => std::ptr::from_ref(mode).addr(),
+            Slot::Param(param) => std::ptr::from_ref(param).addr(),
+            Slot::Buffer(buffer) => std::ptr::from_ref(buffer).addr(),
         };
-        held.push((at.path(), identity));
+        held.push(Held { path: at.path(), address, cell: slot.cell().map(|cell| cell.id()) });
     });
     held
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use super::enter::enter_element;
+use super::enter::{enter, enter_element, enter_pointee};
 use super::flow::FlowChain;
 use super::{Flow, Module, fmt_module};
 use crate::Var;
@@ -72,10 +72,12 @@ impl fmt::Debug for dyn Layer + '_ {
 
 impl<L: Layer> Layer for Vec<L> {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = enter(self, x);
         chain(self, x, false)
     }
 
     fn recompute(&self, x: &Var) -> Var {
+        let _entered = enter(self, x);
         chain(self, x, true)
     }
 
@@ -86,10 +88,12 @@ impl<L: Layer> Layer for Vec<L> {
 
 impl<L: Layer> Layer for VecDeque<L> {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = enter(self, x);
         chain(self, x, false)
     }
 
     fn recompute(&self, x: &Var) -> Var {
+        let _entered = enter(self, x);
         chain(self, x, true)
     }
 
@@ -100,10 +104,12 @@ impl<L: Layer> Layer for VecDeque<L> {
 
 impl<L: Layer, const N: usize> Layer for [L; N] {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = enter(self, x);
         chain(self, x, false)
     }
 
     fn recompute(&self, x: &Var) -> Var {
+        let _entered = enter(self, x);
         chain(self, x, true)
     }
 
@@ -114,10 +120,12 @@ impl<L: Layer, const N: usize> Layer for [L; N] {
 
 impl<L: Layer + ?Sized> Layer for Arc<L> {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = enter_pointee(self, &**self, x);
         (**self).forward(x)
     }
 
     fn recompute(&self, x: &Var) -> Var {
+        let _entered = enter_pointee(self, &**self, x);
         (**self).recompute(x)
     }
 
@@ -128,10 +136,12 @@ impl<L: Layer + ?Sized> Layer for Arc<L> {
 
 impl<L: Layer + ?Sized> Layer for Box<L> {
     fn forward(&self, x: &Var) -> Var {
+        let _entered = enter_pointee(self, &**self, x);
         (**self).forward(x)
     }
 
     fn recompute(&self, x: &Var) -> Var {
+        let _entered = enter_pointee(self, &**self, x);
         (**self).recompute(x)
     }
 
@@ -160,6 +170,7 @@ macro_rules! tuple {
     ($A:ident $a:tt $(, $L:ident $i:tt)*) => {
         impl<$A: Layer $(, $L: Layer)*> Layer for ($A, $($L,)*) {
             fn forward(&self, x: &Var) -> Var {
+                let _entered = enter(self, x);
                 let x = {
                     let _entered = enter_element(&self.$a, $a, x);
                     self.$a.forward(x)

@@ -92,7 +92,7 @@ impl Layer for GlobalAvgPool2d {
     }
 
     fn flow(&self) -> crate::module::Flow {
-        crate::module::Flow::kept_channels()
+        crate::module::Flow::channels_as_features()
     }
 }
 

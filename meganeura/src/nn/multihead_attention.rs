@@ -86,6 +86,7 @@ impl MultiheadAttention {
     #[must_use]
     #[track_caller]
     pub fn attend_next(&self, x: &Var, cache: &mut KeyValueCache) -> Var {
+        let _entered = crate::module::enter(self, x);
         let &[n, l, width] = x.shape().dims() else { return self.refuse(x, x) };
         if width != self.query.weight.shape()[1] {
             return self.refuse(x, x);

@@ -53,6 +53,7 @@ impl RotaryEmbedding {
     #[must_use]
     #[track_caller]
     pub fn forward_from(&self, x: &Var, offset: usize) -> Var {
+        let _entered = crate::module::enter(self, x);
         let (length, rank) = match self.length(x) {
             Ok(length) => (length, x.shape().rank()),
             Err((kind, message)) => return x.refuse("rotary_embedding", kind, message),
@@ -82,6 +83,7 @@ impl RotaryEmbedding {
     #[must_use]
     #[track_caller]
     pub fn forward_at(&self, x: &Var, table: &Var, positions: &Var) -> Var {
+        let _entered = crate::module::enter(self, x);
         let length = match self.length(x) {
             Ok(length) => length,
             Err((kind, message)) => return x.refuse("rotary_embedding", kind, message),
@@ -184,7 +186,6 @@ impl Init for RotaryEmbedding {
 
 impl Layer for RotaryEmbedding {
     fn forward(&self, x: &Var) -> Var {
-        let _entered = crate::module::enter(self, x);
         self.forward_from(x, 0)
     }
 

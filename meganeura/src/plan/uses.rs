@@ -239,9 +239,8 @@ mod tests {
         let exp = g.push(Source::Op(Pointwise::Exp.into()), [x], [ty]);
         let tanh = g.push(Source::Op(Pointwise::Tanh.into()), [x], [ty]);
         let late = g.push(Source::Op(View::After.into()), [exp, tanh], [ty]);
-        let flat =
-            g.push(Source::Op(View::Reshape(Shape::from([1, 2])).into()), [late], [ty.with_shape([1, 2].into())]);
-        let last = g.push(Source::Op(Pointwise::Exp.into()), [flat], [ty.with_shape([1, 2].into())]);
+        let flat = g.push(Source::Op(View::Reshape(Shape::from([1, 2])).into()), [late], [ty.with_shape([1, 2])]);
+        let last = g.push(Source::Op(Pointwise::Exp.into()), [flat], [ty.with_shape([1, 2])]);
         let uses = Uses::new(&g, &[last]);
         let makers: Vec<_> = uses.makers(g.maker_index(last)).collect();
         assert_eq!(makers, [(g.maker_index(exp), true)]);

@@ -29,14 +29,17 @@ pub(super) enum What {
     Finished,
     Interrupted,
     Failed,
+    /// Something went wrong that does not end the run.
+    Warned,
 }
 
-const NAMES: [(What, &str); 5] = [
+const NAMES: [(What, &str); 6] = [
     (What::Began, "began"),
     (What::Resumed, "resumed"),
     (What::Finished, "finished"),
     (What::Interrupted, "interrupted"),
     (What::Failed, "failed"),
+    (What::Warned, "warned"),
 ];
 
 impl What {

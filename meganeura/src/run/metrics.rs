@@ -11,6 +11,8 @@ use super::lines::{self, Extent, Lines};
 #[cfg(feature = "tensorboard")]
 use super::tensorboard::Board;
 use super::{FILES, Position, journal};
+#[cfg(feature = "tensorboard")]
+use crate::Error;
 use crate::error::{bail, here};
 use crate::{Result, Tensor};
 
@@ -125,7 +127,20 @@ pub(super) struct Metrics {
     /// The last step that something was logged at, and what.
     last: (u64, BTreeMap<String, f64>),
     #[cfg(feature = "tensorboard")]
-    board: Option<Board>,
+    pub(super) board: Option<Board>,
+    #[cfg(feature = "tensorboard")]
+    board_failure: BoardFailure,
+}
+
+/// The first failure to write the event file, which ends no training.
+#[cfg(feature = "tensorboard")]
+#[derive(Debug, Default)]
+enum BoardFailure {
+    #[default]
+    None,
+    /// It is to be told.
+    New(Position, Error),
+    Told,
 }
 
 impl Metrics {
@@ -139,6 +154,8 @@ impl Metrics {
             last: Default::default(),
             #[cfg(feature = "tensorboard")]
             board: None,
+            #[cfg(feature = "tensorboard")]
+            board_failure: BoardFailure::None,
         })
     }
 
@@ -213,9 +230,27 @@ impl Metrics {
         #[cfg(feature = "tensorboard")]
         if let Some(board) = &mut self.board {
             shown.iter().for_each(|line| board.note(line));
-            board.flush()?;
+            if let Err(error) = board.flush()
+                && matches!(self.board_failure, BoardFailure::None)
+            {
+                let position = shown.last().map(|&Line { step, epoch, batch, .. }| Position { step, epoch, batch });
+                self.board_failure = BoardFailure::New(position.unwrap_or_default(), error);
+            }
         }
         Ok(())
+    }
+
+    /// The first failure to write the event file, and where the run was; once.
+    #[cfg(feature = "tensorboard")]
+    pub(super) fn take_board_failure(&mut self) -> Option<(Position, Error)> {
+        match std::mem::replace(&mut self.board_failure, BoardFailure::Told) {
+            BoardFailure::New(position, error) => Some((position, error)),
+            BoardFailure::Told => None,
+            BoardFailure::None => {
+                self.board_failure = BoardFailure::None;
+                None
+            }
+        }
     }
 
     /// Makes all of it durable; the file as it then is, and what was logged at a step.

@@ -133,11 +133,14 @@ impl RunOptions {
         Self { world: world.clone(), ..self }
     }
 
-    /// Also writes what is [logged](Run::log) for TensorBoard, into the folder `tensorboard` of the run; not by default.
-    /// Then `tensorboard --logdir runs` shows the curves of all runs below `runs`, while they train.
+    /// Also writes what is [logged](Run::log) for TensorBoard, into the folder `tensorboard` of the run; not by
+    /// default. Then `tensorboard --logdir runs` shows the curves of all runs below `runs`, while they train.
     ///
-    /// A run that is resumed writes the file anew, from the metrics up to its checkpoint. So no point is there twice, and
-    /// the history of a run that was begun without this is there as well.
+    /// A run that is resumed writes the file anew, from the metrics up to its checkpoint. So no point is there twice,
+    /// and the history of a run that was begun without this is there as well. A run that is resumed without this leaves
+    /// an earlier file as it is, and its curves end there; the next resume with it brings them up to date.
+    ///
+    /// An event file that cannot be written ends no training: a line `warned` in `events.jsonl` says so, once.
     #[cfg(feature = "tensorboard")]
     pub fn tensorboard(self, is_on: bool) -> Self {
         Self { tensorboard: is_on, ..self }

@@ -87,12 +87,12 @@ impl Overview {
         let (events, wrong) = journal::read(folder)?;
         let is_running = trained || Lock::is_taken(folder);
         let saved = store::list(folder)?;
-        let event = events.last();
+        let event = events.iter().rev().find(|event| event.what != What::Warned);
         let fate = match event {
             _ if is_running => Fate::Running,
             None => Fate::Died,
             Some(event) => match event.what {
-                What::Began | What::Resumed => Fate::Died,
+                What::Began | What::Resumed | What::Warned => Fate::Died,
                 What::Finished => Fate::Finished,
                 What::Interrupted => Fate::Interrupted,
                 What::Failed => Fate::Failed(event.note.clone()),

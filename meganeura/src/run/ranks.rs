@@ -2,6 +2,8 @@
 
 use super::Run;
 use super::journal::Journal;
+#[cfg(feature = "tensorboard")]
+use super::journal::What;
 use super::lock::Lock;
 use super::metrics::Metrics;
 use super::store::Saved;
@@ -19,7 +21,16 @@ impl Written {
     /// Writes what was logged, where it will be found.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.lock.expect_held()?;
-        self.metrics.flush()
+        self.metrics.flush()?;
+        #[cfg(feature = "tensorboard")]
+        if let Some((position, error)) = self.metrics.take_board_failure() {
+            self.journal.write(
+                position,
+                What::Warned,
+                &format!("the curves for TensorBoard are not whole: {error}"),
+            )?;
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,7 @@
-//! The metrics of a run once more, as an event file of TensorBoard.
+//! The metrics of a run as an event file of TensorBoard, a copy of `metrics.jsonl`.
 //!
-//! `metrics.jsonl` is what counts. When a run is taken up, the event file is written anew from the lines that stay, so
-//! it needs neither to be durable nor to be cut. It begins by telling TensorBoard to forget what it read of the files
-//! before it.
+//! When a run is resumed, the event file is written anew from the lines that stay, so it needs neither be durable nor
+//! be cut. Its first events tell TensorBoard to forget the files before it.
 //!
 //! A file is a sequence of records: the length, its checksum, an `Event` in the format of Protocol Buffers, its
 //! checksum.
@@ -18,8 +17,11 @@ use crate::io::{disk, io_error};
 /// The folder of event files in that of a run.
 const FOLDER: &str = "tensorboard";
 
-/// How the names of event files begin: what TensorBoard looks for.
+/// The beginning of the names of event files, which TensorBoard looks for.
 const PREFIX: &str = "events.out.tfevents.";
+
+/// The end of the names of ours. Other programs may keep event files in the same folder.
+const SUFFIX: &str = ".meganeura";
 
 /// `tensorflow.Event`, as far as a scalar needs it.
 #[derive(Clone, PartialEq, Message)]
@@ -70,16 +72,19 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// A new file with the metrics so far. Those of earlier processes are deleted.
+    /// Begins a new file with the metrics so far, and deletes those of earlier processes.
     pub(super) fn open(run: &Path, lines: &[Line]) -> Result<Self> {
         let folder = run.join(FOLDER);
         disk::create_folders(&folder).map_err(|error| io_error("created", &folder, error))?;
         let old = disk::list(&folder).map_err(|error| io_error("read", &folder, error))?;
-        let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        let is_ours = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+        };
         let old: Vec<_> = old.into_iter().filter(is_ours).collect();
         let time = journal::now();
         // TensorBoard reads files in the order of their names, which begin with the time.
-        let mut names = (0u32..).map(|number| format!("{PREFIX}{time:017.6}.{}.{number}", std::process::id()));
+        let mut names = (0u32..).map(|number| format!("{PREFIX}{time:017.6}.{}.{number}{SUFFIX}", std::process::id()));
         let path =
             names.by_ref().map(|name| folder.join(name)).find(|path| !path.exists()).expect("numbers do not end");
         let file = disk::File::create(&path).map_err(|error| io_error("created", &path, error))?;
@@ -92,7 +97,8 @@ impl Board {
         lines.iter().for_each(|line| board.note(line));
         board.flush()?;
         for path in old {
-            disk::remove_file(&path).map_err(|error| io_error("deleted", &path, error))?;
+            // One that stays is void: the new file says so.
+            drop(disk::remove_file(&path));
         }
         Ok(board)
     }
@@ -138,7 +144,7 @@ mod tests {
     use super::*;
     use crate::nn::Linear;
     use crate::optim::Sgd;
-    use crate::run::{Run, read_metrics};
+    use crate::run::{Fate, Overview, Run, read_metrics};
     use crate::{Device, Init};
 
     /// What a file holds, read by the description of the format alone: for each event its step, its scalars, and the
@@ -294,14 +300,40 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_that_cannot_be_written_ends_no_training() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Device::cpu();
+        let mut run = Run::at(folder.path(), &device).tensorboard(true).create().unwrap();
+        let board = run.files.as_mut().unwrap().metrics.board.as_mut().unwrap();
+        board.file = disk::File::open(Path::new("/dev/full")).unwrap();
+        for step in 1..3u32 {
+            run.advance();
+            run.log(&[("loss", &step)]).unwrap();
+            run.metrics().unwrap();
+        }
+        run.finish().unwrap();
+        assert_eq!(read_metrics(folder.path()).unwrap().len(), 2);
+        let (events, _) = journal::read(folder.path()).unwrap();
+        let warnings: Vec<_> = events.iter().filter(|event| event.what == journal::What::Warned).collect();
+        assert_eq!((warnings.len(), warnings[0].position.step), (1, 1), "{warnings:?}");
+        assert!(warnings[0].note.contains("events.out.tfevents."), "{warnings:?}");
+        assert_eq!(Overview::of(folder.path()).unwrap().fate, Fate::Finished);
+    }
+
     #[test]
     fn a_run_that_is_taken_up_leaves_one_file() {
         let folder = tempfile::tempdir().unwrap();
         drop(Board::open(folder.path(), &[line(1, 4.0), line(2, 3.0)]).unwrap());
-        // The user's own is left alone.
-        fs::write(folder.path().join(FOLDER).join("notes.txt"), "mine").unwrap();
+        // The user's own are left alone.
+        for name in ["notes.txt", "events.out.tfevents.1500000000.host.1.0"] {
+            fs::write(folder.path().join(FOLDER).join(name), "mine").unwrap();
+        }
+        // A folder in the place of an earlier file cannot be deleted as a file is.
+        fs::create_dir(folder.path().join(FOLDER).join(format!("{PREFIX}1{SUFFIX}"))).unwrap();
         let board = Board::open(folder.path(), &[line(1, 4.0)]).unwrap();
-        assert_eq!(files(folder.path()).len(), 2);
+        assert_eq!(files(folder.path()).len(), 4);
         assert_eq!(events(&board.path).iter().map(|event| event.0).collect::<Vec<_>>(), [0, 0, 1]);
     }
 }

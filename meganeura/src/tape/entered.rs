@@ -1,34 +1,67 @@
-//! What a recording notes of the parts of a model that record into it, while somebody asks: which part was entered
-//! before which node, and which was left. A tape knows nothing else of models.
+//! Layers on the tape: while a forward pass is traced, the tape logs which layer was entered or left before which node.
+//! A layer is known by its place in memory, its name and the tensors that it holds. Nothing else of a model is known
+//! here.
 
 use super::Tape;
 use crate::graph::Graph;
 use crate::{Device, Inputs, Result, TensorType, Var};
 
-/// A part of a model that is entered.
+/// A layer, or another part of a model, at the moment when it is entered.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Its name in the part around it, where that says one.
+    /// Its name in the part around it; `None` if nobody named it.
     pub(crate) name: Option<String>,
-    /// The name of its type.
-    pub(crate) kind: &'static str,
-    /// Its address and size: what tells that a part and one named around it are the same.
-    pub(crate) place: (usize, usize),
-    /// What it holds: the path within the part, and the identity of a parameter, a buffer or a mode.
-    pub(crate) held: Vec<(String, Identity)>,
+    pub(crate) place: Place,
+    /// The `Box` or `Arc` that points to it, if it is entered through one.
+    pub(crate) pointer: Option<Place>,
+    /// The tensors and modes inside.
+    pub(crate) held: Vec<Held>,
     /// The type of its input.
     pub(crate) input: TensorType,
 }
 
-/// What tells a tensor or a mode of a model from all others.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Identity {
-    Cell(u64),
-    /// The address of a mode.
-    Mode(usize),
+/// A value in memory. All three tell one part from another: a struct begins where its first field does, and values
+/// without a size may lie anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    address: usize,
+    size: usize,
+    /// The name of its type.
+    pub(crate) kind: &'static str,
 }
 
-/// What happened, before the node of this number was recorded.
+/// A parameter, a buffer or a mode that a part holds.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The path within the part.
+    pub(crate) path: String,
+    /// The address of the `Param`, `Buffer` or `Mode`. Tied parameters differ in it.
+    pub(crate) address: usize,
+    /// The identity of the tensor, which tied parameters share.
+    pub(crate) cell: Option<u64>,
+}
+
+impl Part {
+    /// A part without a name, of which nothing inside is known.
+    pub(crate) fn new<M: ?Sized>(part: &M, input: TensorType) -> Self {
+        Self { name: None, place: Place::of(part), pointer: None, held: Vec::new(), input }
+    }
+}
+
+impl Place {
+    pub(crate) fn of<T: ?Sized>(value: &T) -> Self {
+        let address = std::ptr::from_ref(value).cast::<()>().addr();
+        Self { address, size: size_of_val(value), kind: std::any::type_name::<T>() }
+    }
+
+    /// `true` if the other place is this one. The type behind a `dyn` is not known, so it is not compared.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let is_type = self.kind == other.kind || self.kind.starts_with("dyn ");
+        is_type && (self.address, self.size) == (other.address, other.size)
+    }
+}
+
+/// An entry of the log, made before the node of this number was recorded.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) node: usize,
@@ -44,7 +77,7 @@ pub(crate) enum What {
     Failed,
 }
 
-/// A part that is left when this is dropped. Of a tape that is not traced, nothing.
+/// A layer that is entered, until this is dropped: [`enter`](crate::module::enter) makes it.
 #[must_use = "the part is left when this is dropped"]
 #[derive(Debug)]
 pub struct Entered {
@@ -53,8 +86,35 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// Says what the part gives, if that is not the last value that it records.
-    pub(crate) fn gives(&mut self, y: &Var) {
+    /// Names the layer's result, for a layer that records more values behind it. Without this, its result is the last
+    /// value that it records.
+    ///
+    /// ```
+    /// use meganeura::module::enter;
+    /// use meganeura::prelude::*;
+    ///
+    /// /// The input's square, and the sum of that.
+    /// #[derive(Module)]
+    /// struct Squared;
+    ///
+    /// impl Squared {
+    ///     fn run(&self, x: &Var) -> (Var, Var) {
+    ///         let mut entered = enter(self, x);
+    ///         let y = x.square();
+    ///         entered.gives(&y);
+    ///         let sum = y.sum();
+    ///         (y, sum)
+    ///     }
+    /// }
+    ///
+    /// let summary = (Squared, Relu).summary_by([2, 3], |net, x| {
+    ///     let (y, sum) = net.0.run(x);
+    ///     net.1.forward(&y) + sum
+    /// })?;
+    /// assert_eq!(summary.rows()[1].output.shape, Shape::from([2, 3]));
+    /// # Ok::<(), meganeura::Error>(())
+    /// ```
+    pub fn gives(&mut self, y: &Var) {
         self.gives = Some(y.ty());
     }
 }
@@ -81,18 +141,18 @@ impl Tape {
         Ok((tape, types, vars))
     }
 
-    /// Notes from here on which parts are entered and left.
+    /// Logs from here on which parts are entered and left.
     pub(crate) fn trace(&self) {
         self.recording.borrow_mut().trace = Some(Vec::new());
     }
 
-    /// What was noted, with the graph that it is about.
+    /// Reads the log, and the graph that it is about.
     pub(crate) fn traced<R>(&self, read: impl FnOnce(&[Event], &Graph) -> R) -> R {
         let recording = self.recording.borrow();
         read(recording.trace.as_deref().unwrap_or_default(), &recording.graph)
     }
 
-    /// Notes that a part is entered, which is described only if somebody wants to know.
+    /// Logs that a part is entered. `describe` is called only while the tape is traced.
     pub(crate) fn enter(&self, describe: impl FnOnce() -> Part) -> Entered {
         if self.recording.borrow().trace.is_none() {
             return Entered { tape: None, gives: None };

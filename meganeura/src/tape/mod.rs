@@ -30,7 +30,7 @@ use smallvec::{SmallVec, smallvec};
 pub use compile::Compiled;
 pub(crate) use cotangents::Cotangents;
 pub use entered::Entered;
-pub(crate) use entered::{Event, Identity, Part, What};
+pub(crate) use entered::{Event, Held, Part, Place, What};
 pub(crate) use recompute::Region;
 pub use signature::{Inputs, Outputs, Tensors};
 pub(crate) use step::CompiledStep;

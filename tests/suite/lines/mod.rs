@@ -240,7 +240,7 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("metric/roc_auc.rs::over", "fails in a world of several ranks"),
     ("module/ext.rs::to_device", "fails where a device does"),
     ("module/check_input.rs::check_input", "a part of the derived `init`; tests/derive-ui has its line"),
-    ("module/flow.rs::check_flow", "a part of the derived `init`; tests/derive-ui has its line"),
+    ("module/flow/mod.rs::check_flow", "a part of the derived `init`; tests/derive-ui has its line"),
     ("module/init.rs::init_by", "a part of the derived `init`"),
     ("module/init.rs::init_field", "a part of the derived `init`"),
     ("module/slot.rs::to_device", "fails where a device does"),

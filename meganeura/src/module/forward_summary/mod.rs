@@ -27,8 +27,8 @@ use crate::{Device, Inputs, Result, Tape, TensorType, Var};
 ///
 /// [`ModuleExt::summary_with`](super::ModuleExt::summary_with) makes it. A layer is called by its path, where its
 /// parameters or the struct around it tell that. A layer that is used twice stands there twice; the second time its
-/// parameters are marked `again`, and count no more. Functions of values, such as `x.relu()`, are no rows; their
-/// multiply-adds count for the layer that calls them.
+/// parameters are marked `again`, and not counted. The same goes for tied parameters. Functions of values, such as
+/// `x.relu()`, are no rows; their multiply-adds count for the layer that calls them.
 #[derive(Debug, Clone)]
 pub struct ForwardSummary {
     /// The root first, and each row before those below it.
@@ -52,9 +52,9 @@ pub struct LayerRow {
     pub depth: usize,
     /// The type of its result. Of several results, the first.
     pub output: TensorType,
-    /// The numbers in its parameters, frozen ones included.
+    /// The numbers in its parameters, frozen ones included. Tied parameters count for the first row that uses them.
     pub parameters: usize,
-    /// `true` if the same parameters were used by an earlier row.
+    /// `true` if it has parameters, and rows before it have counted all of them.
     pub is_again: bool,
     /// The multiply-adds of products and convolutions, those of the rows below included.
     pub multiply_adds: u64,
@@ -111,6 +111,11 @@ impl ForwardSummary {
     }
 }
 
+/// The device of a model's tensors; the CPU for a model without any.
+pub(super) fn device_of(model: &(impl Module + ?Sized)) -> Device {
+    leaves(model).first().map_or_else(Device::cpu, |leaf| leaf.value().device().clone())
+}
+
 /// A forward pass that is being recorded for a summary.
 pub(super) struct Recorded<V> {
     tape: Tape,
@@ -119,11 +124,10 @@ pub(super) struct Recorded<V> {
 }
 
 impl<V> Recorded<V> {
-    /// Begins one, of a model whose device its parameters tell.
+    /// Begins one, with inputs on this device.
     #[track_caller]
-    pub(super) fn new<I: Inputs<Vars = V>>(model: &(impl Module + ?Sized), inputs: &I) -> Result<Self> {
-        let device = leaves(model).first().map_or_else(Device::cpu, |leaf| leaf.value().device().clone());
-        let (tape, types, inputs) = Tape::declared(&device, inputs)?;
+    pub(super) fn new<I: Inputs<Vars = V>>(device: &Device, inputs: &I) -> Result<Self> {
+        let (tape, types, inputs) = Tape::declared(device, inputs)?;
         tape.trace();
         Ok(Self { tape, types, inputs })
     }
@@ -165,8 +169,8 @@ impl LayerRow {
             (label, kind) => format!("{label}: {kind}"),
         };
         let parameters = match (self.parameters, self.is_again) {
-            (0, _) => String::new(),
             (_, true) => "again".to_owned(),
+            (0, false) => String::new(),
             (n, false) => thousands(n),
         };
         let adds = usize::try_from(self.multiply_adds).unwrap_or(usize::MAX);

@@ -1,20 +1,28 @@
-//! From what a tape noted to the rows of a summary: which layer is in which, and how each is called.
+//! The layers of a traced forward pass as a tree, with the path of each, and the rows of a summary made from it.
 
 use std::collections::{HashMap, HashSet};
 
+use super::super::at::joined;
 use super::super::enter::held;
 use super::super::leaves::Leaf;
 use super::super::summary::without_paths;
 use super::super::{Module, Role};
 use super::LayerRow;
 use crate::graph::{Graph, Source};
-use crate::tape::{Event, Identity, Part, What};
+use crate::tape::{Event, Held, Part, Place, What};
 use crate::{TensorType, Var};
 
-/// The paths of the tensors and modes of the whole model. A tied one has several.
-type Known = HashMap<Identity, Vec<String>>;
+/// The paths of the tensors and modes of the whole model.
+#[derive(Default)]
+struct Known {
+    /// By the address of the `Param`, `Buffer` or `Mode`. One that an `Arc` shares has several.
+    addresses: HashMap<usize, Vec<String>>,
+    /// By the identity of the tensor, for a layer made of tied parameters while it is called. A tied tensor has
+    /// several.
+    cells: HashMap<u64, Vec<String>>,
+}
 
-/// The layers that were entered, each before those that it entered itself. The first one is the model.
+/// The layers that were entered, each before those inside it. The first one is the model.
 pub(super) struct Scopes {
     all: Vec<Scope>,
     /// The path of the layer that met an error first.
@@ -23,12 +31,11 @@ pub(super) struct Scopes {
 
 struct Scope {
     path: Option<String>,
-    kind: &'static str,
-    place: (usize, usize),
+    place: Place,
     /// The number of nodes when it was entered.
     begin: usize,
     output: TensorType,
-    /// The layer itself said what it gives.
+    /// `true` if the layer itself named its output.
     is_said: bool,
     multiply_adds: u64,
     children: Vec<usize>,
@@ -36,21 +43,24 @@ struct Scope {
 
 impl Scope {
     fn new(part: &Part, path: Option<String>, begin: usize) -> Self {
-        let Part { kind, place, input, .. } = *part;
-        Self { path, kind, place, begin, output: input, is_said: false, multiply_adds: 0, children: Vec::new() }
+        let Part { place, input, .. } = *part;
+        Self { path, place, begin, output: input, is_said: false, multiply_adds: 0, children: Vec::new() }
+    }
+
+    /// `true` if a part entered inside this scope is the scope's own layer once more: first what holds it enters it by
+    /// its name, then its own `forward` does, and each `Box` or `Arc` between.
+    fn is(&self, part: &Part, path: Option<&String>) -> bool {
+        let has_own_path = part.name.is_some() || path.is_some() && path != self.path.as_ref();
+        let is_here = self.place.is(&part.place) || part.pointer.is_some_and(|pointer| self.place.is(&pointer));
+        is_here && !has_own_path
     }
 }
 
 impl Scopes {
     pub(super) fn new<M: Module + ?Sized>(model: &M, input: TensorType, events: &[Event], graph: &Graph) -> Self {
-        let mut known = Known::new();
-        for (path, identity) in held(model) {
-            known.entry(identity).or_default().push(path);
-        }
-        let place = (std::ptr::from_ref(model).cast::<()>().addr(), size_of_val(model));
-        let root = Part { name: None, kind: std::any::type_name::<M>(), place, held: Vec::new(), input };
+        let known = Known::of(model);
         let begin = events.first().map_or(0, |event| event.node);
-        let mut scopes = vec![Scope::new(&root, Some(String::new()), begin)];
+        let mut scopes = vec![Scope::new(&Part::new(model, input), Some(String::new()), begin)];
         let mut open = vec![0];
         let mut failed = None;
         let mut node = 0;
@@ -60,12 +70,9 @@ impl Scopes {
             node = event.node;
             match &event.what {
                 What::Entered(part) => {
-                    let around = &scopes[top];
-                    let path = path(part, around, &known);
-                    let tells_more = part.name.is_some() || path.is_some() && path != around.path;
-                    if part.place == around.place && !tells_more {
-                        // The same, which was named by what is around it.
-                        scopes[top].kind = part.kind;
+                    let path = known.path(part, &scopes[top]);
+                    if scopes[top].is(part, path.as_ref()) {
+                        scopes[top].place = part.place;
                         open.push(top);
                         continue;
                     }
@@ -93,7 +100,7 @@ impl Scopes {
         }
         let end = graph.nodes().len();
         scopes[open[open.len() - 1]].multiply_adds += multiply_adds(graph, node..end);
-        // A layer's work is also that of what it is in.
+        // A layer's work includes that of the layers inside.
         for at in (0..scopes.len()).rev() {
             let below: u64 = scopes[at].children.iter().map(|&child| scopes[child].multiply_adds).sum();
             scopes[at].multiply_adds += below;
@@ -106,34 +113,54 @@ impl Scopes {
         if let Some(y) = outputs.first() {
             self.all[0].output = y.ty();
         }
-        let mut rows = Rows { scopes: &self.all, leaves, rows: Vec::new(), seen: HashSet::new() };
+        let mut rows = Rows { scopes: &self.all, leaves, rows: Vec::new(), counted: HashSet::new() };
         rows.scope(0, 0, "");
         rows.rows
     }
 }
 
-/// The path of a part in the model: by its name in what is around it, or by what it holds.
-fn path(part: &Part, around: &Scope, known: &Known) -> Option<String> {
-    if let Some(name) = &part.name {
-        let around = around.path.as_ref()?;
-        return Some(if around.is_empty() { name.clone() } else { format!("{around}.{name}") });
+impl Known {
+    fn of<M: Module + ?Sized>(model: &M) -> Self {
+        let mut known = Self::default();
+        for Held { path, address, cell } in held(model) {
+            if let Some(cell) = cell {
+                known.cells.entry(cell).or_default().push(path.clone());
+            }
+            known.addresses.entry(address).or_default().push(path);
+        }
+        known
     }
-    let (local, identity) = part.held.first()?;
-    let prefix = |path: &String, local: &str| match path.strip_suffix(local)? {
-        "" => Some(String::new()),
-        prefix if local.is_empty() => Some(prefix.to_owned()),
-        prefix => prefix.strip_suffix('.').map(str::to_owned),
-    };
-    let paths = |local: &str, identity| -> Vec<String> {
-        known.get(&identity).into_iter().flatten().filter_map(|path| prefix(path, local)).collect()
-    };
-    let fits = |path: &String| part.held.iter().all(|(local, identity)| paths(local, *identity).contains(path));
-    let found: Vec<_> = paths(local, *identity).into_iter().filter(fits).collect();
-    let is_within = |path: &&String| around.path.as_ref().is_some_and(|around| below(path, around).is_some());
-    found.iter().find(is_within).or(found.first()).cloned()
+
+    /// The path of a part in the model: by its name in the part around it, or by what it holds.
+    fn path(&self, part: &Part, around: &Scope) -> Option<String> {
+        if let Some(name) = &part.name {
+            return Some(joined(around.path.as_ref()?, name));
+        }
+        let (first, others) = part.held.split_first()?;
+        let fits = |path: &&str| others.iter().all(|held| self.holders(held).contains(path));
+        let found: Vec<_> = self.holders(first).into_iter().filter(fits).collect();
+        let is_within = |path: &&&str| around.path.as_ref().is_some_and(|around| below(path, around).is_some());
+        found.iter().find(is_within).or(found.first()).map(|&path| path.to_owned())
+    }
+
+    /// The paths of the parts that may hold this at its path within them.
+    fn holders(&self, held: &Held) -> Vec<&str> {
+        let by_cell = || self.cells.get(&held.cell?);
+        let paths = self.addresses.get(&held.address).or_else(by_cell);
+        paths.into_iter().flatten().filter_map(|path| above(path, &held.path)).collect()
+    }
 }
 
-/// What follows of a path after that of a part; `None` if it is elsewhere.
+/// The path of what holds `local` at `path`; `None` if `path` does not end so.
+fn above<'a>(path: &'a str, local: &str) -> Option<&'a str> {
+    match path.strip_suffix(local)? {
+        "" => Some(""),
+        holder if local.is_empty() => Some(holder),
+        holder => holder.strip_suffix('.'),
+    }
+}
+
+/// The rest of a path below that of a part; `None` if it is elsewhere.
 fn below<'a>(path: &'a str, part: &str) -> Option<&'a str> {
     match path.strip_prefix(part)? {
         rest if part.is_empty() || rest.is_empty() => Some(rest),
@@ -156,46 +183,91 @@ struct Rows<'a> {
     scopes: &'a [Scope],
     leaves: &'a [Leaf<'a>],
     rows: Vec<LayerRow>,
-    /// The paths with parameters that have a row.
-    seen: HashSet<String>,
+    /// The numbers of the leaves whose parameters have been counted by layers that are complete.
+    counted: HashSet<usize>,
+}
+
+/// The parameters of a row.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    /// `true` if there are any, counted before or not.
+    has_parameters: bool,
+    /// The numbers in those that no row before counted.
+    new: usize,
+}
+
+impl Use {
+    fn and(self, other: Self) -> Self {
+        Self { has_parameters: self.has_parameters || other.has_parameters, new: self.new + other.new }
+    }
+}
+
+impl LayerRow {
+    fn uses(&mut self, used: Use) {
+        (self.parameters, self.is_again) = (used.new, used.has_parameters && used.new == 0);
+    }
 }
 
 impl Rows<'_> {
-    /// The row of a layer, and those below.
-    fn scope(&mut self, number: usize, depth: usize, label: &str) {
+    /// Adds the row of a layer, and those below. Returns the parameters of all.
+    fn scope(&mut self, number: usize, depth: usize, label: &str) -> Use {
         let scope = &self.scopes[number];
-        let row = self.row(scope.path.clone(), without_paths(scope.kind), depth, label, scope.output);
-        self.rows.push(LayerRow { multiply_adds: scope.multiply_adds, is_leaf: scope.children.is_empty(), ..row });
+        let held = scope.path.as_deref().map(|path| self.parameters_in(path));
+        let own = held.as_deref().map(|held| self.count(held));
+        let at = self.rows.len();
+        let entered = row(scope.path.clone(), without_paths(scope.place.kind), depth, label, scope.output);
+        self.rows.push(LayerRow { multiply_adds: scope.multiply_adds, is_leaf: scope.children.is_empty(), ..entered });
         let places = self.places(scope);
-        // The parts that the last child is in, which no layer told of: the row and the path of each.
-        let mut open: Vec<(usize, &str)> = Vec::new();
+        let mut within = Use::default();
+        // The parts around the last child that did not enter themselves: the row, the name and the parameters of each.
+        let mut open: Vec<(usize, &str, Use)> = Vec::new();
         for (&child, parts) in scope.children.iter().zip(&places) {
             let names: Vec<&str> = parts.split('.').filter(|name| !name.is_empty()).collect();
-            let kept = open.iter().zip(&names).take_while(|((_, name), other)| name == *other).count();
+            let kept = open.iter().zip(&names).take_while(|((_, name, _), other)| name == *other).count();
             open.truncate(kept);
             for name in &names[kept..] {
-                let path = open.iter().map(|(_, name)| *name).chain([*name]).collect::<Vec<_>>().join(".");
-                let path = match scope.path.as_deref() {
-                    Some("") | None => path,
-                    Some(around) => format!("{around}.{path}"),
-                };
+                let parts = open.iter().map(|(_, name, _)| *name).chain([*name]).collect::<Vec<_>>().join(".");
+                let path = joined(scope.path.as_deref().unwrap_or_default(), &parts);
                 let output = self.scopes[child].output;
-                let row = self.row(Some(path), String::new(), depth + 1 + open.len(), name, output);
-                open.push((self.rows.len(), name));
-                self.rows.push(row);
+                let part = row(Some(path), String::new(), depth + 1 + open.len(), name, output);
+                open.push((self.rows.len(), name, Use::default()));
+                self.rows.push(part);
             }
-            let own = &self.scopes[child];
-            for &(row, _) in &open {
-                let row = &mut self.rows[row];
-                row.multiply_adds += own.multiply_adds;
-                (row.output, row.bytes) = (own.output, own.output.bytes());
-            }
-            let label = own.path.as_deref().map_or("", |path| {
+            let child_scope = &self.scopes[child];
+            let label = child_scope.path.as_deref().map_or("", |path| {
                 let rest = scope.path.as_deref().and_then(|around| below(path, around));
                 rest.map_or(path, |rest| rest.rsplit_once('.').map_or(rest, |(_, name)| name))
             });
-            self.scope(child, depth + 1 + open.len(), label);
+            let used = self.scope(child, depth + 1 + open.len(), label);
+            within = within.and(used);
+            for (row, _, part) in &mut open {
+                *part = part.and(used);
+                let row = &mut self.rows[*row];
+                row.uses(*part);
+                row.multiply_adds += child_scope.multiply_adds;
+                (row.output, row.bytes) = (child_scope.output, child_scope.output.bytes());
+            }
         }
+        self.counted.extend(held.into_iter().flatten());
+        // A layer without a path holds nothing, and uses what is inside.
+        let used = own.unwrap_or(within);
+        self.rows[at].uses(used);
+        used
+    }
+
+    /// The numbers of the leaves that are the parameters of a part.
+    fn parameters_in(&self, part: &str) -> Vec<usize> {
+        let is_in = |leaf: &Leaf<'_>| {
+            let is_parameter = matches!(leaf.role, Role::Trained | Role::Frozen);
+            is_parameter && leaf.paths().any(|path| below(path, part).is_some())
+        };
+        (0..self.leaves.len()).filter(|&leaf| is_in(&self.leaves[leaf])).collect()
+    }
+
+    fn count(&self, parameters: &[usize]) -> Use {
+        let new = parameters.iter().filter(|leaf| !self.counted.contains(leaf));
+        let new = new.map(|&leaf| self.leaves[leaf].ty().shape.elements()).sum();
+        Use { has_parameters: !parameters.is_empty(), new }
     }
 
     /// For each layer in a scope the parts between, joined by dots. A layer without a path is where those around it
@@ -217,25 +289,20 @@ impl Rows<'_> {
         };
         (0..known.len()).map(place).collect()
     }
+}
 
-    fn row(&mut self, path: Option<String>, kind: String, depth: usize, label: &str, output: TensorType) -> LayerRow {
-        let is_in = |leaf: &Leaf<'_>, part: &str| leaf.paths().any(|path| below(path, part).is_some());
-        let parameters = path.as_deref().map_or(0, |part| {
-            let trained = self.leaves.iter().filter(|leaf| matches!(leaf.role, Role::Trained | Role::Frozen));
-            trained.filter(|leaf| is_in(leaf, part)).map(|leaf| leaf.ty().shape.elements()).sum()
-        });
-        let is_again = parameters > 0 && path.as_ref().is_some_and(|path| !self.seen.insert(path.clone()));
-        LayerRow {
-            path,
-            kind,
-            depth,
-            output,
-            parameters,
-            is_again,
-            multiply_adds: 0,
-            bytes: output.bytes(),
-            is_leaf: false,
-            label: label.to_owned(),
-        }
+/// A row that uses no parameters yet.
+fn row(path: Option<String>, kind: String, depth: usize, label: &str, output: TensorType) -> LayerRow {
+    LayerRow {
+        path,
+        kind,
+        depth,
+        output,
+        parameters: 0,
+        is_again: false,
+        multiply_adds: 0,
+        bytes: output.bytes(),
+        is_leaf: false,
+        label: label.to_owned(),
     }
 }

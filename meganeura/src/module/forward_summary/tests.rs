@@ -1,5 +1,7 @@
 //! Summaries of forward passes as they are printed, and what is known of each row.
 
+mod identity;
+
 use crate::nn::{
     Conv2d, Conv3d, ConvTranspose2d, Dropout, Flatten, GroupNorm, Linear, MaxPool2d, MultiheadAttention, Relu, Rnn,
 };

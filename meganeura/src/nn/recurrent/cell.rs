@@ -56,6 +56,7 @@ impl<G: RecurrentGates> RecurrentCell<G> {
     #[must_use]
     #[track_caller]
     pub fn step(&self, x: &Var, state: Option<&G::State>) -> G::State {
+        let mut entered = crate::module::enter(self, x);
         let (inputs, hidden) = (self.inputs(), self.hidden());
         let n = match *x.shape().dims() {
             [n, width] if width == inputs && x.ty().dtype.is_float() => n,
@@ -75,7 +76,9 @@ impl<G: RecurrentGates> RecurrentCell<G> {
             }
         }
         let weights = OnTape::new(self, x, n);
-        G::State::from_parts(self.gates.step(&weights.of_input(x), &weights.hidden, weights.within.as_ref(), &state))
+        let next = self.gates.step(&weights.of_input(x), &weights.hidden, weights.within.as_ref(), &state);
+        entered.gives(&next[0]);
+        G::State::from_parts(next)
     }
 
     /// The numbers of an input vector.

@@ -16,4 +16,8 @@ struct Floats(#[module(init = Linear::new(4, 2))] Linear);
 #[module(sequential, input = ([_, 4], [_]))]
 struct Several(#[module(init = Linear::new(4, 2))] Linear);
 
+#[derive(Module)]
+#[module(sequential, input = [_, 3, _, _])]
+struct Images(#[module(init = Conv2d::new(3, 4, 3))] Conv2d);
+
 fn main() {}

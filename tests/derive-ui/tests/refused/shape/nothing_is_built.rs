@@ -18,4 +18,8 @@ struct Generic<L> {
     layer: L,
 }
 
+#[derive(Module)]
+#[module(input = [_, 4])]
+struct Empty;
+
 fn main() {}
