@@ -62,9 +62,8 @@ impl Primitive for Matmul {
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([a, b], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        // `db` first: it is a weight's gradient more often than not, and lets go of `a`, so that `da` may lie where that did.
-        let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
         let da = if a.is_transposed() { b.matmul(&dy.t()).t() } else { dy.matmul(&b.t()) };
+        let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
         Ok(vec![Some(da), Some(db)])
     }
 

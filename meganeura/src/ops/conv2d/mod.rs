@@ -53,9 +53,8 @@ impl Primitive for Conv2d {
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([x, w], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        // First, so that it runs first: from then on nobody needs `x`, and `dx` may lie where that did.
-        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
         let dx = dy.record(Conv2dGradInput { options: self.0, input: x.shape() }, &[dy, w]);
+        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
         Ok(vec![Some(dx), Some(dw)])
     }
 
