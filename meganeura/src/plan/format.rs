@@ -6,8 +6,9 @@
 //! order, since it knows no axes. Leaves and what they become, numbers of the host, results that the caller alone wants, and whatever a
 //! kernel without such a form reads or makes are `f32` in the order of the API. Lowering converts for kernels, each value once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use super::assign::added_up;
 use super::fuse::Item;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
@@ -212,19 +213,6 @@ fn op(node: &Node) -> Option<&KernelOp> {
         Source::Op(Op::Kernel(op)) => Some(op),
         _ => None,
     }
-}
-
-/// The values that leaves become, and those that elementwise work alone makes them of.
-fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
-    let mut found = HashSet::new();
-    let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
-    while let Some(value) = left.pop() {
-        let maker = uses.graph.maker_index(value);
-        if found.insert(value) && uses.is_pointwise(maker) {
-            left.extend(uses.graph.nodes()[maker].inputs.iter().map(|&input| uses.origin(input).value));
-        }
-    }
-    found
 }
 
 /// The part that halves play in a kernel.

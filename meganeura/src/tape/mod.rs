@@ -10,6 +10,7 @@ mod dot;
 mod dump;
 mod entered;
 mod forget;
+mod numbers;
 mod part;
 mod recompute;
 mod run;
@@ -39,11 +40,11 @@ pub(crate) use trace::{Trace, TraceLeaf};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
-use crate::graph::{Exact, Graph, Operands, Source, ValueId};
+use crate::graph::{Graph, Operands, Source, ValueId};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::plan::HostWord;
-use crate::{Buffer, DType, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
+use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 
 /// Records one step of computation on one device.
 ///
@@ -294,51 +295,6 @@ impl Tape {
 
     pub(crate) fn substitute(&self, cell: &Cell, tensor: Tensor) {
         self.recording.borrow_mut().substitutes.insert(cell.id(), tensor);
-    }
-
-    /// A number that may change from step to step without making a new plan: a learning rate, a loss weight.
-    #[must_use]
-    #[track_caller]
-    pub fn scalar(&self, value: f64) -> Var {
-        let mut recording = self.recording.borrow_mut();
-        let at = recording.host.len();
-        recording.host.push(HostWord::Float(value));
-        let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
-        let value = recording.push(Source::Host(at), [], [ty], Location::caller());
-        drop(recording);
-        self.var(value)
-    }
-
-    /// A number that is part of the program: changing it makes a new plan.
-    #[track_caller]
-    pub(crate) fn constant(&self, value: f64) -> Var {
-        let mut recording = self.recording.borrow_mut();
-        let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
-        let value = recording.push(Source::Const(Exact(value)), [], [ty], Location::caller());
-        drop(recording);
-        self.var(value)
-    }
-
-    /// The tape's random seed as two `u32` words, and the number of a fresh stream.
-    #[track_caller]
-    pub(crate) fn random_stream(&self) -> (Var, u32) {
-        let mut recording = self.recording.borrow_mut();
-        let stream = recording.streams;
-        recording.streams += 1;
-        let value = match recording.seed_value {
-            Some(value) => value,
-            None => {
-                let at = recording.host.len();
-                let seed = recording.seed;
-                #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
-                recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
-                let ty = TensorType::new(DType::U32, Shape::from([2]));
-                recording.push(Source::Host(at), [], [ty], Location::caller())
-            }
-        };
-        recording.seed_value = Some(value);
-        drop(recording);
-        (self.var(value), stream)
     }
 
     /// Appends an operation; its results, poisoned if an operand is or the types do not fit.
