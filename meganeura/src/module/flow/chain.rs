@@ -25,7 +25,7 @@ impl FlowChain {
         let location = Location::caller();
         let Flow { channels, features, misfit } = &mut self.0;
         *misfit = misfit.take().or_else(|| next.misfit_within(name, location));
-        // What the axis before gives: the channels, once the features are next.
+        // The channels given, once the loop is at the features.
         let mut before = Given::Unknown;
         for (own, (what, other)) in [channels, features].into_iter().zip(next.axes()) {
             let takes = other.takes.as_ref().map(|known| known.within(name));

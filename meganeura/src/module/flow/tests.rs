@@ -69,7 +69,7 @@ fn on_two_axes_channels_are_features() {
     let doubled = Flow::kept().takes_features(16).gives_features(32);
     let conv = FlowChain::new().then("conv", &channels(3, 16)).then("doubled", &doubled);
     assert_eq!(misfit(conv.then("next", &channels(32, 4))), None);
-    // What was kept before a known extent counts no less.
+    // An extent that was given stays known.
     let both = Flow::kept().gives_channels(8).gives_features(4);
     let message = misfit(FlowChain::new().then("both", &both).then("next", &channels(9, 1)));
     assert_eq!(message.as_deref(), Some("`both` gives 8 channels, `next` takes 9"));

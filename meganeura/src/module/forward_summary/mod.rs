@@ -145,7 +145,7 @@ impl<V> Recorded<V> {
         })
     }
 
-    /// What was recorded, or the error that it ran into.
+    /// The summary, or the error that the recording ran into.
     pub(super) fn finish(self, model: &(impl Module + ?Sized), outputs: &[Var]) -> Result<ForwardSummary> {
         self.expect_fit(model, outputs)?;
         let leaves = leaves(model);
@@ -184,7 +184,7 @@ impl fmt::Display for ForwardSummary {
         let shown: Vec<_> = self.rows[1..].iter().filter(|row| row.depth <= self.depth).collect();
         let heading = [self.rows[0].kind.as_str(), "output", "parameters", "multiply-adds", "memory"];
         let mut lines = vec![heading.map(str::to_owned)];
-        // Whether a later row stands beside each of the parts that a row is in.
+        // `true` if the branch at this depth goes on below the row.
         let goes_on = |from: usize, depth: usize| {
             shown[from + 1..].iter().map(|row| row.depth).take_while(|&next| next >= depth).any(|next| next == depth)
         };

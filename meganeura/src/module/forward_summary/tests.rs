@@ -129,7 +129,7 @@ fn layers_called_by_hand_are_known_by_what_they_hold() {
     ];
     assert_eq!(rows, expected, "\n{shown}");
     assert!(shown.contains("again"), "{shown}");
-    // What the layer gives, not its last state, which it records behind that.
+    // The output, not the last state, which the layer records behind it.
     let rnn = summary.rows().last().unwrap();
     assert_eq!(rnn.output.shape, Shape::from([1, 2, 3]));
     assert_eq!(summary.rows()[2].parameters, 40);

@@ -100,6 +100,8 @@ struct Outer {
     #[module(init = vec![Box::new(Linear::new(4, 5)), Box::new(Linear::new(6, 1))])]
     rest: Vec<Box<Linear>>,
 }
+/// The line of the type of `rest`.
+const REST: u32 = line!() - 3;
 
 #[test]
 fn neighbours_that_do_not_fit_are_an_error_of_init() {
@@ -109,8 +111,9 @@ fn neighbours_that_do_not_fit_are_an_error_of_init() {
     assert!(said.starts_with("`conv1` gives 32 channels, `conv2` takes 64"), "{said}");
     let (_, said, _) = error(Sum::init(&device, 1));
     assert!(said.contains("`linear` gives 8 features, and the input that is added to it has 4"), "{said}");
-    let (_, said, _) = error(Outer::init(&device, 1));
+    let (_, said, line) = error(Outer::init(&device, 1));
     assert!(said.contains("`rest`: `0` gives 5 features, `1` takes 6"), "{said}");
+    assert_eq!(line, Some(REST), "{said}");
 }
 
 #[derive(Module)]
