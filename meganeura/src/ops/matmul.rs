@@ -12,10 +12,9 @@ use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
-/// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast operand
-/// costs no copy.
-/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of its product, `db = (dyᵀ·a)ᵀ`:
-/// so that what lies in memory in order is the gradient of what was transposed.
+/// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast
+/// operand costs no copy. Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of
+/// its product, `db = (dyᵀ·a)ᵀ`: so that what lies in memory in order is the gradient of what was transposed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul;
 

@@ -12,8 +12,8 @@ use crate::kernel::launch::Argument;
 struct Steps {
     /// The first one that writes it.
     writer: Vec<Option<usize>>,
-    /// How many write it. A leaf that is assigned twice has several, a result that parts are stored into, and what ranks exchange where it lies.
-    /// None of these is moved.
+    /// How many write it. A leaf that is assigned twice has several, a result that parts are stored into, and what
+    /// ranks exchange where it lies. None of these is moved.
     writers: Vec<usize>,
     readers: Vec<Vec<usize>>,
 }

@@ -81,7 +81,8 @@ fn without_effect(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<Valu
     }
 }
 
-/// The number that a node's result is everywhere, if that is known now. Infinities stay computed: shaders cannot spell them.
+/// The number that a node's result is everywhere, if that is known now. Infinities stay computed: shaders cannot spell
+/// them.
 fn folded(graph: &Graph, node: &Node, inputs: &[ValueId]) -> Option<f64> {
     let constants: Vec<_> = inputs.iter().map(|&v| constant(graph, v)).collect::<Option<_>>()?;
     match &node.source {

@@ -1,7 +1,8 @@
 //! The tape: records operations as a graph, and runs what was recorded through a plan.
 //!
-//! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then turned
-//! into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as `Op`.
+//! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then
+//! turned into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as
+//! `Op`.
 
 mod assign;
 mod compile;
@@ -51,10 +52,10 @@ use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 /// Make a new tape for each step: recording is cheap, and a step of the same structure runs the plan of the one before.
 /// Clones are the same tape.
 ///
-/// A tape may also be used again and again, for inference in a loop, say. A run computes what is wanted and not known yet, and
-/// what nobody can ask for any more is forgotten: nodes, inputs and values that lead to no [`Var`] and to no
-/// [`Grads`](crate::Grads) that somebody holds. A held `Var` keeps all that led to it, since its gradient may be asked for; a state
-/// that goes from pass to pass is cut off from its past by [`Var::detach`].
+/// A tape may also be used again and again, for inference in a loop, say. A run computes what is wanted and not known
+/// yet, and what nobody can ask for any more is forgotten: nodes, inputs and values that lead to no [`Var`] and to no
+/// [`Grads`](crate::Grads) that somebody holds. A held `Var` keeps all that led to it, since its gradient may be asked
+/// for; a state that goes from pass to pass is cut off from its past by [`Var::detach`].
 #[derive(Clone)]
 pub struct Tape {
     recording: Rc<RefCell<Recording>>,
@@ -96,7 +97,8 @@ struct Recording {
     assigned: Vec<assign::Assigned>,
     /// Where each buffer is among those, by its identity.
     assigned_at: HashMap<u64, usize>,
-    /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
+    /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another
+    /// precision.
     substitutes: HashMap<u64, Tensor>,
     /// Which parts of a model recorded what, while a summary is made.
     trace: Option<Vec<Event>>,
@@ -128,8 +130,8 @@ enum Leaf {
 }
 
 impl Tape {
-    /// A tape for a training step: dropout drops, batch normalisation goes by the batch. Each tape of a device gets the next random seed, from
-    /// [`Device::set_seed`]'s on.
+    /// A tape for a training step: dropout drops, batch normalisation goes by the batch. Each tape of a device gets the
+    /// next random seed, from [`Device::set_seed`]'s on.
     #[must_use]
     pub fn new(device: &Device) -> Self {
         Self::make(device, true, device.next_seed())
@@ -182,9 +184,9 @@ impl Tape {
         self.recording.borrow().device.clone()
     }
 
-    /// `true` if this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left in the wrong
-    /// one; of a part of a model, [evaluation](crate::ModuleExt::evaluate) may be said besides. So layers of your own ask
-    /// [`is_training`](crate::ModuleExt::is_training).
+    /// `true` if this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left
+    /// in the wrong one; of a part of a model, [evaluation](crate::ModuleExt::evaluate) may be said besides. So layers
+    /// of your own ask [`is_training`](crate::ModuleExt::is_training).
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.recording.borrow().training
@@ -366,7 +368,8 @@ impl Tape {
         }
     }
 
-    /// Notes that the value names one of so many classes or rows, so that an input that is known later can be checked then.
+    /// Notes that the value names one of so many classes or rows, so that an input that is known later can be checked
+    /// then.
     pub(crate) fn note_range(&self, value: ValueId, count: usize, ignored: Option<u32>) {
         let mut recording = self.recording.borrow_mut();
         let Some(leaf) = recording.viewed_leaf(value) else { return };
