@@ -5,9 +5,9 @@
 //! cargo run --release --example autoencoder -- --data mnist --numbers 16
 //! ```
 //!
-//! Nobody says what the numbers mean: all that is asked is that the image comes back. In the folder of the run are unseen images
-//! above what came back of them (`drawn-again.png`), what lies between the numbers of two images (`between.png`), the loss curve
-//! and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
+//! Nobody says what the numbers mean: all that is asked is that the image comes back. In the folder of the run are
+//! unseen images above what came back of them (`drawn-again.png`), what lies between the numbers of two images
+//! (`between.png`), the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes on.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -74,7 +74,8 @@ struct Decoder {
     head: Conv2d,
 }
 
-/// Gives rows of numbers the axes of images: `[N, C·height·width]` to `[N, C, height, width]`. A layer of one's own needs no more.
+/// Gives rows of numbers the axes of images: `[N, C·height·width]` to `[N, C, height, width]`. A layer of one's own
+/// needs no more.
 #[derive(Module, Debug)]
 struct Unflatten {
     #[module(skip)]
@@ -248,7 +249,8 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Which share of the differences between images the model draws: 0 if it always drew the mean image, 1 if all came back.
+/// Which share of the differences between images the model draws: 0 if it always drew the mean image, 1 if all came
+/// back.
 fn explained(net: &Autoencoder, dataset: &Dataset, device: &Device) -> Result<f64, meganeura::Error> {
     let (mut missed, mut sum, mut squares, mut count) = (0.0, Vec::new(), 0.0, 0.0);
     for batch in dataset.batches(250).on(device) {

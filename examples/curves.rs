@@ -1,5 +1,5 @@
-//! Compares trainings in full precision with the same in fast precision: draws the loss curves of each pair in one chart, and prints
-//! how the losses end, as a table in Markdown.
+//! Compares trainings in full precision with the same in fast precision: draws the loss curves of each pair in one
+//! chart, and prints how the losses end, as a table in Markdown.
 //!
 //! ```text
 //! cargo run --release --example bench -- --device gpu --batches 500 --warmup 0 --steps 499 --losses full.csv

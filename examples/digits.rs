@@ -4,11 +4,11 @@
 //! cargo run --release --example digits
 //! ```
 //!
-//! The model is a struct, in `examples/src/models/digits.rs`; the page of `examples/web` trains the same one in a browser. A step is five
-//! lines, and the rest is for looking at what came of it. The checkpoints, the loss of each step, its curve and the trained weights are
-//! left in a folder of `target/digits`, or that of `--run`. Ctrl-C saves and ends; with `--resume` the training goes on, to the same
-//! weights as if nothing had happened. `--weights FILE` reads the unseen digits with weights that were trained before, here or in a
-//! page.
+//! The model is a struct, in `examples/src/models/digits.rs`; the page of `examples/web` trains the same one in a
+//! browser. A step is five lines, and the rest is for looking at what came of it. The checkpoints, the loss of each
+//! step, its curve and the trained weights are left in a folder of `target/digits`, or that of `--run`. Ctrl-C saves
+//! and ends; with `--resume` the training goes on, to the same weights as if nothing had happened. `--weights FILE`
+//! reads the unseen digits with weights that were trained before, here or in a page.
 
 use std::error::Error;
 use std::io::Write;

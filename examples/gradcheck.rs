@@ -7,10 +7,11 @@
 //! cargo run --release --example gradcheck -- --second --samples 20
 //! ```
 //!
-//! To check a layer of your own: give `Gradcheck` the layer, inputs, and a function that calls it. [`check_layer`] is all there is to it. Choose settings that are awkward: odd sizes, strides that leave a rest, more padding than half of a kernel, groups, a batch above 1. A
-//! derivative that is wrong only there is wrong. Keep away from kinks (`relu` at 0), where the finite difference has no derivative to find;
-//! random inputs hit none. Labels and indices are no subject of a check: bring them onto the tape inside of the function, or wrap the layer as
-//! [`Words`] does.
+//! To check a layer of your own: give `Gradcheck` the layer, inputs, and a function that calls it. [`check_layer`] is
+//! all there is to it. Choose settings that are awkward: odd sizes, strides that leave a rest, more padding than half
+//! of a kernel, groups, a batch above 1. A derivative that is wrong only there is wrong. Keep away from kinks (`relu`
+//! at 0), where the finite difference has no derivative to find; random inputs hit none. Labels and indices are no
+//! subject of a check: bring them onto the tape inside of the function, or wrap the layer as [`Words`] does.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -96,7 +97,8 @@ fn run(options: &Options) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// The whole of a gradient check. The layer may be on any device: the check reads its parameters, and computes on the CPU in `f64`.
+/// The whole of a gradient check. The layer may be on any device: the check reads its parameters, and computes on the
+/// CPU in `f64`.
 fn check_layer(check: &Gradcheck, subject: &Subject, options: &Options) -> Result<Report> {
     let device = Device::cpu_with(Precision::Double);
     let normal = Initializer::Normal { mean: 0.0, std: 1.0 };

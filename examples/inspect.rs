@@ -1,5 +1,5 @@
-//! Where does my step go? Prints a reference model, its memory, what a training step costs the host, and how long each of its launches
-//! takes.
+//! Where does my step go? Prints a reference model, its memory, what a training step costs the host, and how long each
+//! of its launches takes.
 //!
 //! ```text
 //! cargo run --release --example inspect -- --model tiny
@@ -8,12 +8,14 @@
 //! cargo run --release --example inspect -- --model resnet18gn --dot plan.dot --svg plan.svg --trace trace.json
 //! ```
 //!
-//! `plan.dot` is the plan in Graphviz's language; `--svg` draws it with Graphviz's `dot`. `trace.json` opens in `chrome://tracing` and in
+//! `plan.dot` is the plan in Graphviz's language; `--svg` draws it with Graphviz's `dot`. `trace.json` opens in
+//! `chrome://tracing` and in
 //! <https://ui.perfetto.dev>.
 //!
-//! [`profile`] is what to do with a model of your own: turn profiling on, run a few steps, and read `Device::last_profile` after each. A launch
-//! is a kernel on a GPU, and a step of the plan on the CPU; its number is that of the line in the plan's dump (`--plan`). A launch that reads or
-//! updates parameters names them. Bytes are the least that it moves, each tensor counted once.
+//! [`profile`] is what to do with a model of your own: turn profiling on, run a few steps, and read
+//! `Device::last_profile` after each. A launch is a kernel on a GPU, and a step of the plan on the CPU; its number is
+//! that of the line in the plan's dump (`--plan`). A launch that reads or updates parameters names them. Bytes are the
+//! least that it moves, each tensor counted once.
 
 #[path = "bench/models.rs"]
 mod models;

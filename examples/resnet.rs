@@ -1,4 +1,5 @@
-//! Learns to tell images apart with a ResNet-18: coloured shapes that it draws itself, MNIST, CIFAR, or pictures of yours.
+//! Learns to tell images apart with a ResNet-18: coloured shapes that it draws itself, MNIST, CIFAR, or pictures of
+//! yours.
 //!
 //! ```text
 //! cargo run --release --example resnet                                          # coloured shapes
@@ -7,9 +8,9 @@
 //! cargo run --release --example resnet -- --data cifar-10-batches-bin --width 64 --epochs 50 --batch 128 --workers 4   # on a GPU
 //! ```
 //!
-//! Images are cropped, flipped and shifted as they are read, by threads if `--workers` says so. In the folder of the run are some images as the model sees
-//! them, those that it got wrong in the end, the loss curve, and the weights. Ctrl-C saves and ends; with `--resume` the training
-//! goes on.
+//! Images are cropped, flipped and shifted as they are read, by threads if `--workers` says so. In the folder of the
+//! run are some images as the model sees them, those that it got wrong in the end, the loss curve, and the weights.
+//! Ctrl-C saves and ends; with `--resume` the training goes on.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Times a training step of a reference workload (forward, loss, backward, update, and reading the loss), or one operation.
+//! Times a training step of a reference workload (forward, loss, backward, update, and reading the loss), or one
+//! operation.
 //!
 //! ```text
 //! cargo run --release --example bench -- --workload tiny --device cpu --json
@@ -7,12 +8,12 @@
 //! python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --json
 //! ```
 //!
-//! The second and the last line time the same in PyTorch. Data are random, and made once, on the device; with `--workers` they are
-//! images that threads decode and augment from files. Every step reads the loss, which waits for the device, so that nothing is left
-//! running when the clock stops.
+//! The second and the last line time the same in PyTorch. Data are random, and made once, on the device; with
+//! `--workers` they are images that threads decode and augment from files. Every step reads the loss, which waits for
+//! the device, so that nothing is left running when the clock stops.
 //!
-//! `--losses FILE` writes the loss of every step. One random batch is soon memorised, so a curve needs `--batches`, which trains on
-//! coloured shapes; the example `curves` draws two such files in one chart.
+//! `--losses FILE` writes the loss of every step. One random batch is soon memorised, so a curve needs `--batches`,
+//! which trains on coloured shapes; the example `curves` draws two such files in one chart.
 
 mod kernel;
 mod models;
@@ -41,19 +42,20 @@ use workload::{Data, Name, Ranks};
 struct Options {
     #[arg(long, value_enum, default_value_t = Name::Tiny)]
     workload: Name,
-    /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE (square images and
-    /// kernels, padding R/2), group_norm:N,C,H,W (32 groups, then SiLU), linear_gelu:M,K,N,
+    /// Time one operation instead, a line for each pass: matmul:SIDE, matmul:M,K,N, conv2d:N,C,H,K,R,STRIDE (square
+    /// images and kernels, padding R/2), group_norm:N,C,H,W (32 groups, then SiLU), linear_gelu:M,K,N,
     /// attention:B,HEADS,L,D (or causal_attention; composed_attention keeps the scores in memory), copy:BYTES
     #[arg(long, value_name = "SPEC", conflicts_with_all = ["workload", "batch"])]
     kernel: Option<Kernel>,
     /// This pass of the kernel alone
     #[arg(long, value_enum, requires = "kernel")]
     pass: Option<Pass>,
-    /// Run another variant than the device would choose: its name or its number, of every operation that has it or of one
+    /// Run another variant than the device would choose: its name or its number, of every operation that has it or of
+    /// one
     #[arg(long, requires = "kernel", value_name = "[OPERATION=]VARIANT")]
     variant: Option<String>,
-    /// Time a convolution of images that lie in memory as between the layers of a network: in fast precision, as halves. Only its
-    /// own launches count, each timed by itself
+    /// Time a convolution of images that lie in memory as between the layers of a network: in fast precision, as
+    /// halves. Only its own launches count, each timed by itself
     #[arg(long, requires = "kernel", conflicts_with = "check")]
     inside: bool,
     /// Compare the kernel's results with those in double precision on the CPU
@@ -68,12 +70,12 @@ struct Options {
     /// Channels of the first layer of resnet18gn (64) or unet (128), a multiple of 32
     #[arg(long, conflicts_with = "kernel", value_parser = clap::value_parser!(u32).range(1..))]
     channels: Option<u32>,
-    /// Read the examples of tiny or resnet18gn from a folder of PNG images, cropped and flipped at random, by so many threads; with
-    /// 0, the thread that trains reads them
+    /// Read the examples of tiny or resnet18gn from a folder of PNG images, cropped and flipped at random, by so many
+    /// threads; with 0, the thread that trains reads them
     #[arg(long, value_name = "THREADS", conflicts_with = "kernel")]
     workers: Option<usize>,
-    /// Train on this number of batches of coloured shapes, in turn, instead of on one random batch. They are made before the first
-    /// step and stay in the device's memory
+    /// Train on this number of batches of coloured shapes, in turn, instead of on one random batch. They are made
+    /// before the first step and stay in the device's memory
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     batches: Option<u32>,
     /// What these batches are drawn from
@@ -93,7 +95,8 @@ struct Options {
     warmup: u32,
     #[arg(long, value_enum, default_value_t = Accuracy::Full)]
     precision: Accuracy,
-    /// Train with so many processes, each with a GPU of its own and a batch as large as that of one; needs the feature `mpi`, and `mpirun`
+    /// Train with so many processes, each with a GPU of its own and a batch as large as that of one; needs the feature
+    /// `mpi`, and `mpirun`
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
     /// Let each of them keep what the optimizer remembers of its part of the parameters alone

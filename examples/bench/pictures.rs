@@ -54,7 +54,8 @@ impl Pictures {
     }
 }
 
-/// So many images, in classes that differ by colour: a disc somewhere on a gradient, which packs as photographs do, about.
+/// So many images, in classes that differ by colour: a disc somewhere on a gradient, which packs as photographs do,
+/// about.
 fn write(folder: &Path, count: usize, classes: u32, [height, width]: [u32; 2]) -> meganeura::Result<()> {
     for index in 0..count {
         let class = index as u32 % classes;

@@ -1,4 +1,5 @@
-//! Batches of coloured shapes, for loss curves: one batch of noise is memorised within a few hundred steps, shapes are not.
+//! Batches of coloured shapes, for loss curves: one batch of noise is memorised within a few hundred steps, shapes are
+//! not.
 
 use std::f64::consts::FRAC_PI_2;
 use std::thread;
@@ -12,8 +13,8 @@ use meganeura_examples::shapes::Shapes;
 /// Pixels of a side, before resizing.
 const SIDE: usize = 32;
 
-/// `count` batches of this shape, `[N, C, H, W]` with square images of at most three channels, or `[N, H·W]`. No two batches share an
-/// image. Threads of the host draw them.
+/// `count` batches of this shape, `[N, C, H, W]` with square images of at most three channels, or `[N, H·W]`. No two
+/// batches share an image. Threads of the host draw them.
 pub fn batches(device: &Device, batch: Shape, count: usize, seed: Seed) -> Result<Vec<Batch>> {
     let (size, input) = (batch[0], Shape::new(&batch.dims()[1..]));
     let images =

@@ -65,8 +65,8 @@ impl Name {
         matches!(self, Self::Tiny | Self::Resnet18gn)
     }
 
-    /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many channels, where
-    /// they may be chosen, and another learning rate than its own.
+    /// The workload and its first weights on the device; its data, too, unless threads read them from files. So many
+    /// channels, where they may be chosen, and another learning rate than its own.
     ///
     /// Each rank trains on its own batch, as large as that of one.
     #[expect(clippy::too_many_arguments, reason = "each is an option of the command line")]

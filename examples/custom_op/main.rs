@@ -4,8 +4,8 @@
 //! cargo run --release --example custom_op
 //! ```
 //!
-//! The operation is in `cumsum.rs`; it uses nothing but the crate's public interface. The model is a curve that can only rise:
-//! running sums of positive steps, fitted to noisy points.
+//! The operation is in `cumsum.rs`; it uses nothing but the crate's public interface. The model is a curve that can
+//! only rise: running sums of positive steps, fitted to noisy points.
 
 mod cumsum;
 

@@ -5,11 +5,12 @@
 //! cargo run --release --example diffusion -- --data cifar-10-batches-bin --channels 128 --lr 2e-4 --epochs 500   # on a GPU
 //! ```
 //!
-//! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing but noise, and
-//! takes away a little of what the model says, again and again (`examples/src/process.rs`). The weights that draw are a moving average of those
-//! that learn; `--draw` takes those of the last checkpoint, while the training goes on or later. In the folder of the run are samples of
-//! every few epochs, `samples.png`, how some of them came about in `denoising.png`, the loss curve and the weights. Ctrl-C saves and
-//! ends; with `--resume` the training goes on.
+//! The model sees an image with some noise in it, and learns to say which part is noise. Drawing starts with nothing
+//! but noise, and takes away a little of what the model says, again and again (`examples/src/process.rs`). The weights
+//! that draw are a moving average of those that learn; `--draw` takes those of the last checkpoint, while the training
+//! goes on or later. In the folder of the run are samples of every few epochs, `samples.png`, how some of them came
+//! about in `denoising.png`, the loss curve and the weights. Ctrl-C saves and ends; with `--resume` the training goes
+//! on.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,8 @@ struct Options {
     /// Steps of the final samples [default: all times for DDPM, 50 for DDIM]
     #[arg(long)]
     steps: Option<usize>,
-    /// Learn nothing, and draw with the weights of the last checkpoint of --run, also while another process learns there
+    /// Learn nothing, and draw with the weights of the last checkpoint of --run, also while another process learns
+    /// there
     #[arg(long, requires = "run", conflicts_with_all = ["resume", "resume_from_last_good"])]
     draw: bool,
     /// Epochs between two pictures of samples
@@ -238,8 +240,8 @@ fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>)
     Ok(())
 }
 
-/// Gives the model the averaged weights of the last checkpoint, and says where that was made. A run is files: whoever reads them
-/// disturbs nobody.
+/// Gives the model the averaged weights of the last checkpoint, and says where that was made. A run is files: whoever
+/// reads them disturbs nobody.
 fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Position, Box<dyn Error>> {
     let run = Overview::of(folder)?;
     let program = ("program", "diffusion".to_owned());

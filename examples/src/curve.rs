@@ -91,8 +91,8 @@ fn chart(path: &Path, title: &str, size: (u32, u32), lines: &[Line<'_>]) -> Resu
     Ok(std::fs::write(path, svg)?)
 }
 
-/// Round numbers to mark on a logarithmic axis, at least three if the range has them: powers of ten, or, in a narrow range, multiples
-/// of them.
+/// Round numbers to mark on a logarithmic axis, at least three if the range has them: powers of ten, or, in a narrow
+/// range, multiples of them.
 fn marks(low: f32, high: f32) -> Vec<f32> {
     let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let tenths = |multiples: &[u32]| -> Vec<f32> {

@@ -14,8 +14,8 @@ use crate::shapes::{self, Shapes};
 #[derive(Args, Debug)]
 #[group(id = "images")]
 pub struct Options {
-    /// A folder with the files of MNIST or CIFAR, as they are downloaded, or with a folder of pictures for each class [default: images
-    /// that come with the program]
+    /// A folder with the files of MNIST or CIFAR, as they are downloaded, or with a folder of pictures for each class
+    /// [default: images that come with the program]
     #[arg(long)]
     pub data: Option<PathBuf>,
     /// Scale pictures to so many pixels each way, as they are read
@@ -62,9 +62,9 @@ impl Images {
         Ok(Self { train, test, classes: shapes::CLASSES.len(), may_be_flipped: true })
     }
 
-    /// What is in a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its kin (IDX), packed with gzip or not; else a folder of
-    /// pictures for each class, scaled to squares of `size` pixels if that is said. Where there is one part only, a tenth of it is for
-    /// testing.
+    /// What is in a folder: CIFAR-10 or CIFAR-100 (binary), or MNIST and its kin (IDX), packed with gzip or not; else a
+    /// folder of pictures for each class, scaled to squares of `size` pixels if that is said. Where there is one part
+    /// only, a tenth of it is for testing.
     ///
     /// # Errors
     ///

@@ -1,6 +1,8 @@
-//! What the examples share and what is not about meganeura: datasets to learn from, options, and ways to show what came of it.
+//! What the examples share and what is not about meganeura: datasets to learn from, options, and ways to show what came
+//! of it.
 
-// Whatever the page of `examples/web` has as well stands alone: the others read files, draw pictures and parse arguments.
+// Whatever the page of `examples/web` has as well stands alone: the others read files, draw pictures and parse
+// arguments.
 pub mod digits;
 pub mod models;
 pub mod process;

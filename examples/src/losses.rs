@@ -79,7 +79,8 @@ pub fn mean_of_last(losses: &[f32], count: usize) -> f32 {
 pub const TABLE: &str = "| training | steps | final loss, full | fast | difference | accuracy, full | fast |\n\
                          |---|---|---|---|---|---|---|";
 
-/// A row of the table: the same training in full and in fast precision. The final loss is the mean of the last `last` steps.
+/// A row of the table: the same training in full and in fast precision. The final loss is the mean of the last `last`
+/// steps.
 #[must_use]
 pub fn row(name: &str, full: &Training, fast: &Training, last: usize) -> String {
     let [a, b] = [full, fast].map(|training| mean_of_last(&training.losses, last));

@@ -8,8 +8,9 @@ use image::{GrayImage, RgbImage};
 /// Pixels between two images.
 const GAP: usize = 2;
 
-/// Writes images `[C, H, W]`, one after the other, numbers from 0 to 1 (others are cut), of one channel or three, in rows of so many. Each is
-/// enlarged by a whole number, so that small ones can be seen. Nothing is written where there are no images.
+/// Writes images `[C, H, W]`, one after the other, numbers from 0 to 1 (others are cut), of one channel or three, in
+/// rows of so many. Each is enlarged by a whole number, so that small ones can be seen. Nothing is written where there
+/// are no images.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! From images to noise and back: what a diffusion model is trained on, and how it is sampled.
 //!
-//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 in so many steps. The model learns to tell the
-//! noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
+//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 in so many steps. The model
+//! learns to tell the noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -28,8 +28,8 @@ pub struct Draw {
 }
 
 impl Process {
-    /// `ᾱ` falls like a squared cosine, which spares small images from times of nothing but noise: Nichol and Dhariwal, 2021
-    /// (<https://arxiv.org/abs/2102.09672>).
+    /// `ᾱ` falls like a squared cosine, which spares small images from times of nothing but noise: Nichol and Dhariwal,
+    /// 2021 (<https://arxiv.org/abs/2102.09672>).
     #[must_use]
     pub fn cosine(times: usize) -> Self {
         let level = |t: usize| ((t as f64 / times as f64 + 0.008) / 1.008 * FRAC_PI_2).cos().powi(2);
@@ -83,11 +83,11 @@ pub enum Sampler {
 }
 
 impl Sampler {
-    /// Images from noise `x`, in so many steps, from -1 to 1. `noise_in` is the model: images and times `[N]` to the noise in
-    /// them. `watch` sees what `x` is after each step.
+    /// Images from noise `x`, in so many steps, from -1 to 1. `noise_in` is the model: images and times `[N]` to the
+    /// noise in them. `watch` sees what `x` is after each step.
     ///
-    /// Both samplers are one formula, (12) of Song et al., 2020 (<https://arxiv.org/abs/2010.02502>): they differ in `σ`, how much of the
-    /// noise is new. With as many steps as there are times and all of `σ`, it is the DDPM.
+    /// Both samplers are one formula, (12) of Song et al., 2020 (<https://arxiv.org/abs/2010.02502>): they differ in
+    /// `σ`, how much of the noise is new. With as many steps as there are times and all of `σ`, it is the DDPM.
     ///
     /// # Errors
     ///

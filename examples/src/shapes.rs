@@ -10,8 +10,8 @@ pub const CLASSES: [&str; 8] = ["disc", "ring", "square", "frame", "triangle", "
 /// Pixels of a side.
 const SIDE: usize = 32;
 
-/// So many images of shape `[3, 32, 32]`, the classes in turn. Place, size, angle and both colours depend on the seed and the number
-/// of the image, the class on nothing but the form.
+/// So many images of shape `[3, 32, 32]`, the classes in turn. Place, size, angle and both colours depend on the seed
+/// and the number of the image, the class on nothing but the form.
 #[derive(Debug, Clone, Copy)]
 pub struct Shapes {
     count: usize,

@@ -35,7 +35,8 @@ pub struct Options {
     /// Resume from the last checkpoint that is whole, if newer ones are damaged
     #[arg(long, requires = "run", conflicts_with = "resume")]
     pub resume_from_last_good: bool,
-    /// How many processes train together, each with a GPU of its own or a share of the CPU; needs the feature `mpi`, and `mpirun`
+    /// How many processes train together, each with a GPU of its own or a share of the CPU; needs the feature `mpi`,
+    /// and `mpirun`
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
     /// Write the metrics for TensorBoard as well, into the folder `tensorboard` of the run
@@ -56,7 +57,8 @@ pub enum Accuracy {
 }
 
 impl Options {
-    /// The processes that train together. With `--ranks`, the first process becomes the one that starts them, and ends with them.
+    /// The processes that train together. With `--ranks`, the first process becomes the one that starts them, and ends
+    /// with them.
     ///
     /// # Errors
     ///
@@ -88,8 +90,8 @@ impl Options {
         }
     }
 
-    /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings, which
-    /// `settings` adds to the program and the seed.
+    /// The run in the folder that was asked for, begun or taken up. What must not change in between are its settings,
+    /// which `settings` adds to the program and the seed.
     ///
     /// # Errors
     ///
@@ -121,7 +123,8 @@ impl Options {
     }
 }
 
-/// The same command once more, to be typed by who comes back to a run that ended early; with the folder, if nobody named it.
+/// The same command once more, to be typed by who comes back to a run that ended early; with the folder, if nobody
+/// named it.
 fn go_on_with(arguments: impl Iterator<Item = String>, folder: Option<&PathBuf>) -> String {
     let mut command: Vec<_> = arguments.filter(|argument| !argument.starts_with("--resume")).collect();
     command.extend(folder.into_iter().flat_map(|folder| ["--run".to_owned(), folder.display().to_string()]));

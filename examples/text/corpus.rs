@@ -71,8 +71,8 @@ impl Corpus {
         codes.iter().map(|&code| self.characters[code as usize]).collect()
     }
 
-    /// Two sets of windows of so many characters. Those to learn from begin a quarter of a window apart; those to test with
-    /// do not overlap.
+    /// Two sets of windows of so many characters. Those to learn from begin a quarter of a window apart; those to test
+    /// with do not overlap.
     pub fn windows(&self, context: usize) -> Result<(Windows, Windows)> {
         let learned = (self.len() as f64 * LEARNED) as usize;
         let window = |begin, end, stride| Window { codes: self.codes.clone(), begin, end, context, stride };

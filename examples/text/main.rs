@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The model is a small GPT. It sees up to `--context` characters and learns which comes next. Then it continues
-//! `--prompt`. The folder of the run has the result (`written.txt`), the loss curve and the weights. Ctrl-C saves and ends;
-//! with `--resume` the training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
+//! `--prompt`. The folder of the run has the result (`written.txt`), the loss curve and the weights. Ctrl-C saves and
+//! ends; with `--resume` the training goes on. `torch_twin.py` beside this file trains the same model in PyTorch.
 
 mod corpus;
 mod writer;

@@ -71,8 +71,8 @@ impl Writer {
     /// Goes on with a text for so many characters. A character of probability `p` is drawn in proportion to
     /// `p^(1/temperature)`.
     ///
-    /// Keys and values of what was written stay in memory, so that a character takes one step through the layers. When the
-    /// context is full, its second half begins a new one.
+    /// Keys and values of what was written stay in memory, so that a character takes one step through the layers. When
+    /// the context is full, its second half begins a new one.
     pub fn write(
         &self,
         text: &mut Vec<u32>,

@@ -1,7 +1,7 @@
 //! Which bounds the impls of a generic struct need.
 //!
-//! They are on the types of fields: `Vec<L>: Module`, not `L: Module`, which would be too much for a `Tagged<L>` that holds
-//! no `L`, and too little for an `L::Block`.
+//! They are on the types of fields: `Vec<L>: Module`, not `L: Module`, which would be too much for a `Tagged<L>` that
+//! holds no `L`, and too little for an `L::Block`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;

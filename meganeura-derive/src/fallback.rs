@@ -1,5 +1,5 @@
-//! What an input with mistakes becomes: the mistakes, and impls in place of the real ones, so that the user does not also
-//! read that the struct is not a module wherever it is used as one.
+//! What an input with mistakes becomes: the mistakes, and impls in place of the real ones, so that the user does not
+//! also read that the struct is not a module wherever it is used as one.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -28,8 +28,8 @@ fn read(original: &DeriveInput) -> Input<'_> {
     input
 }
 
-/// The real walk over the fields without mistakes, so that what only types can tell of them is reported along with the rest.
-/// With type parameters, it would need bounds that the other impls have no use for.
+/// The real walk over the fields without mistakes, so that what only types can tell of them is reported along with the
+/// rest. With type parameters, it would need bounds that the other impls have no use for.
 fn walk(original: &DeriveInput) -> Option<TokenStream> {
     let mut input = read(original);
     match &mut input.data {

@@ -24,14 +24,15 @@ use crate::{DType, Device, Grads, Precision, Result, Tape, Tensor, Var};
 
 /// Checks the gradients of a function of a module and some inputs; see [`Gradcheck`] for what can be set.
 ///
-/// The module may live on any device and in any precision: its parameters are read once and the check itself runs on the
-/// CPU in double precision, without changing the module. Frozen parameters are left out. Tensors that `f` captures (labels)
-/// must be on a CPU device.
+/// The module may live on any device and in any precision: its parameters are read once and the check itself runs on
+/// the CPU in double precision, without changing the module. Frozen parameters are left out. Tensors that `f` captures
+/// (labels) must be on a CPU device.
 ///
 /// # Errors
 ///
 /// If `f` records something that does not fit, or an operation without a gradient rule;
-/// [`NoGradient`](crate::ErrorKind::NoGradient) if the module has trained parameters and `f` uses none of them, as it uses another's.
+/// [`NoGradient`](crate::ErrorKind::NoGradient) if the module has trained parameters and `f` uses none of them, as it
+/// uses another's.
 #[track_caller]
 pub fn gradcheck<M: Module + ?Sized>(
     module: &M,
@@ -73,9 +74,9 @@ pub fn gradgradcheck<M: Module + ?Sized>(
 
 /// How gradients are checked.
 ///
-/// With a random normal cotangent `c` for each output, the function `L = Σ c·y` is differentiated once by the tape and, for
-/// each element of each parameter and input, by central differences `(L(x+ε) − L(x−ε)) / 2ε`. The two must agree within
-/// `atol + rtol·|numeric|`.
+/// With a random normal cotangent `c` for each output, the function `L = Σ c·y` is differentiated once by the tape and,
+/// for each element of each parameter and input, by central differences `(L(x+ε) − L(x−ε)) / 2ε`. The two must agree
+/// within `atol + rtol·|numeric|`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gradcheck {
     eps: f64,

@@ -42,7 +42,8 @@ impl fmt::Display for DType {
     }
 }
 
-/// `true` for a positive number that is one on every device: GPUs may take for 0 what is below the normal numbers of `f32`.
+/// `true` for a positive number that is one on every device: GPUs may take for 0 what is below the normal numbers of
+/// `f32`.
 #[expect(clippy::cast_possible_truncation, reason = "asks about the rounded number")]
 pub(crate) fn is_positive(x: f64) -> bool {
     x > 0.0 && (x as f32).is_normal()
@@ -101,9 +102,10 @@ pub enum Precision {
     Full,
     /// 64-bit floats everywhere; the CPU only. What gradients are checked with.
     Double,
-    /// Matrix products and convolutions multiply 16-bit floats on matrix units and sum in 32 bits, and images and large matrices between
-    /// the operations of a step are kept in 16 bits (bf16); GPUs that have such units only. Parameters, their updates, statistics and losses are
-    /// 32-bit floats, as is every tensor that you hold. There is no loss scale to set.
+    /// Matrix products and convolutions multiply 16-bit floats on matrix units and sum in 32 bits, and images and large
+    /// matrices between the operations of a step are kept in 16 bits (bf16); GPUs that have such units only.
+    /// Parameters, their updates, statistics and losses are 32-bit floats, as is every tensor that you hold. There is
+    /// no loss scale to set.
     Fast,
 }
 

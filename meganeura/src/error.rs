@@ -35,8 +35,8 @@ pub enum ErrorKind {
     Io,
     /// A file was read but does not fit: truncated, hostile, or of another model.
     Checkpoint,
-    /// A file of data was read but does not fit: truncated, too long, of another format, of another size than the others, or past
-    /// a limit on what may be read.
+    /// A file of data was read but does not fit: truncated, too long, of another format, of another size than the
+    /// others, or past a limit on what may be read.
     Data,
     /// What the caller brought panicked on a thread of the framework.
     Panic,
@@ -69,8 +69,8 @@ struct Operand {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind; the message says what was expected and what was found. It is cut after 16 KiB: names and texts that it
-    /// quotes may be a file's.
+    /// An error of this kind; the message says what was expected and what was found. It is cut after 16 KiB: names and
+    /// texts that it quotes may be a file's.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
@@ -194,8 +194,8 @@ pub(crate) fn here_async<T>(body: impl Future<Output = Result<T>>) -> impl Futur
     async move { body.await.map_err(|error| error.at(location)) }
 }
 
-/// `false` for lines of this crate and of the standard library. Both stand for a caller who is not known: closures and function
-/// pointers do not pass the caller's line on, nor do `Iterator::map` and `str::parse`.
+/// `false` for lines of this crate and of the standard library. Both stand for a caller who is not known: closures and
+/// function pointers do not pass the caller's line on, nor do `Iterator::map` and `str::parse`.
 fn is_users(location: &Location<'_>) -> bool {
     let file = location.file();
     // In unit tests this crate is its own user, and so is the guide.

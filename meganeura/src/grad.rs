@@ -21,9 +21,9 @@ use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.
 ///
-/// Nothing is computed until a gradient is read or an optimizer steps, and what is not read costs nothing: gradients can be
-/// scaled, clipped, added and differentiated again like any other value. Read or hold a gradient before the step; the step does
-/// not keep the gradients that it goes along, unless somebody holds them.
+/// Nothing is computed until a gradient is read or an optimizer steps, and what is not read costs nothing: gradients
+/// can be scaled, clipped, added and differentiated again like any other value. Read or hold a gradient before the
+/// step; the step does not keep the gradients that it goes along, unless somebody holds them.
 ///
 /// # Several optimizers
 ///
@@ -45,10 +45,11 @@ use crate::{Error, ErrorKind, Param, Result};
 /// # }
 /// ```
 ///
-/// The first step changes parameters that the other gradients depend on. So it computes these gradients along, those of all trained
-/// parameters that it does not step itself, for as many `Grads` of the tape as somebody holds. A step of the whole model has none to
-/// compute. If only a part of what is trained is ever stepped, [freeze](crate::ModuleExt::freeze) the rest while the step is
-/// recorded, or drop the `Grads` of losses that are done with: a gradient that nobody steps along costs its computation.
+/// The first step changes parameters that the other gradients depend on. So it computes these gradients along, those of
+/// all trained parameters that it does not step itself, for as many `Grads` of the tape as somebody holds. A step of
+/// the whole model has none to compute. If only a part of what is trained is ever stepped,
+/// [freeze](crate::ModuleExt::freeze) the rest while the step is recorded, or drop the `Grads` of losses that are done
+/// with: a gradient that nobody steps along costs its computation.
 pub struct Grads {
     tape: Tape,
     cotangents: Rc<RefCell<Cotangents>>,
@@ -65,10 +66,11 @@ pub struct Grads {
 }
 
 impl Tape {
-    /// Appends the gradient of a scalar with respect to all parameters that are trained, and to every value that the caller
-    /// holds.
+    /// Appends the gradient of a scalar with respect to all parameters that are trained, and to every value that the
+    /// caller holds.
     ///
-    /// Nothing is appended for what lies below: a frozen part of a model costs nothing unless its input is held in a `Var`.
+    /// Nothing is appended for what lies below: a frozen part of a model costs nothing unless its input is held in a
+    /// `Var`.
     ///
     /// Each call sweeps afresh: nothing accumulates from one call to the next, so two losses can be differentiated one
     /// after the other on one tape, or together as their sum. A gradient is a value like any other and may be part of a
@@ -152,7 +154,8 @@ impl Grads {
         self.frozen.contains(&cell.id())
     }
 
-    /// The gradient of any value of the tape that was held during the backward pass; `None` if the loss does not depend on it.
+    /// The gradient of any value of the tape that was held during the backward pass; `None` if the loss does not depend
+    /// on it.
     #[must_use]
     pub fn of(&self, x: &Var) -> Option<Var> {
         if !self.tape.same(x.tape()) {
@@ -162,12 +165,13 @@ impl Grads {
         gradient.map(|gradient| self.tape.var(gradient))
     }
 
-    /// Lets parameters be without a gradient where their paths match the pattern, as for [`ModuleExt::freeze`]: layers that a pass leaves
-    /// out at random, heads that it does not use. An optimizer's step along these gradients, or an accumulation of them, leaves such
-    /// parameters as they are, with what it remembers of them and the count of their updates; the others are stepped as ever.
+    /// Lets parameters be without a gradient where their paths match the pattern, as for [`ModuleExt::freeze`]: layers
+    /// that a pass leaves out at random, heads that it does not use. An optimizer's step along these gradients, or an
+    /// accumulation of them, leaves such parameters as they are, with what it remembers of them and the count of their
+    /// updates; the others are stepped as ever.
     ///
-    /// Without this they are an error, which names them: a parameter that is left out by mistake would never train. The paths are
-    /// those in the module that is stepped. May be called several times; `"**"` stands for all parameters.
+    /// Without this they are an error, which names them: a parameter that is left out by mistake would never train. The
+    /// paths are those in the module that is stepped. May be called several times; `"**"` stands for all parameters.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -193,7 +197,8 @@ impl Grads {
         self
     }
 
-    /// `true` if a parameter may be without a gradient. One that the backward pass found frozen may not: it would have one.
+    /// `true` if a parameter may be without a gradient. One that the backward pass found frozen may not: it would have
+    /// one.
     pub(crate) fn may_lack(&self, leaf: &Leaf<'_>) -> bool {
         let is_unused = |pattern: &String| Selection::Pattern(pattern.clone()).selects(leaf);
         !self.was_frozen(leaf.cell()) && self.unused.iter().any(is_unused)
@@ -204,21 +209,22 @@ impl Grads {
         self.tape.cells().iter().any(|cell| cell.is_trained() && self.of_cell(cell).is_some())
     }
 
-    /// The gradient of the parameter with this path, among those of parameters that were named: the `init` of a model with
-    /// `#[derive(Module)]`, the first optimizer step and `name_parameters` do that. So a tuple of layers has no names before its
-    /// first step; [`named`](Self::named) needs none. A tied parameter has several paths, and one gradient: the sum.
+    /// The gradient of the parameter with this path, among those of parameters that were named: the `init` of a model
+    /// with `#[derive(Module)]`, the first optimizer step and `name_parameters` do that. So a tuple of layers has no
+    /// names before its first step; [`named`](Self::named) needs none. A tied parameter has several paths, and one
+    /// gradient: the sum.
     #[must_use]
     pub fn by_path(&self, path: &str) -> Option<Var> {
         self.tape.cells().iter().filter(|cell| cell.is_called(path)).find_map(|cell| self.of_cell(cell))
     }
 
-    /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order of a
-    /// visit.
+    /// The gradients in the shape of a model: of each of its parameters that has one, with the path in it, in the order
+    /// of a visit.
     ///
     /// # Errors
     ///
-    /// [`NoGradient`](ErrorKind::NoGradient) if there are parameters to train, and none has a gradient, unless all [may lack
-    /// one](Self::allow_unused): they are another model's gradients.
+    /// [`NoGradient`](ErrorKind::NoGradient) if there are parameters to train, and none has a gradient, unless all
+    /// [may lack one](Self::allow_unused): they are another model's gradients.
     #[track_caller]
     pub fn named(&self, module: &dyn Module) -> Result<Vec<(String, Var)>> {
         here(|| {

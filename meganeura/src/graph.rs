@@ -1,7 +1,7 @@
 //! The structure of a computation: nodes, their operands and types. Pure data, without values or devices.
 //!
-//! A tape records into a graph; a plan is made from one and remembered under it. Two steps with equal graphs share a plan,
-//! so nothing that changes from step to step may stand here: numbers of the caller are [`Source::Host`] slots.
+//! A tape records into a graph; a plan is made from one and remembered under it. Two steps with equal graphs share a
+//! plan, so nothing that changes from step to step may stand here: numbers of the caller are [`Source::Host`] slots.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -56,7 +56,8 @@ impl Hash for Exact {
 pub(crate) enum Source {
     /// Tensor number `.0` that the caller brings: an input, a parameter, an optimizer's state.
     Leaf(usize),
-    /// Words from number `.0` on in the block of small numbers that the host sends with each run: a learning rate, a seed.
+    /// Words from number `.0` on in the block of small numbers that the host sends with each run: a learning rate, a
+    /// seed.
     Host(usize),
     /// One number everywhere.
     Const(Exact),

@@ -3,13 +3,13 @@
 use crate::error::bail;
 use crate::{DType, Result};
 
-/// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made here: a plain
-/// `Vec` would end the process if there is no room.
+/// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made
+/// here: a plain `Vec` would end the process if there is no room.
 ///
 /// # Errors
 ///
-/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory). Where the system promises more memory than it has, it may end the process
-/// later all the same.
+/// [`OutOfMemory`](crate::ErrorKind::OutOfMemory). Where the system promises more memory than it has, it may end the
+/// process later all the same.
 pub(crate) fn reserve<T>(data: &mut Vec<T>, more: usize) -> Result<()> {
     #[cfg(test)]
     let is_short = shortage::strikes();

@@ -13,8 +13,8 @@ use crate::{Device, Param, Result, Shape, Tensor, TensorType};
 
 /// How the values that a parameter starts with are drawn.
 ///
-/// The fans are those of a weight `[out, in, …]`: `fan_in = in·…` numbers are summed into each output, `fan_out = out·…`
-/// numbers are fed by each input, where `…` is the size of a convolution's kernel.
+/// The fans are those of a weight `[out, in, …]`: `fan_in = in·…` numbers are summed into each output,
+/// `fan_out = out·…` numbers are fed by each input, where `…` is the size of a convolution's kernel.
 ///
 /// ```
 /// use meganeura::init::{Initializer, Nonlinearity};
@@ -143,13 +143,13 @@ impl Initializer {
 
     /// A tensor on `device` with values drawn from `seed`.
     ///
-    /// The `i`-th value depends on the seed and the fans alone: uniform values take 53 bits of one PCG number each, Gaussian
-    /// ones come in pairs from two by Box and Muller's method.
+    /// The `i`-th value depends on the seed and the fans alone: uniform values take 53 bits of one PCG number each,
+    /// Gaussian ones come in pairs from two by Box and Muller's method.
     ///
     /// # Errors
     ///
-    /// If a setting is not finite or a spread negative; if fans are needed and the shape has fewer than two axes; if the
-    /// device has no room.
+    /// If a setting is not finite or a spread negative; if fans are needed and the shape has fewer than two axes; if
+    /// the device has no room.
     #[track_caller]
     pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: Seed) -> Result<Tensor> {
         here(|| {

@@ -1,7 +1,7 @@
 //! Differentiable layers on any GPU.
 //!
-//! A model is a struct. `#[derive(Module)]` finds its parameters, a [`Tape`] records a step and differentiates it, and the
-//! step runs as one cached plan: WGSL kernels on a GPU, or native kernels on the CPU.
+//! A model is a struct. `#[derive(Module)]` finds its parameters, a [`Tape`] records a step and differentiates it, and
+//! the step runs as one cached plan: WGSL kernels on a GPU, or native kernels on the CPU.
 //!
 //! ```
 //! use meganeura::prelude::*;
@@ -36,48 +36,58 @@
 //! # }
 //! ```
 //!
-//! The [guide] is a short book: a first model, layers and operations of your own, data, training and resuming, plans, and what to do
-//! when it is slow or wrong. To look things up: [every attribute of the derive](derive@Module), [where PyTorch's parts are
-//! here](guide::from_pytorch), [three models, declared and written out](guide::models).
+//! The [guide] is a short book: a first model, layers and operations of your own, data, training and resuming, plans,
+//! and what to do when it is slow or wrong. To look things up: [every attribute of the derive](derive@Module),
+//! [where PyTorch's parts are here](guide::from_pytorch), [three models, declared and written out](guide::models).
 //!
 //! # What there is
 //!
-//! * **Layers** ([`nn`]): convolutions and their transpose, batch, group, layer and instance normalisation, linear, embeddings, attention,
-//!   pooling, resampling, dropout, activations; [initialisers](init) that give the same numbers on every device.
-//! * **Operations** ([`Var`]'s methods): elementwise arithmetic and functions with NumPy's broadcasting, reductions, batched `matmul`, convolution
-//!   and its transpose with stride, padding, dilation and groups, normalisation, pooling, resampling, rows by index, softmax, losses, views that
-//!   copy nothing. [`ops::CustomOp`] takes yours, with its own WGSL.
-//! * **Models** ([`module`]): structs, enums and containers nested as you like, `Vec<Box<dyn Layer>>` included; parameters tied, shared, frozen
-//!   or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no gradient; parts in evaluation while others train
-//!   (`net.evaluate("encoder")`); counted, printed, averaged and copied.
-//! * **Functions** ([`Var`]): what NumPy and PyTorch have, from `argmax` and `sort` over `scatter_add` to `einsum` and attention; of
-//!   a [`Tensor`] through [`Tensor::map`].
-//! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights, cross-entropy with class
-//!   weights, smoothed labels and labels to ignore, or with probabilities as targets, negative log-likelihood, KL divergence, focal, Dice, hinge,
-//!   cosine and triplet losses; as mean, as sum, or one by one.
-//! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared errors, perplexity; they add up over
-//!   batches, threads and ranks.
-//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of parameters, and a trait for yours; schedules that are
-//!   written as text; gradients accumulated over micro-batches; clipping by the global norm or by value; steps that refuse or skip NaN; moving
-//!   averages of models; state that is saved and restored bit for bit. Gradients of gradients of every operation; products of
-//!   Hessians and Jacobians with vectors ([`Tape::hvp`], [`Tape::jvp`]).
-//! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of kept.
+//! * **Layers** ([`nn`]): convolutions and their transpose, batch, group, layer and instance normalisation, linear,
+//!   embeddings, attention, pooling, resampling, dropout, activations; [initialisers](init) that give the same numbers
+//!   on every device.
+//! * **Operations** ([`Var`]'s methods): elementwise arithmetic and functions with NumPy's broadcasting, reductions,
+//!   batched `matmul`, convolution and its transpose with stride, padding, dilation and groups, normalisation, pooling,
+//!   resampling, rows by index, softmax, losses, views that copy nothing. [`ops::CustomOp`] takes yours, with its own
+//!   WGSL.
+//! * **Models** ([`module`]): structs, enums and containers nested as you like, `Vec<Box<dyn Layer>>` included;
+//!   parameters tied, shared, frozen or thawed by patterns of paths (`net.freeze("encoder.**")`), which then cost no
+//!   gradient; parts in evaluation while others train (`net.evaluate("encoder")`); counted, printed, averaged and
+//!   copied.
+//! * **Functions** ([`Var`]): what NumPy and PyTorch have, from `argmax` and `sort` over `scatter_add` to `einsum` and
+//!   attention; of a [`Tensor`] through [`Tensor::map`].
+//! * **Losses** ([`loss`]): mean squared and absolute error, Huber and smooth L1, binary cross-entropy with weights,
+//!   cross-entropy with class weights, smoothed labels and labels to ignore, or with probabilities as targets, negative
+//!   log-likelihood, KL divergence, focal, Dice, hinge, cosine and triplet losses; as mean, as sum, or one by one.
+//! * **Metrics** ([`metric`]): accuracy, top-k accuracy, confusion matrix with F1, ROC AUC, absolute and squared
+//!   errors, perplexity; they add up over batches, threads and ranks.
+//! * **Training** ([`optim`]): SGD, Adam, AdamW, NAdam, RAdam, RMSProp, Adagrad, Lion and Muon with groups of
+//!   parameters, and a trait for yours; schedules that are written as text; gradients accumulated over micro-batches;
+//!   clipping by the global norm or by value; steps that refuse or skip NaN; moving averages of models; state that is
+//!   saved and restored bit for bit. Gradients of gradients of every operation; products of Hessians and Jacobians with
+//!   vectors ([`Tape::hvp`], [`Tape::jvp`]).
+//! * **Memory** ([`Tape::recompute`]): blocks whose intermediate values are recomputed in the backward pass instead of
+//!   kept.
 //! * **Fine-tuning** ([`Lora`]): low-rank adapters beside the weights that a pattern names, saved alone or merged.
-//! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients, through MPI (the feature `mpi`).
+//! * **Many devices** ([`world`]): processes that each train on a part of every batch and average their gradients,
+//!   through MPI (the feature `mpi`).
 //! * **Looking** ([the guide's page](guide::seeing)): layers with shapes, multiply-adds and memory
 //!   ([`ModuleExt::summary_with`]), graphs and plans for Graphviz, event files of TensorBoard (the feature
 //!   `tensorboard`), traces for Perfetto ([`Profile::chrome_trace`]).
-//! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double precision.
-//! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip` and `images`), and a trait
-//!   for yours; any number of inputs and targets; shuffled, weighted and stratified orders by seed and epoch; sequences padded by a function;
-//!   random crops, flips and cut-out; loader threads that give the same bits in any number. An epoch can be taken up in the middle.
-//! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations. It sees the parameters as
-//!   they are then; a clone of the model stays as it was.
-//! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted or ran out of disk goes
-//!   on bit for bit; the last and the best checkpoints are kept.
-//! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored. Files of PyTorch's
-//!   models load by rules for their names, and are written by the same. Files of `torch.save` load with the feature `pt`.
-//! * **ONNX** (the module `onnx`, with the feature of that name): export of a forward pass, import of models from elsewhere.
+//! * **Checks** ([`check`]): gradients of your own layers and operations against finite differences, in double
+//!   precision.
+//! * **Data** ([`data`]): MNIST's format, CIFAR, CSV, folders of images decoded as they are needed (the features `gzip`
+//!   and `images`), and a trait for yours; any number of inputs and targets; shuffled, weighted and stratified orders
+//!   by seed and epoch; sequences padded by a function; random crops, flips and cut-out; loader threads that give the
+//!   same bits in any number. An epoch can be taken up in the middle.
+//! * **Serving** ([`Device::compile`]): a function recorded once and called from any thread, keeping no activations. It
+//!   sees the parameters as they are then; a clone of the model stays as it was.
+//! * **Runs** ([`run`]): a folder with checkpoints, metrics and what happened. A training that was killed, interrupted
+//!   or ran out of disk goes on bit for bit; the last and the best checkpoints are kept.
+//! * **Files** ([`io`]): safetensors. A file that does not fit leaves the model as it was; ties are saved and restored.
+//!   Files of PyTorch's models load by rules for their names, and are written by the same. Files of `torch.save` load
+//!   with the feature `pt`.
+//! * **ONNX** (the module `onnx`, with the feature of that name): export of a forward pass, import of models from
+//!   elsewhere.
 //! * **Devices** ([`Device`]): a GPU through Vulkan, Metal, DirectX 12 or, in a browser, WebGPU; else the CPU.
 //!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README says what was.
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk

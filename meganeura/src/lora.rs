@@ -70,19 +70,19 @@ impl Lora {
     /// Puts an adapter on each matrix and kernel whose path matches the pattern, as for [`freeze`](ModuleExt::freeze);
     /// vectors that match get none. Returns the number of adapters.
     ///
-    /// Every other parameter of the module is frozen. [Thaw](ModuleExt::thaw) those that train as a whole, such as a new
-    /// head, afterwards.
+    /// Every other parameter of the module is frozen. [Thaw](ModuleExt::thaw) those that train as a whole, such as a
+    /// new head, afterwards.
     ///
     /// A kernel is a matrix of its first axis by all others. `A` is drawn uniformly from ±1/√in and `B` is 0, as in
-    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well, where the module
-    /// holds all places of it; so call this, and [`merge`](Self::merge), on the whole model. A clone of the module has
-    /// adapters of its own. A function that was [compiled](Device::compile) before is without them.
+    /// PEFT, so the model computes the same as before. A tied parameter gets one adapter, tied as well, where the
+    /// module holds all places of it; so call this, and [`merge`](Self::merge), on the whole model. A clone of the
+    /// module has adapters of its own. A function that was [compiled](Device::compile) before is without them.
     ///
     /// # Errors
     ///
     /// If the rank is 0 or α is not finite; if the pattern matches nothing (the message names paths near it) or no
-    /// matrix; if a parameter already has an adapter, is a factor of one, or is in a module that several share by `Arc`;
-    /// or if the device runs out of memory. Nothing has changed then.
+    /// matrix; if a parameter already has an adapter, is a factor of one, or is in a module that several share by
+    /// `Arc`; or if the device runs out of memory. Nothing has changed then.
     #[track_caller]
     pub fn attach<M: Module + ?Sized>(&self, module: &mut M, pattern: &str, seed: impl Into<Seed>) -> Result<usize> {
         let seed = seed.into();
@@ -127,8 +127,8 @@ impl Lora {
         })
     }
 
-    /// Puts adapters on a module from a file that [`Adapters`] were [saved](crate::io::Checkpoint::save) to, each on the
-    /// weight of its path. Every other parameter is frozen, as by [`attach`](Self::attach). Returns the number of
+    /// Puts adapters on a module from a file that [`Adapters`] were [saved](crate::io::Checkpoint::save) to, each on
+    /// the weight of its path. Every other parameter is frozen, as by [`attach`](Self::attach). Returns the number of
     /// adapters.
     ///
     /// ```
@@ -151,9 +151,9 @@ impl Lora {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it has anything but adapters, parts of
-    /// one, or one that fits no weight of the module; as [`attach`](Self::attach) if a weight has an adapter. Nothing has
-    /// changed then.
+    /// If the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it has anything but adapters, parts
+    /// of one, or one that fits no weight of the module; as [`attach`](Self::attach) if a weight has an adapter.
+    /// Nothing has changed then.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn load<M: Module + ?Sized>(module: &mut M, path: impl AsRef<std::path::Path>) -> Result<usize> {
@@ -165,8 +165,8 @@ impl Lora {
         })
     }
 
-    /// Adds each adapter's product to its weight and removes the adapters. Returns their number. The sums are computed in
-    /// double precision and rounded once. What was frozen stays frozen.
+    /// Adds each adapter's product to its weight and removes the adapters. Returns their number. The sums are computed
+    /// in double precision and rounded once. What was frozen stays frozen.
     ///
     /// # Errors
     ///

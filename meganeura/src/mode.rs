@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The mode of a layer that has neither parameters nor buffers, as a field of it.
 ///
-/// Every [`Param`](crate::Param) and [`Buffer`](crate::Buffer) has a mode of its own. Only a layer that holds none of them needs a
-/// field of this type, if it is to behave otherwise in a part of the model that is
-/// [evaluated](crate::ModuleExt::evaluate). The layer asks [`is_training`](crate::ModuleExt::is_training). A clone has the mode of
-/// its original.
+/// Every [`Param`](crate::Param) and [`Buffer`](crate::Buffer) has a mode of its own. Only a layer that holds none of
+/// them needs a field of this type, if it is to behave otherwise in a part of the model that is
+/// [evaluated](crate::ModuleExt::evaluate). The layer asks [`is_training`](crate::ModuleExt::is_training). A clone has
+/// the mode of its original.
 ///
 /// ```
 /// use meganeura::module::Mode;

@@ -267,7 +267,8 @@ macro_rules! cell_newtype {
             }
         }
 
-        /// A copy with an identity of its own: updating one leaves the other alone. What is frozen, evaluated or not saved stays so.
+        /// A copy with an identity of its own: updating one leaves the other alone. What is frozen, evaluated or not
+        /// saved stays so.
         impl Clone for $name {
             fn clone(&self) -> Self {
                 let state = self.cell.lock();
@@ -308,8 +309,8 @@ impl Param {
         self.cell.set_frozen(false);
     }
 
-    /// Whether it is not trained: what was last said by [`freeze`](Self::freeze) and [`thaw`](Self::thaw), else what the
-    /// model's struct said when the model was built or last named.
+    /// Whether it is not trained: what was last said by [`freeze`](Self::freeze) and [`thaw`](Self::thaw), else what
+    /// the model's struct said when the model was built or last named.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         !self.cell.is_trained()

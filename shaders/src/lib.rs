@@ -1,7 +1,7 @@
 //! The WGSL kernels of meganeura, and the preprocessor that specialises them.
 //!
-//! A kernel is a text file under `wgsl/`, written for one operation and any shape. [`expand`] turns it into the WGSL of one
-//! launch: shapes, strides and variants are *defines*, and end up as constants that the driver's compiler can fold.
+//! A kernel is a text file under `wgsl/`, written for one operation and any shape. [`expand`] turns it into the WGSL of
+//! one launch: shapes, strides and variants are *defines*, and end up as constants that the driver's compiler can fold.
 //!
 //! ```
 //! let wgsl = meganeura_shaders::expand(
@@ -16,25 +16,25 @@
 //!
 //! * The entry point is `main`. All bindings are in group 0: the inputs in order, `read`, then the outputs in order,
 //!   `read_write`. The head comment of each file gives the formula, the bindings and the defines.
-//! * A kernel that includes `shared/epilogue` stores its first output through `store(i, value)` alone, each element once, and
-//!   does not declare that output: the host does, after the kernel's own bindings, with whatever else it merges into the store. An
-//!   invocation that stores a few elements begins with `epilogue(i)` of each, which reads what the merged work takes, and ends with
-//!   `finish(epilogue, value)`: then these reads wait for no store.
-//!   One that includes `shared/prologue` reads an operand through `load(i)` in the same way.
-//!   Kernels that go by lines, eight neighbouring channels (`shared/half`), include `shared/epilogue_lines` and
-//!   `shared/prologue_lines` instead, and call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`, i a
-//!   multiple of 8.
+//! * A kernel that includes `shared/epilogue` stores its first output through `store(i, value)` alone, each element
+//!   once, and does not declare that output: the host does, after the kernel's own bindings, with whatever else it
+//!   merges into the store. An invocation that stores a few elements begins with `epilogue(i)` of each, which reads
+//!   what the merged work takes, and ends with `finish(epilogue, value)`: then these reads wait for no store. One that
+//!   includes `shared/prologue` reads an operand through `load(i)` in the same way. Kernels that go by lines, eight
+//!   neighbouring channels (`shared/half`), include `shared/epilogue_lines` and `shared/prologue_lines` instead, and
+//!   call `store_line(i, line)` or `finish(epilogue, line)`, and `load_line(i)`, i a multiple of 8.
 //! * Workgroups are counted linearly. A count above the limit of one dimension is folded into x and y; indexes past the
 //!   end do nothing, so that the fold may round up.
 //! * `WG`, the workgroup's size, is a define. Where a workgroup reduces in a tree it must be a power of two.
 //! * Every element of an output is written, with the same bits at every run: no atomics, sums in a fixed order.
 //! * A NaN that is read becomes a NaN that is written.
-//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, but for large tiles of products, 48 KB at most, which
-//!   are for devices that have as much. No optional feature is needed but where a kernel's first lines enable it: matrix units
-//!   multiply f16. With `BFLOAT`, what a kernel calls f16 is to be compiled as bf16 (`shared/units`).
+//! * 256 invocations a workgroup suffice. So do 16 KB of workgroup memory, but for large tiles of products, 48 KB at
+//!   most, which are for devices that have as much. No optional feature is needed but where a kernel's first lines
+//!   enable it: matrix units multiply f16. With `BFLOAT`, what a kernel calls f16 is to be compiled as bf16
+//!   (`shared/units`).
 //! * An element's index fits `u32`.
-//! * Kernels of which [`is_trusted`] holds keep inside of their bindings and end their loops without anybody checking, whatever
-//!   numbers they read, and write workgroup memory before they read it.
+//! * Kernels of which [`is_trusted`] holds keep inside of their bindings and end their loops without anybody checking,
+//!   whatever numbers they read, and write workgroup memory before they read it.
 //!
 //! # The preprocessor
 //!
@@ -48,8 +48,8 @@
 //! | `#for I in COUNT` … `#endfor` | the lines between, once for each number below `COUNT` (a number, or the name of one), which is what `I` stands for; nests |
 //! | `${NAME}`, anywhere in a line | the value of `NAME`, as it is: a number, an expression, several lines |
 //!
-//! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define: a misspelt name
-//! never goes unnoticed. A mention in a part that `#if` leaves out counts.
+//! A value is not expanded again. A define that no line mentions is an error, as is a hole without a define: a misspelt
+//! name never goes unnoticed. A mention in a part that `#if` leaves out counts.
 
 mod preprocess;
 mod sources;

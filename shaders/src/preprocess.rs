@@ -267,7 +267,8 @@ impl<'s, F: Fn(&str) -> Option<&'s str>> Expansion<'_, F> {
         Ok(())
     }
 
-    /// Whether `NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if the text is none of these.
+    /// Whether `NAME`, `NAME == value` or `NAME != value` holds; a value with `+` or `*` is a sum. `None` if the text
+    /// is none of these.
     fn condition(&mut self, text: &str, active: bool, at: Line<'_>) -> Option<Result<bool, ExpandError>> {
         let compared = |operator, equal| text.split_once(operator).map(|(name, value)| (name, value, equal));
         let Some((name, wanted, equal)) = compared("==", true).or_else(|| compared("!=", false)) else {

@@ -185,9 +185,9 @@ const TRUSTED: &[&str] = &[
     "winograd_weight",
 ];
 
-/// Whether a kernel stays inside of its bindings and its workgroup memory, ends its loops and writes workgroup memory before it
-/// reads it, whatever numbers its bindings hold, provided that they are as large and its defines as its head comment says. Of
-/// other kernels, such as those that users bring, nothing is known.
+/// Whether a kernel stays inside of its bindings and its workgroup memory, ends its loops and writes workgroup memory
+/// before it reads it, whatever numbers its bindings hold, provided that they are as large and its defines as its head
+/// comment says. Of other kernels, such as those that users bring, nothing is known.
 #[must_use]
 pub fn is_trusted(kernel: &str) -> bool {
     TRUSTED.binary_search(&kernel).is_ok()
@@ -202,7 +202,8 @@ pub fn kernels() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 ///
-/// The kernel is unknown, a hole has no define, a define is given twice or mentioned nowhere, or the kernel's own text is broken.
+/// The kernel is unknown, a hole has no define, a define is given twice or mentioned nowhere, or the kernel's own text
+/// is broken.
 pub fn expand(kernel: &str, defines: &[(&str, &str)]) -> Result<String, ExpandError> {
     if kernel.starts_with(SHARED) {
         return Err(ExpandError::UnknownKernel { kernel: kernel.to_owned() });

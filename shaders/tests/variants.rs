@@ -1,4 +1,5 @@
-//! Expands every variant that `variants.txt` names, lets naga parse and validate it, and translates it for Metal and DirectX 12.
+//! Expands every variant that `variants.txt` names, lets naga parse and validate it, and translates it for Metal and
+//! DirectX 12.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +24,8 @@ struct Variant {
     defines: Vec<(String, String)>,
 }
 
-/// What the host writes into kernels that store through `shared/epilogue`: the result's binding, and how an element of it is
-/// stored, as it is or through what was merged into the kernel.
+/// What the host writes into kernels that store through `shared/epilogue`: the result's binding, and how an element of
+/// it is stored, as it is or through what was merged into the kernel.
 const STORES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<f32>;
      struct Epilogue { i: u32 }
@@ -46,8 +47,8 @@ const LOADS: [&str; 2] = [
      fn load(i: u32) -> f32 { let t0 = load_gelu(load_x[i]); return t0; }",
 ];
 
-/// The same for kernels that store through `shared/epilogue_lines`: as it is, or through what was merged, which reads a line
-/// as well.
+/// The same for kernels that store through `shared/epilogue_lines`: as it is, or through what was merged, which reads a
+/// line as well.
 const STORES_OF_LINES: [&str; 2] = [
     "@group(0) @binding(AT) var<storage, read_write> store_y0: array<vec4<u32>>;
      struct Epilogue { i: u32 }
@@ -76,8 +77,8 @@ const LOADS_OF_LINES: [&str; 2] = [
      }",
 ];
 
-/// A hole that the host fills: its name, what fills it element by element and line by line, and a call that only the code of
-/// kernels that go by lines has.
+/// A hole that the host fills: its name, what fills it element by element and line by line, and a call that only the
+/// code of kernels that go by lines has.
 struct Hole {
     name: &'static str,
     elements: [&'static str; 2],
@@ -191,14 +192,16 @@ fn every_variant_is_valid() {
         assert!(invocations <= 256, "{}: {invocations} invocations a workgroup", variant.kernel);
         let shared = workgroup_memory(&module);
         assert!(shared.iter().sum::<u32>() <= 48 << 10, "{}: {shared:?} bytes", variant.kernel);
-        // NVIDIA's driver puts variables behind one another, and loads fragments wrongly where they do not begin at a multiple of 16.
+        // NVIDIA's driver puts variables behind one another, and loads fragments wrongly where they do not begin at a
+        // multiple of 16.
         let of_matrices = wgsl.contains("wgpu_cooperative_matrix");
         assert!(!of_matrices || shared.iter().all(|size| size % 16 == 0), "{}: {shared:?} bytes", variant.kernel);
         assert_bindings(&variant.kernel, &module);
     }
 }
 
-/// Kernels with variants that need more than full precision may: matrix units, which naga writes for Vulkan alone, or f16.
+/// Kernels with variants that need more than full precision may: matrix units, which naga writes for Vulkan alone, or
+/// f16.
 const ON_MATRIX_UNITS: [&str; 7] = [
     "conv2d_gemm",
     "conv2d_grad_weight_gemm",
@@ -210,8 +213,8 @@ const ON_MATRIX_UNITS: [&str; 7] = [
 ];
 const OF_F16: [&str; 1] = ["conv2d_pack_halves"];
 
-/// Kernels with variants in full precision that need more than WebGPU promises, in workgroup memory or buffers. Devices that have it
-/// choose them.
+/// Kernels with variants in full precision that need more than WebGPU promises, in workgroup memory or buffers. Devices
+/// that have it choose them.
 const BEYOND_BASELINE: [&str; 4] = ["attention", "attention_grad", "conv2d_pack_halves", "gemm"];
 
 #[test]

@@ -4,18 +4,15 @@
 //     OF keys:    dk[j,d] = SCALE·Σ_i ds[i,j]·q[i,d],  dv[j,e] = Σ_i w[i,j]·dy[i,e]
 // (Dao, "FlashAttention-2", 2023.)
 //
-// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. With PACKED, spread
-// and drift are one buffer [B,L,3] (attention_pack). A workgroup computes TILE rows of the results, and 4·FOURS of their columns.
+// Bindings: q, key, value, spread[B,L,2], drift[B,L], dy[B,L,E], bias where there is one → dq; or dk, dv. With PACKED,
+// spread and drift are one buffer [B,L,3] (attention_pack). A workgroup computes TILE rows of the results, and 4·FOURS
+// of their columns.
 //
-// Defines: OF           queries or keys
-//          ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE
-//                       the operands that scores q·kᵀ and slopes dy·vᵀ are products of, by rows and columns of the tile:
-//                       q, k, dy, v for queries, and k, q, v, dy for keys
-//          RESULT_AT    the binding of the first result; SECOND_AT that of the second, for keys
-//          PACKED       1: spread and drift are one buffer
-//          DY_AT, BIAS_AT  the bindings of dy and of the bias
-//          DY_ELEM      vec4<f32> where E is a multiple of four, else f32
-//          those of shared/attention
+// Defines: OF queries or keys ROW_OF_SCORE, COLUMN_OF_SCORE, ROW_OF_SLOPE, COLUMN_OF_SLOPE the operands that scores
+// q·kᵀ and slopes dy·vᵀ are products of, by rows and columns of the tile: q, k, dy, v for queries, and k, q, v, dy for
+// keys RESULT_AT the binding of the first result; SECOND_AT that of the second, for keys PACKED 1: spread and drift are
+// one buffer DY_AT, BIAS_AT the bindings of dy and of the bias DY_ELEM vec4<f32> where E is a multiple of four, else
+// f32 those of shared/attention
 
 @group(0) @binding(0) var<storage, read> q: array<${Q_ELEM}>;
 @group(0) @binding(1) var<storage, read> key: array<${K_ELEM}>;

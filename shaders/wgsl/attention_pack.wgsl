@@ -1,5 +1,5 @@
-// packed[i] = spread[i,0], spread[i,1], drift[i]: joins the statistics of each query of an attention, for devices that bind
-// eight buffers. The gradient with a bias would bind nine.
+// packed[i] = spread[i,0], spread[i,1], drift[i]: joins the statistics of each query of an attention, for devices that
+// bind eight buffers. The gradient with a bias would bind nine.
 //
 // Bindings: spread[ROWS,2], drift[ROWS] → packed[ROWS,3]. One invocation copies a row; ⌈ROWS/WG⌉ workgroups.
 //

@@ -1,5 +1,5 @@
-// 2-D average pooling: y[n,p,q] = mean over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW]. INCLUDE_PAD 1: padding counts,
-// as zeros. INCLUDE_PAD 0: only what lies inside counts; an output that sees nothing but padding is 0.
+// 2-D average pooling: y[n,p,q] = mean over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW]. INCLUDE_PAD 1:
+// padding counts, as zeros. INCLUDE_PAD 0: only what lies inside counts; an output that sees nothing but padding is 0.
 //
 // Bindings: x[N,H,W] → y[N,P,Q], or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], by shared/terms.
 //

@@ -1,5 +1,6 @@
-// 2-D convolution: y[n,o,p,q] = Σ_{c,i,j} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · w[o,c,i,j], where output channel
-// o belongs to group g = ⌊o·G/O⌋ and x is zero outside its planes; or the gradient of its input, as such a convolution: see shared/conv2d.
+// 2-D convolution: y[n,o,p,q] = Σ_{c,i,j} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · w[o,c,i,j], where
+// output channel o belongs to group g = ⌊o·G/O⌋ and x is zero outside its planes; or the gradient of its input, as such
+// a convolution: see shared/conv2d.
 //
 // Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q], by shared/terms.
 //

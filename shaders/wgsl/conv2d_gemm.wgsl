@@ -1,12 +1,12 @@
-// `conv2d`, of both forms, as a product for each group: rows are output channels, columns the pixels of all outputs, and the reduction
-// runs over the weights of an output, c, i, j; see shared/gemm. The columns are never in memory: blocks are gathered as they are needed.
+// `conv2d`, of both forms, as a product for each group: rows are output channels, columns the pixels of all outputs,
+// and the reduction runs over the weights of an output, c, i, j; see shared/gemm. The columns are never in memory:
+// blocks are gathered as they are needed.
 //
 // Bindings: x[N,C,H,W], w[O,C/G,KH,KW] → y[N,O,P,Q] by its epilogue, or parts[part,n,o,p,q] (SUMS parts).
 //
-// Defines: those of shared/gemm and of shared/conv2d
-//          SUMS  whole or parts
-//          ORDER of the reduction: channels, the weights as they are, by FORM as in `conv2d`; or taps, tap by tap, with the weights from
-//                `conv2d_pack`, where C/G and O/G are multiples of 4: four channels are read where one's place is found
+// Defines: those of shared/gemm and of shared/conv2d SUMS whole or parts ORDER of the reduction: channels, the weights
+// as they are, by FORM as in `conv2d`; or taps, tap by tap, with the weights from `conv2d_pack`, where C/G and O/G are
+// multiples of 4: four channels are read where one's place is found
 
 #include "shared/conv2d_gemm"
 

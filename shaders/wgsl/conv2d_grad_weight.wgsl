@@ -1,5 +1,5 @@
-// Gradient of `conv2d` with respect to its weight:
-// dw[o,c,i,j] = Σ_{n,p,q} x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · dy[n,o,p,q], where o belongs to group g.
+// Gradient of `conv2d` with respect to its weight: dw[o,c,i,j] = Σ_{n,p,q}
+// x[n, g·C/G + c, p·SH + i·DH − PH, q·SW + j·DW − PW] · dy[n,o,p,q], where o belongs to group g.
 //
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW], by shared/terms.
 //

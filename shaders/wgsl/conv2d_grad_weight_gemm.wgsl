@@ -1,6 +1,6 @@
-// `conv2d_grad_weight` as a product for each group: rows are output channels, columns the weights of an output, c, i, j, and the
-// reduction runs over the pixels of all outputs, in parts, since results are few; see shared/gemm. The columns are never in memory:
-// blocks are gathered as they are needed.
+// `conv2d_grad_weight` as a product for each group: rows are output channels, columns the weights of an output, c, i,
+// j, and the reduction runs over the pixels of all outputs, in parts, since results are few; see shared/gemm. The
+// columns are never in memory: blocks are gathered as they are needed.
 //
 // Bindings: x[N,C,H,W], dy[N,O,P,Q] → dw[O,C/G,KH,KW] by its epilogue, or parts[part,o,c,i,j] (SUMS parts).
 //

@@ -1,20 +1,16 @@
-// `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the gradient, for
-// all taps at once, or for some rows of them: a sum over pixels, a tile of shared/conv2d_tile at a time. A fragment of inputs serves every row of taps that
-// reads it. An input that is not finite spreads to all taps of its channel: a tile that reaches over the outputs multiplies it by
-// zeros.
+// `conv2d_grad_weight` on matrix units, of images in halves. A workgroup computes BO output by BC input channels of the
+// gradient, for all taps at once, or for some rows of them: a sum over pixels, a tile of shared/conv2d_tile at a time.
+// A fragment of inputs serves every row of taps that reads it. An input that is not finite spreads to all taps of its
+// channel: a tile that reaches over the outputs multiplies it by zeros.
 //
-// Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's channels,
-// rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
+// Bindings: x[N,H,W,C], dy[N,P,Q,O] in halves → parts[PARTS,TAPS,G,ROWS,COLUMNS], where ROWS and COLUMNS are a group's
+// channels, rounded up to whole tiles. Workgroups: G·PARTS·(ROWS/BO)·(COLUMNS/BC).
 //
-// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8. KH and PH are those of the rows of
-//          taps that are computed
-//          TAPS, FIRST   taps of the gradient, and the first that is computed
-//          SM, SN    subgroups along output and input channels
-//          FM, FN    fragments of each
-//          SUBGROUP  invocations of a subgroup
-//          ACROSS    fragments of a row of outputs, TILE_Q·IMAGES/16
-//          LOADS_X, LOADS_DY  lines that an invocation loads of a tile, at most
-//          PARTS     into how many parts the tiles are divided, at most as many as there are
+// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8. KH and PH are those of
+// the rows of taps that are computed TAPS, FIRST taps of the gradient, and the first that is computed SM, SN subgroups
+// along output and input channels FM, FN fragments of each SUBGROUP invocations of a subgroup ACROSS fragments of a row
+// of outputs, TILE_Q·IMAGES/16 LOADS_X, LOADS_DY lines that an invocation loads of a tile, at most PARTS into how many
+// parts the tiles are divided, at most as many as there are
 
 // Subgroups look at their sums by turns. All invocations of one do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
@@ -39,7 +35,8 @@ const COLUMNS: u32 = TILES_C * BC;
 
 const OUTPUTS: u32 = TILE_N * TILE_P * TILE_Q;
 
-// The distance of pixels in groups of four channels, 16 bytes more than they have, so that neighbours lie in different banks.
+// The distance of pixels in groups of four channels, 16 bytes more than they have, so that neighbours lie in different
+// banks.
 const PITCH_X: u32 = BC / 4u + 2u;
 const PITCH_DY: u32 = BO / 4u + 2u;
 
@@ -50,7 +47,8 @@ const PITCH_DY: u32 = BO / 4u + 2u;
 var<workgroup> tile_x: array<Four, HALO * PITCH_X>;
 var<workgroup> tile_dy: array<Four, OUTPUTS * PITCH_DY>;
 
-/// Eight channels of a pixel, zeros where there is none. That is asked as late as can be, so that nobody waits for them.
+/// Eight channels of a pixel, zeros where there is none. That is asked as late as can be, so that nobody waits for
+/// them.
 struct Line {
     words: vec4<u32>,
     there: bool,
@@ -171,7 +169,8 @@ fn main(
             }
 #endfor
             workgroupBarrier();
-            // After the last tile, the last once more: loads that depend on nothing can be moved to where they cost least.
+            // After the last tile, the last once more: loads that depend on nothing can be moved to where they cost
+            // least.
             let next = min(t + 1u, end - 1u);
 #for L in LOADS_X
             x_${L} = load_x(next, lane + ${L}u * WG, group, c0);

@@ -1,6 +1,6 @@
-// The weights of a convolution in the order in which products read them: u[g,t,k,m] for group g, tap t = i·KW + j, with m the rows
-// of the product and k the rest of its reduction: output and input channels, or for the gradient of the input the other way round, and
-// the taps from the last to the first.
+// The weights of a convolution in the order in which products read them: u[g,t,k,m] for group g, tap t = i·KW + j, with
+// m the rows of the product and k the rest of its reduction: output and input channels, or for the gradient of the
+// input the other way round, and the taps from the last to the first.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M]. One invocation moves a weight; ⌈LEN/WG⌉ workgroups.
 //

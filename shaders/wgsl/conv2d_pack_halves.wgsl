@@ -1,7 +1,7 @@
-// The weights of a convolution as `conv2d_taps` reads them: for group g and tap t, the channels k that its product sums over and its
-// rows m. Forward those are input and output channels. For the gradient of the input they are output channels, and the
-// input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or nothing. In f16, where eight k of ROWS
-// rows, all their taps, are scaled by one power of two; or with BFLOAT in bf16.
+// The weights of a convolution as `conv2d_taps` reads them: for group g and tap t, the channels k that its product sums
+// over and its rows m. Forward those are input and output channels. For the gradient of the input they are output
+// channels, and the input channels of each phase: phase a of an axis reads weight (BASE + a − STEP·t)/D there, or
+// nothing. In f16, where eight k of ROWS rows, all their taps, are scaled by one power of two; or with BFLOAT in bf16.
 //
 // Bindings: w[O,C/G,KH,KW] → u[G,TAPS,K,M], without BFLOAT the inverses of the powers powers[G,⌈M/ROWS⌉,K/8].
 // A workgroup rounds those and brings them into their order; G·⌈M/ROWS⌉·K/8 workgroups of 256.

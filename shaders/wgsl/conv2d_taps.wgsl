@@ -1,23 +1,21 @@
-// `conv2d` on matrix units, of images in halves. The gradient of its input is a convolution, too: at a stride, pixels of several phases
-// are channels of one, which are scattered where they are stored. A workgroup computes BO channels of a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one
-// column's KH taps of BK channels. A fragment of inputs serves every output row whose taps read it.
+// `conv2d` on matrix units, of images in halves. The gradient of its input is a convolution, too: at a stride, pixels
+// of several phases are channels of one, which are scattered where they are stored. A workgroup computes BO channels of
+// a tile of shared/conv2d_tile, a row of taps' column after the other: a step has one column's KH taps of BK channels.
+// A fragment of inputs serves every output row whose taps read it.
 //
-// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves`, the latter without BFLOAT →
-// y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue, or parts of it one after the other (SUMS parts). Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
+// Bindings: x[N,H,W,C] in halves, w[G,TAPS,C/G,O/G] and powers[G,⌈O/G/BO⌉,C/G/8] from `conv2d_pack_halves`, the latter
+// without BFLOAT → y[N,RESULT_P,RESULT_Q,O/PHASES] by its epilogue, or parts of it one after the other (SUMS parts).
+// Workgroups: G·PARTS·⌈O/G/BO⌉·TILES.
 //
-// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8, TILE_Q is 16/IMAGES
-//          SM, SN    subgroups along pixels and output channels
-//          FM, FN    fragments of each; TILE_P is a multiple of FM, and BM = 16·FM·SM are the tile's outputs
-//          SUBGROUP  invocations of a subgroup
-//          STEPS     BK/16
-//          ROWS_READ rows that a subgroup reads, (FM − 1)·STRIDE_P + (KH − 1)·DH + 1
-//          LOADS_X, LOADS_W  lines that an invocation loads of a block of channels and of a step's weights, at most
-//          PHASES_P, PHASES_Q, RESULT_P, RESULT_Q  channel o of output (p, q) is of pixel (p·PHASES_P + a, q·PHASES_Q + b), if there
-//                    is one, of phase a·PHASES_Q + b; the first O/G/PHASES channels of a group are of phase 0, and so on
-//          PARTS     into how many parts the blocks of channels are divided, at most as many as there are
-//          TURNS     in so many turns subgroups store their sums, which bounds the memory that this takes; it divides SM·SN
-//          EACH      lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
-//          SUMS, LINES  those of shared/gemm_epilogue; LINES is defined
+// Defines: those of `conv2d` without WG, and of shared/conv2d_tile; O/G and C/G multiples of 8, TILE_Q is 16/IMAGES SM,
+// SN subgroups along pixels and output channels FM, FN fragments of each; TILE_P is a multiple of FM, and BM = 16·FM·SM
+// are the tile's outputs SUBGROUP invocations of a subgroup STEPS BK/16 ROWS_READ rows that a subgroup reads, (FM −
+// 1)·STRIDE_P + (KH − 1)·DH + 1 LOADS_X, LOADS_W lines that an invocation loads of a block of channels and of a step's
+// weights, at most PHASES_P, PHASES_Q, RESULT_P, RESULT_Q channel o of output (p, q) is of pixel (p·PHASES_P + a,
+// q·PHASES_Q + b), if there is one, of phase a·PHASES_Q + b; the first O/G/PHASES channels of a group are of phase 0,
+// and so on PARTS into how many parts the blocks of channels are divided, at most as many as there are TURNS in so many
+// turns subgroups store their sums, which bounds the memory that this takes; it divides SM·SN EACH lines of a fragment
+// that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉ SUMS, LINES those of shared/gemm_epilogue; LINES is defined
 
 // Subgroups store their sums by turns. All invocations of one do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
@@ -48,7 +46,8 @@ const RESULT_Q: u32 = ${RESULT_Q};
 const GROUP_RESULT: u32 = GROUP_O / (PHASES_P * PHASES_Q);
 const RESULT: u32 = N * RESULT_P * RESULT_Q * ${G} * GROUP_RESULT;
 
-// Distances in groups of four, 16 bytes more than what lies beside each other, so that neighbours lie in different banks.
+// Distances in groups of four, 16 bytes more than what lies beside each other, so that neighbours lie in different
+// banks.
 const PITCH_X: u32 = BK / 4u + 2u;
 const PITCH_W: u32 = BO / 4u + 2u;
 
@@ -192,7 +191,8 @@ fn main(
 #endfor
         workgroupBarrier();
         for (var block = begin; block < end; block += 1u) {
-            // After the last block, the last once more: loads that depend on nothing can be moved to where they cost least.
+            // After the last block, the last once more: loads that depend on nothing can be moved to where they cost
+            // least.
             let next = min(block + 1u, end - 1u);
             for (var s = 0u; s < KW; s += 1u) {
                 // The step that comes after this one.
@@ -274,9 +274,9 @@ fn main(
 #endfor
     }
     let back = powers(-exponents).x;
-    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a row first.
-    // Sixteen invocations take the first eight channels, sixteen the others: eight that read pixels beside each other read from
-    // different banks.
+    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a
+    // row first. Sixteen invocations take the first eight channels, sixteen the others: eight that read pixels beside
+    // each other read from different banks.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {
         let is_turn = subgroup % TURNS == turn;

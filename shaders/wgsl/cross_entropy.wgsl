@@ -1,11 +1,11 @@
-// Cross-entropy of a row of logits and its label, with label smoothing:
-// loss = ln Σ_c exp(x[c]) − ((1 − SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]).
-// Computed on x − peak, where peak = max x: the weights of x sum to one, and what is subtracted cancels. A label past the end
-// gives NaN, an ignored one 0. The gradient needs the peak, and the mass Σ_c exp(x[c] − peak), NaN where the peak is not finite.
+// Cross-entropy of a row of logits and its label, with label smoothing: loss = ln Σ_c exp(x[c]) − ((1 −
+// SMOOTH)·x[label] + SMOOTH/CLASSES·Σ_c x[c]). Computed on x − peak, where peak = max x: the weights of x sum to one,
+// and what is subtracted cancels. A label past the end gives NaN, an ignored one 0. The gradient needs the peak, and
+// the mass Σ_c exp(x[c] − peak), NaN where the peak is not finite.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], peak and mass likewise; with PARTS > 1, also what
-// `softmax_parts` gave, the peaks, masses and drifts of the parts, are read. A segment of LANES invocations computes a loss;
-// ⌈ROWS·INNER·LANES/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32) → loss[ROWS,INNER], peak and mass likewise; with PARTS > 1,
+// also what `softmax_parts` gave, the peaks, masses and drifts of the parts, are read. A segment of LANES invocations
+// computes a loss; ⌈ROWS·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; ROWS, CLASSES, INNER; SMOOTH a literal
 //          IGNORED       whether a row is left out, an expression of `label: u32`

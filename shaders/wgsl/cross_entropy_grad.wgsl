@@ -1,8 +1,8 @@
-// Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − peak)/mass − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A label past
-// the end gives NaN for its whole row, an ignored one 0.
+// Gradient of `cross_entropy`: dx[c] = dloss·(exp(x[c] − peak)/mass − (1 − SMOOTH)·[c = label] − SMOOTH/CLASSES). A
+// label past the end gives NaN for its whole row, an ignored one 0.
 //
-// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER]; dloss is
-// loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
+// Bindings: x[ROWS,CLASSES,INNER], labels[ROWS,INNER] (u32), peak, mass and dloss[ROWS,INNER] → dx[ROWS,CLASSES,INNER];
+// dloss is loaded through shared/prologue. One invocation computes an element; ⌈ROWS·CLASSES·INNER/WG⌉ workgroups.
 //
 // Defines: WG; ROWS, CLASSES, INNER; SMOOTH a literal; IGNORED whether a row is left out, an expression of
 // `label: u32`

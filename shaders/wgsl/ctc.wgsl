@@ -2,14 +2,16 @@
 //
 //     α[t,s] = e^x[t,class(s)]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])
 //
-// States are the labels with a blank before, between and behind: 2·LABELS + 1. Where s−2 is a blank or the same label, it is left out. A
-// row is written as ln α less the largest number of the row before, of which `scale` is the sum. What is impossible is LEAST.
+// States are the labels with a blank before, between and behind: 2·LABELS + 1. Where s−2 is a blank or the same label,
+// it is left out. A row is written as ln α less the largest number of the row before, of which `scale` is the sum. What
+// is impossible is LEAST.
 //
-// Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES] (u32) →
-// loss[EXAMPLES] from the start, rows[EXAMPLES,STEPS,2·LABELS + 1]. A workgroup computes an example, step by step; EXAMPLES workgroups.
+// Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES] (u32)
+// → loss[EXAMPLES] from the start, rows[EXAMPLES,STEPS,2·LABELS + 1]. A workgroup computes an example, step by step;
+// EXAMPLES workgroups.
 //
-// Defines: STEPS, EXAMPLES, CLASSES, LABELS; BLANK a class; FROM start or end; ZERO_INFINITY whether the loss of impossible targets
-// is 0, from the start; those of shared/segments
+// Defines: STEPS, EXAMPLES, CLASSES, LABELS; BLANK a class; FROM start or end; ZERO_INFINITY whether the loss of
+// impossible targets is 0, from the start; those of shared/segments
 
 #if FROM == start
 #include "shared/epilogue"

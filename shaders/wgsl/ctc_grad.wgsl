@@ -1,9 +1,9 @@
-// Gradient of CTC: dx[t,n,c] = −dloss[n]·γ[t,n,c], where γ is the share of the paths that are at class c at step t: the sum over
-// the states of that class of α·β/eˣ, divided by the sum over all states.
+// Gradient of CTC: dx[t,n,c] = −dloss[n]·γ[t,n,c], where γ is the share of the paths that are at class c at step t: the
+// sum over the states of that class of α·β/eˣ, divided by the sum over all states.
 //
-// Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES] (u32),
-// alphas and betas[EXAMPLES,STEPS,2·LABELS + 1] as `ctc` writes them, dloss[EXAMPLES] → dx[STEPS,EXAMPLES,CLASSES]. A workgroup
-// computes an example at one step; STEPS·EXAMPLES workgroups.
+// Bindings: x[STEPS,EXAMPLES,CLASSES], targets[EXAMPLES,LABELS] (u32), input_lengths and target_lengths[EXAMPLES]
+// (u32), alphas and betas[EXAMPLES,STEPS,2·LABELS + 1] as `ctc` writes them, dloss[EXAMPLES] →
+// dx[STEPS,EXAMPLES,CLASSES]. A workgroup computes an example at one step; STEPS·EXAMPLES workgroups.
 //
 // Defines: those of `ctc`, without FROM
 

@@ -1,7 +1,7 @@
 // y[o,k,i] = the sum of x[o,l,i] over l ≤ k, or with REVERSE over l ≥ k.
 //
-// Bindings: x[O,LEN,INNER] → y. BY invocation: one adds up a line; ⌈LINES/WG⌉ workgroups. BY workgroup: one adds up a line, WG elements
-// at a time, in a tree; LINES workgroups.
+// Bindings: x[O,LEN,INNER] → y. BY invocation: one adds up a line; ⌈LINES/WG⌉ workgroups. BY workgroup: one adds up a
+// line, WG elements at a time, in a tree; LINES workgroups.
 //
 // Defines: WG, BY
 //          REVERSE 0 or 1

@@ -1,4 +1,5 @@
-// y[i,d] = table[index[i],d]: rows of a table by their numbers. NaN where the number is past the end, 0 where it is padding.
+// y[i,d] = table[index[i],d]: rows of a table by their numbers. NaN where the number is past the end, 0 where it is
+// padding.
 //
 // Bindings: table[ROWS,WIDTH], index → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //

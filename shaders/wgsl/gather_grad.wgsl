@@ -1,9 +1,10 @@
-// Gradient of `gather`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in their order; 0 for the row that is padding.
+// Gradient of `gather`: dtable[r,d] = Σ dy[i,d] over the i with index[i] = r, in their order; 0 for the row that is
+// padding.
 //
-// Bindings: index[COUNT], dy[COUNT,WIDTH] → dtable[ROWS,WIDTH] by its epilogue (TO result), or the sums over CHUNK indices at a
-// time to parts[PARTS,ROWS,WIDTH] (TO scratch), which another kernel adds. A workgroup computes up to WG columns of a row;
-// PARTS·ROWS·⌈WIDTH/WG⌉ workgroups. Its invocations look at WG indices at a time, mark those that name the row, and all add what
-// is marked.
+// Bindings: index[COUNT], dy[COUNT,WIDTH] → dtable[ROWS,WIDTH] by its epilogue (TO result), or the sums over CHUNK
+// indices at a time to parts[PARTS,ROWS,WIDTH] (TO scratch), which another kernel adds. A workgroup computes up to WG
+// columns of a row; PARTS·ROWS·⌈WIDTH/WG⌉ workgroups. Its invocations look at WG indices at a time, mark those that
+// name the row, and all add what is marked.
 //
 // Defines: WG     a multiple of 32
 //          TO     result or scratch

@@ -1,19 +1,21 @@
-// Group normalisation: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over a sample's group of C/G
-// channels and S positions. LANES invocations hold a group in registers, HOLD elements each, so that it is read once.
+// Group normalisation: y = (x − mean)·rstd·gamma + beta, with mean and rstd = 1/√(variance + EPS) over a sample's group
+// of C/G channels and S positions. LANES invocations hold a group in registers, HOLD elements each, so that it is read
+// once.
 //
-// The mean is the sum of two numbers, high + low. `high` is the mean rounded to an f32: where the mean is far above the spread, that
-// has no room for the digits that matter. `low`, the mean of x − high, has: these differences are exact near `high`.
+// The mean is the sum of two numbers, high + low. `high` is the mean rounded to an f32: where the mean is far above the
+// spread, that has no room for the digits that matter. `low`, the mean of x − high, has: these differences are exact
+// near `high`.
 //
-// The first element serves to compute `high` alone. Where the mean is far above the spread, differences from it are small, and
-// `high` is off by half a step. Where it is an outlier, `high` is off by a few of the outlier's last places, a small part of the
-// spread that it makes, and `low` makes up for them.
+// The first element serves to compute `high` alone. Where the mean is far above the spread, differences from it are
+// small, and `high` is off by half a step. Where it is an outlier, `high` is off by a few of the outlier's last places,
+// a small part of the spread that it makes, and `low` makes up for them.
 //
-// Squares are summed about `high`: Σ(x − mean)² = Σ(x − high)² − low·Σ(x − high). Numbers that are whole steps from `high`, with a
-// mean up to half a step from it, vary by at least as much, so no more than a bit or two cancels.
+// Squares are summed about `high`: Σ(x − mean)² = Σ(x − high)² − low·Σ(x − high). Numbers that are whole steps from
+// `high`, with a mean up to half a step from it, vary by at least as much, so no more than a bit or two cancels.
 //
-// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G] (TO result), or of the elements from
-// p·PART on, PART or as many as there are, parts[N,G,PARTS,4]: their mean, the sum of their centred squares, and nothing (TO
-// scratch; see group_norm_apply). ⌈N·G·PARTS·LANES/WG⌉ workgroups.
+// Bindings: x[N,C,S], gamma[C], beta[C] → y[N,C,S] by its epilogue, mean[N,G,2], rstd[N,G] (TO result), or of the
+// elements from p·PART on, PART or as many as there are, parts[N,G,PARTS,4]: their mean, the sum of their centred
+// squares, and nothing (TO scratch; see group_norm_apply). ⌈N·G·PARTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ PART
 //          TO      result or scratch
@@ -64,8 +66,8 @@ fn channel(k: u32, r: u32) -> u32 {
 #endif
 }
 
-/// The sum of an invocation's partial sums. Where one term is far larger than the others, each addition to its sum rounds in the
-/// same direction; in eight sums these are few.
+/// The sum of an invocation's partial sums. Where one term is far larger than the others, each addition to its sum
+/// rounds in the same direction; in eight sums these are few.
 fn sum_of_eight(s: array<vec2<f32>, 8>) -> vec2<f32> {
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }

@@ -1,22 +1,20 @@
-// Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the normalised
-// input, t = dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel, over several samples or over a part
-// of one, which group_norm_grad_sums adds.
+// Gradient of `group_norm`: with respect to its input dx = rstd·(t − ⟨t⟩ − z·⟨t·z⟩), with z = (x − mean)·rstd the
+// normalised input, t = dy·gamma, and ⟨·⟩ the mean over the group; and Σ dy·z and Σ dy of each channel, over several
+// samples or over a part of one, which group_norm_grad_sums adds.
 //
-// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or the block's part of
-// Σ t and Σ t·z to parts[N,G,BLOCKS,2] (TO scratch; see group_norm_grad_apply); and sums[P,2,C]. dy is loaded through
-// shared/prologue, once each element.
+// Bindings: x[N,C,S], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C,S] → dx[N,C,S] by its epilogue (TO result), or the
+// block's part of Σ t and Σ t·z to parts[N,G,BLOCKS,2] (TO scratch; see group_norm_grad_apply); and sums[P,2,C]. dy is
+// loaded through shared/prologue, once each element.
 //
-// A block is CH channels of a group, or one of the PIECES of PIECE elements that a channel falls into. LANES invocations hold a
-// channel of it in registers, HOLD elements each: so a channel's sums are those of a segment, and the group's are the channels',
-// weighted. Where TO is result a block is a group, and its sums are taken over ROWS samples, one after the other.
-// ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
+// A block is CH channels of a group, or one of the PIECES of PIECE elements that a channel falls into. LANES
+// invocations hold a channel of it in registers, HOLD elements each: so a channel's sums are those of a segment, and
+// the group's are the channels', weighted. Where TO is result a block is a group, and its sums are taken over ROWS
+// samples, one after the other. ⌈⌈N/ROWS⌉·G·BLOCKS·CH·LANES/WG⌉ workgroups.
 //
-// Defines: WG a multiple of CH·LANES; LANES see shared/totals; HOLD·LANES ≥ PIECE
-//          TO     result or scratch
-//          N, C, S, G
-//          CH; PIECE, PIECES (S and 1 where CH is not 1); ROWS
-//          FULL   how many of the HOLD elements of an invocation are elements of every piece of every block
-//          FORMAT that of shared/value; with lines S, PIECE and HOLD count those, dy comes through shared/prologue_lines, and TO is result
+// Defines: WG a multiple of CH·LANES; LANES see shared/totals; HOLD·LANES ≥ PIECE TO result or scratch N, C, S, G CH;
+// PIECE, PIECES (S and 1 where CH is not 1); ROWS FULL how many of the HOLD elements of an invocation are elements of
+// every piece of every block FORMAT that of shared/value; with lines S, PIECE and HOLD count those, dy comes through
+// shared/prologue_lines, and TO is result
 
 #include "shared/grid"
 #include "shared/mean"
@@ -67,8 +65,8 @@ const UNITS: u32 = (N + ROWS - 1u) / ROWS * G * BLOCKS;
 @group(0) @binding(5) var<storage, read_write> parts: array<vec2<f32>>;
 #endif
 
-/// The place of element r of a piece that begins at `begin`. Where extents are powers of two no bit is carried, and compilers see
-/// that what `load` finds by i / S is the same for all elements of a channel: they look it up once.
+/// The place of element r of a piece that begins at `begin`. Where extents are powers of two no bit is carried, and
+/// compilers see that what `load` finds by i / S is the same for all elements of a channel: they look it up once.
 fn element(begin: u32, r: u32) -> u32 {
     if (S & (S - 1u)) == 0u {
         return begin | r;

@@ -1,8 +1,9 @@
-// Gradient of `group_norm` where each element is a channel (S = 1), as in normalisation over the last axes: see group_norm_grad.
-// LANES invocations hold a group in registers, HOLD elements each, and add Σ dy·z and Σ dy of their channels over ROWS samples.
+// Gradient of `group_norm` where each element is a channel (S = 1), as in normalisation over the last axes: see
+// group_norm_grad. LANES invocations hold a group in registers, HOLD elements each, and add Σ dy·z and Σ dy of their
+// channels over ROWS samples.
 //
-// Bindings: x[N,C], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C] → dx[N,C] by its epilogue, sums[⌈N/ROWS⌉,2,C]; dy is loaded through
-// shared/prologue, once each element. ⌈⌈N/ROWS⌉·G·LANES/WG⌉ workgroups.
+// Bindings: x[N,C], gamma[C], mean[N,G,2], rstd[N,G], dy[N,C] → dx[N,C] by its epilogue, sums[⌈N/ROWS⌉,2,C]; dy is
+// loaded through shared/prologue, once each element. ⌈⌈N/ROWS⌉·G·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals; HOLD·LANES ≥ C/G
 //          N, C, G; ROWS

@@ -1,9 +1,9 @@
-// The last part of the gradient of `group_norm`: adds Σ dy·z and Σ dy of each channel over the samples, or parts of them, that
-// group_norm_grad or group_norm_grad_rows summed, in a fixed order.
+// The last part of the gradient of `group_norm`: adds Σ dy·z and Σ dy of each channel over the samples, or parts of
+// them, that group_norm_grad or group_norm_grad_rows summed, in a fixed order.
 //
-// Bindings: sums[P,2,C] → dgamma[C], dbeta[C] (TO result), or the sums over RANGE of P at a time to fewer[⌈P/RANGE⌉,2,C] (TO
-// scratch), which a second launch adds. LANES invocations add a channel, neighbours different ones, so that they read what lies
-// side by side; ⌈P/RANGE⌉·⌈C·LANES/WG⌉ workgroups.
+// Bindings: sums[P,2,C] → dgamma[C], dbeta[C] (TO result), or the sums over RANGE of P at a time to
+// fewer[⌈P/RANGE⌉,2,C] (TO scratch), which a second launch adds. LANES invocations add a channel, neighbours different
+// ones, so that they read what lies side by side; ⌈P/RANGE⌉·⌈C·LANES/WG⌉ workgroups.
 //
 // Defines: WG; LANES see shared/totals
 //          TO    result or scratch

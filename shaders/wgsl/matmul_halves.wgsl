@@ -1,23 +1,18 @@
-// y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines, of operands in halves or in f32, which are rounded to halves.
-// Either lies in lines of eight, along the reduction or across it. A workgroup computes a tile BM×BN, through workgroup memory; while
-// one step of BK terms is multiplied, the next is on its way.
+// y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j] on matrix units, stored in lines, of operands in halves or in f32, which are
+// rounded to halves. Either lies in lines of eight, along the reduction or across it. A workgroup computes a tile
+// BM×BN, through workgroup memory; while one step of BK terms is multiplied, the next is on its way.
 //
-// Bindings: a, b → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts). Workgroups: BATCH·PARTS·⌈M/BM⌉·⌈N/BN⌉.
+// Bindings: a, b → y by its epilogue (SUMS whole), or parts[part,b,i,j] (SUMS parts). Workgroups:
+// BATCH·PARTS·⌈M/BM⌉·⌈N/BN⌉.
 //
-// Defines: BATCH, M, N, K     N a multiple of 8, as are extents along lines
-//          A_ALONG            k or row: where neighbours in a lie; B_ALONG k or column
-//          A_PITCH, B_PITCH   how much further on the next line across is
-//          A_BATCH, B_BATCH   where batch b of an operand begins, expressions of `b: u32`
-//          A_FORMAT, B_FORMAT halves, where the numbers above are multiples of 8; or full, where they are multiples of 4
-//          SM, SN             subgroups down and across a tile
-//          FM, FN             fragments of 16×16 of each
-//          STEPS              BK/16
-//          SUBGROUP           invocations of a subgroup
-//          LOADS_A, LOADS_B   lines that an invocation loads in a step, BM·BK/(8·SUBGROUP·SM·SN) and BN·BK/(8·SUBGROUP·SM·SN)
-//          PARTS              parts of the reduction
-//          TURNS              in so many turns subgroups store their sums, which bounds the memory that this takes; it divides SM·SN
-//          EACH               lines of a fragment that each invocation of a subgroup stores, ⌈32/SUBGROUP⌉
-//          SUMS, SUMS_AT, LINES  those of shared/gemm_epilogue; LINES is defined
+// Defines: BATCH, M, N, K N a multiple of 8, as are extents along lines A_ALONG k or row: where neighbours in a lie;
+// B_ALONG k or column A_PITCH, B_PITCH how much further on the next line across is A_BATCH, B_BATCH where batch b of an
+// operand begins, expressions of `b: u32` A_FORMAT, B_FORMAT halves, where the numbers above are multiples of 8; or
+// full, where they are multiples of 4 SM, SN subgroups down and across a tile FM, FN fragments of 16×16 of each STEPS
+// BK/16 SUBGROUP invocations of a subgroup LOADS_A, LOADS_B lines that an invocation loads in a step,
+// BM·BK/(8·SUBGROUP·SM·SN) and BN·BK/(8·SUBGROUP·SM·SN) PARTS parts of the reduction TURNS in so many turns subgroups
+// store their sums, which bounds the memory that this takes; it divides SM·SN EACH lines of a fragment that each
+// invocation of a subgroup stores, ⌈32/SUBGROUP⌉ SUMS, SUMS_AT, LINES those of shared/gemm_epilogue; LINES is defined
 
 // Subgroups store their sums by turns. All invocations of one do so together, which naga cannot know.
 diagnostic(off, derivative_uniformity);
@@ -50,8 +45,8 @@ const PART_K: u32 = ((DEPTH + PARTS - 1u) / PARTS + BK - 1u) / BK * BK;
 const WHOLE_A: bool = ROWS % BM == 0u && PARTS * PART_K == DEPTH;
 const WHOLE_B: bool = COLUMNS % BN == 0u && PARTS * PART_K == DEPTH;
 
-// Lines of a step beside each other in memory, and the distance of those across in workgroup memory: in groups of four, 16 bytes more
-// than there are elements, so that neighbours lie in different banks.
+// Lines of a step beside each other in memory, and the distance of those across in workgroup memory: in groups of four,
+// 16 bytes more than there are elements, so that neighbours lie in different banks.
 #if A_ALONG == k
 const BESIDE_A: u32 = BK / 8u;
 const TILE_A: u32 = BM;
@@ -214,7 +209,8 @@ fn main(
 #endfor
         workgroupBarrier();
         for (var k = 0u; k < PART_K; k += BK) {
-            // After the last step, the last once more: loads that depend on nothing can be moved to where they cost least.
+            // After the last step, the last once more: loads that depend on nothing can be moved to where they cost
+            // least.
             let next = vec2(0u, min(k + BK, PART_K - BK));
 #for L in LOADS_A
             line_a_${L} = load_a(of_a, place_a_${L} + next, end);
@@ -286,7 +282,8 @@ fn main(
     let inverse = powers(-exponents);
     // The smaller power first: no product overflows that need not.
     let back = vec2(min(inverse.x, inverse.y), max(inverse.x, inverse.y));
-    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a row first.
+    // Through workgroup memory, a fragment of each subgroup at a time. What is merged is read for all fragments of a
+    // row first.
     let member = lane % SUBGROUP;
     for (var turn = 0u; turn < TURNS; turn += 1u) {
         let is_turn = subgroup % TURNS == turn;

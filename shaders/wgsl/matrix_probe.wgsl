@@ -2,10 +2,11 @@
 //
 // FORM direct: y[0] = a · b and y[1] = aᵀ · b for 16×16 matrices of f16 in storage; one subgroup. Bindings: a, b → y.
 //
-// FORM shared: y = a · b for 64×64 matrices of f32, rounded to f16 on their way through workgroup memory, 16 KB; one workgroup
-// of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
+// FORM shared: y = a · b for 64×64 matrices of f32, rounded to f16 on their way through workgroup memory, 16 KB; one
+// workgroup of four subgroups, each of which computes 16 rows. Bindings: a, b → y.
 //
-// FORM bfloat: the results of direct, of bf16 that goes through workgroup memory as words, with BFLOAT; see shared/units.
+// FORM bfloat: the results of direct, of bf16 that goes through workgroup memory as words, with BFLOAT; see
+// shared/units.
 //
 // Defines: FORM     direct, shared or bfloat
 //          SUBGROUP invocations of a subgroup, at most 64

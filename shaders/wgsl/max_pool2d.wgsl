@@ -1,14 +1,14 @@
-// 2-D max pooling: y[n,p,q] = max over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW], and index[n,p,q] = h·W + w of the
-// winner inside its plane. The first of equals wins, and the first NaN wins over all. Padding acts as −∞; an output that sees
-// nothing but padding is −∞, its index u32::MAX.
+// 2-D max pooling: y[n,p,q] = max over taps i, j of x[n, p·SH + i·DH − PH, q·SW + j·DW − PW], and index[n,p,q] = h·W +
+// w of the winner inside its plane. The first of equals wins, and the first NaN wins over all. Padding acts as −∞; an
+// output that sees nothing but padding is −∞, its index u32::MAX.
 //
-// Bindings: x[N,H,W] → y[N,P,Q], index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE], index[N,8·SIDE,P,Q]. One
-// invocation computes an output, or eight, or a workgroup one, in a tree; ⌈N·P·Q·SIDE/WG⌉ workgroups, or as many as outputs.
+// Bindings: x[N,H,W] → y[N,P,Q], index[N,P,Q] (u32); or of images in lines x[N,H,W,SIDE] → y[N,P,Q,SIDE],
+// index[N,8·SIDE,P,Q]. One invocation computes an output, or eight, or a workgroup one, in a tree; ⌈N·P·Q·SIDE/WG⌉
+// workgroups, or as many as outputs.
 //
-// Defines: those of shared/pool and shared/values; workgroups compute in full
-//          BY    invocation or workgroup
-//          WG    of workgroups, a power of two
-//          EACH  of workgroups, elements that an invocation looks at in a row, so that loads need not wait for one another
+// Defines: those of shared/pool and shared/values; workgroups compute in full BY invocation or workgroup WG of
+// workgroups, a power of two EACH of workgroups, elements that an invocation looks at in a row, so that loads need not
+// wait for one another
 
 #include "shared/grid"
 #include "shared/float"

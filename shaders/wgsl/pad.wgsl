@@ -1,4 +1,5 @@
-// y[i] = x[IN_OFFSET(i)] where INSIDE(i), else VALUE: padding with a constant; and elements in another order, where all are inside.
+// y[i] = x[IN_OFFSET(i)] where INSIDE(i), else VALUE: padding with a constant; and elements in another order, where all
+// are inside.
 //
 // Bindings: x → y. One invocation writes an element; ⌈N/WG⌉ workgroups.
 //

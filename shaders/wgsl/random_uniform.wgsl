@@ -1,14 +1,15 @@
-// Uniform random numbers in [0, 1), from the counter-based generator Philox-4x32-10 (Salmon et al., "Parallel random numbers: as
-// easy as 1, 2, 3", SC 2011). Element i is a function of the seed, STREAM and i alone, so that any device computes the same bits.
+// Uniform random numbers in
+// [0, 1), from the counter-based generator Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Element i is a function of the seed, STREAM and i alone, so that any device computes the same bits.
 //
-// Four words come from the counter c = (⌊i/4⌋, STREAM, 0, 0) and the key k = (seed[SEED_AT], seed[SEED_AT + 1]). Each of ten rounds replaces c by
-//     (hi(M1·c₂) ⊕ c₁ ⊕ k₀,  lo(M1·c₂),  hi(M0·c₀) ⊕ c₃ ⊕ k₁,  lo(M0·c₀)),   M0 = d2511f53, M1 = cd9e8d57 (hexadecimal),
-// hi and lo being the halves of the 64-bit product; between two rounds k grows by (9e3779b9, bb67ae85), modulo 2³². Element i is
-//     u[i] = ⌊c[i mod 4] / 2⁸⌋ · 2⁻²⁴.
+// Four words come from the counter c = (⌊i/4⌋, STREAM, 0, 0) and the key k = (seed[SEED_AT], seed[SEED_AT + 1]). Each
+// of ten rounds replaces c by (hi(M1·c₂) ⊕ c₁ ⊕ k₀, lo(M1·c₂), hi(M0·c₀) ⊕ c₃ ⊕ k₁, lo(M0·c₀)), M0 = d2511f53, M1 =
+// cd9e8d57 (hexadecimal), hi and lo being the halves of the 64-bit product; between two rounds k grows by (9e3779b9,
+// bb67ae85), modulo 2³². Element i is u[i] = ⌊c[i mod 4] / 2⁸⌋ · 2⁻²⁴.
 //
 // Bindings: seed (u32, two words from SEED_AT on) → u[N]. One invocation computes four elements; ⌈⌈N/4⌉/WG⌉ workgroups.
 //
-// Defines: WG; N number of elements; STREAM a u32 that tells apart the draws that share a seed; SEED_AT where the seed begins
+// Defines: WG; N number of elements; STREAM a u32 that tells apart the draws that share a seed; SEED_AT where the seed
+// begins
 
 #include "shared/epilogue"
 #include "shared/grid"

@@ -1,8 +1,8 @@
 // y[o] = OP over r < LEN of x[BASE(o) + STEP(r)]. A maximum or minimum is NaN where any of its elements is.
 //
-// Bindings: x → y, x through shared/prologue where FROM is operand, y by shared/epilogue where TO is result. A segment of LANES
-// invocations computes a result, or with PARTS > 1 a part of it, CHUNK elements long: that of part p goes to y[p·OUTS + o], and a
-// second launch reduces those. PARTS·⌈OUTS·LANES/WG⌉ workgroups.
+// Bindings: x → y, x through shared/prologue where FROM is operand, y by shared/epilogue where TO is result. A segment
+// of LANES invocations computes a result, or with PARTS > 1 a part of it, CHUNK elements long: that of part p goes to
+// y[p·OUTS + o], and a second launch reduces those. PARTS·⌈OUTS·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments
 //          FROM operand or scratch; TO result or scratch; not both scratch
@@ -66,8 +66,8 @@ fn neutral(o: u32, first: u32) -> f32 {
 #endif
 }
 
-/// Folds `element(o, r)` over r = first + member, first + member + LANES, … below `end`; there may be none. Four at a time, so
-/// that loads need not wait for one another.
+/// Folds `element(o, r)` over r = first + member, first + member + LANES, … below `end`; there may be none. Four at a
+/// time, so that loads need not wait for one another.
 fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     var a = neutral(o, first);
     var b = a;
@@ -86,9 +86,9 @@ fn fold_run(o: u32, first: u32, end: u32, member: u32) -> f32 {
     return join(join(a, b), join(c, d));
 }
 
-/// Elements of an invocation's run, and runs of a stretch. A sum that follows an outlier in one chain of additions may be off by
-/// half a unit in the outlier's last place for each of them. So chains are short: within a run, from run to run of a stretch, and
-/// from stretch to stretch.
+/// Elements of an invocation's run, and runs of a stretch. A sum that follows an outlier in one chain of additions may
+/// be off by half a unit in the outlier's last place for each of them. So chains are short: within a run, from run to
+/// run of a stretch, and from stretch to stretch.
 const RUN: u32 = 64u * LANES;
 const STRETCH: u32 = 16u * RUN;
 

@@ -1,7 +1,8 @@
-// Sums of images' channels over all pixels, which lie in lines; each of a part of the pixels. The gradient of a convolution's bias is one.
+// Sums of images' channels over all pixels, which lie in lines; each of a part of the pixels. The gradient of a
+// convolution's bias is one.
 //
-// Bindings: x[PIXELS,C] through shared/prologue_lines → parts[PARTS,C]. A workgroup sums EIGHTS lines of each pixel of a part, its
-// invocations those of different pixels. PARTS·⌈C/8/EIGHTS⌉ workgroups.
+// Bindings: x[PIXELS,C] through shared/prologue_lines → parts[PARTS,C]. A workgroup sums EIGHTS lines of each pixel of
+// a part, its invocations those of different pixels. PARTS·⌈C/8/EIGHTS⌉ workgroups.
 //
 // Defines: PIXELS, C a multiple of 8
 //          PARTS, CHUNK  pixels of a part, but for the last, which has some
@@ -17,8 +18,8 @@ const PARTS: u32 = ${PARTS};
 const CHUNK: u32 = ${CHUNK};
 const EIGHTS: u32 = ${EIGHTS};
 const BLOCKS: u32 = (LINES + EIGHTS - 1u) / EIGHTS;
-/// Pixels beside each other that invocations read at once, and such steps of a run. The sums of runs are added up: a sum in one
-/// chain would round every small element after a large one.
+/// Pixels beside each other that invocations read at once, and such steps of a run. The sums of runs are added up: a
+/// sum in one chain would round every small element after a large one.
 const ROWS: u32 = WG / EIGHTS;
 const RUN: u32 = 16u;
 

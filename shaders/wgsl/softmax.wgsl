@@ -1,8 +1,8 @@
 // y[o,l,i] = exp(x[o,l,i] − m) / Σ_l exp(x[o,l,i] − m) with m = max over l of x[o,l,i]; LOG 1: its logarithm.
 //
-// Bindings: x[OUTER,LEN,INNER] → y[OUTER,LEN,INNER]; with PARTS > 1, x and what `softmax_parts` gave, peak and mass → y. A segment
-// of LANES invocations computes the row of one o and i, or a part of it, CHUNK elements long; PARTS·⌈OUTER·INNER·LANES/WG⌉
-// workgroups.
+// Bindings: x[OUTER,LEN,INNER] → y[OUTER,LEN,INNER]; with PARTS > 1, x and what `softmax_parts` gave, peak and mass →
+// y. A segment of LANES invocations computes the row of one o and i, or a part of it, CHUNK elements long;
+// PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; LOG 0 or 1
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK

@@ -1,8 +1,8 @@
 // The parts of a softmax or a cross-entropy whose rows are split: of each, CHUNK elements long, peak = max x,
 // mass = Σ exp(x − peak) and drift = Σ (x − peak). Of a part of −∞ alone the mass is 0 and the drift −∞.
 //
-// Bindings: x[OUTER,LEN,INNER] → peak[PARTS,OUTER,INNER], mass and with DRIFT 1 drift likewise. A segment of LANES invocations
-// computes a part of a row; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
+// Bindings: x[OUTER,LEN,INNER] → peak[PARTS,OUTER,INNER], mass and with DRIFT 1 drift likewise. A segment of LANES
+// invocations computes a part of a row; PARTS·⌈OUTER·INNER·LANES/WG⌉ workgroups.
 //
 // Defines: WG, LANES powers of two; ACROSS 0 or 1, see shared/segments; OUTER, LEN, INNER; DRIFT 0 or 1
 //          PARTS, CHUNK  every part has an element: (PARTS − 1)·CHUNK < LEN ≤ PARTS·CHUNK

@@ -1,5 +1,5 @@
-// The order of the elements of each block of a line: order[first + r] is the place in the line of the element that has r elements of
-// its block before it. Equal elements stay in order.
+// The order of the elements of each block of a line: order[first + r] is the place in the line of the element that has
+// r elements of its block before it. Equal elements stay in order.
 //
 // Bindings: x → order. A workgroup sorts a block of WG elements, each of which counts those that come before it.
 //

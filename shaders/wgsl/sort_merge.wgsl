@@ -1,5 +1,5 @@
-// Merges runs of a line that are sorted, two at a time: each element finds by bisection how many of the other run come before it.
-// Equal elements stay in order.
+// Merges runs of a line that are sorted, two at a time: each element finds by bisection how many of the other run come
+// before it. Equal elements stay in order.
 //
 // Bindings: x, order of runs → order of runs twice as long. One invocation moves an element; ⌈N/WG⌉ workgroups.
 //

@@ -1,13 +1,11 @@
 // y[i] = Σ_p parts[p,AT], in the order of p: what a reduction that was cut into parts ends with.
 //
-// Bindings: parts[PARTS,PART] → y[LEN]. One invocation computes a sum, or with LINES eight beside each other; ⌈LEN/WG⌉ or
-// ⌈LEN/8/WG⌉ workgroups.
+// Bindings: parts[PARTS,PART] → y[LEN]. One invocation computes a sum, or with LINES eight beside each other; ⌈LEN/WG⌉
+// or ⌈LEN/8/WG⌉ workgroups.
 //
-// Defines: WG, PARTS, PART, LEN
-//          AT    where element i is in a part
-//          TAPS  elements that lie beside each other in the result and far from each other in a part; 1 if there are none such.
-//                Then ⌈LEN/(WG/TAPS·TAPS)⌉ workgroups
-//          LINES if defined, sums are stored in lines; LEN is a multiple of 8, and elements lie in a part as in the result
+// Defines: WG, PARTS, PART, LEN AT where element i is in a part TAPS elements that lie beside each other in the result
+// and far from each other in a part; 1 if there are none such. Then ⌈LEN/(WG/TAPS·TAPS)⌉ workgroups LINES if defined,
+// sums are stored in lines; LEN is a multiple of 8, and elements lie in a part as in the result
 
 #if LINES
 #include "shared/epilogue_lines"

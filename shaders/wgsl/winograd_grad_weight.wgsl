@@ -1,6 +1,7 @@
 // Winograd's transform back to weights, Gᵀ du G, of the products du[part,f,o,c]: dw[o,c,i,j].
 //
-// Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of channels.
+// Bindings, defines and workgroups: those of shared/winograd_weights. One invocation computes the weights of a pair of
+// channels.
 
 #include "shared/winograd"
 #include "shared/winograd_weights"

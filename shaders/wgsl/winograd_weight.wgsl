@@ -1,5 +1,6 @@
-// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for each of 36 products f, with m the rows of the product and k its
-// reduction: output and input channels, or for the gradient with respect to the input the other way round, the taps turned.
+// Winograd's transform of the weights, G w Gᵀ: u[f,k,m] for each of 36 products f, with m the rows of the product and k
+// its reduction: output and input channels, or for the gradient with respect to the input the other way round, the taps
+// turned.
 //
 // Bindings: w[O,C,3,3] → u[36,K,M]. One invocation transforms the weights of a pair of channels; ⌈O·C/WG⌉ workgroups.
 //

@@ -9,8 +9,8 @@ use std::thread;
 use libtest_mimic::{Failed, Trial};
 use meganeura::Device;
 
-/// The adapter, or why there is none. Mesa's software driver compiles and computes on one thread for each device that is open,
-/// so each thread of tests has a device of its own there.
+/// The adapter, or why there is none. Mesa's software driver compiles and computes on one thread for each device that
+/// is open, so each thread of tests has a device of its own there.
 pub(crate) fn adapter() -> Result<&'static Device, &'static str> {
     static ADAPTER: OnceLock<Result<Device, String>> = OnceLock::new();
     thread_local! {

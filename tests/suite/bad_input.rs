@@ -374,8 +374,8 @@ struct Wide {
     head: Linear,
 }
 
-/// What no device has room for: the error says what it is (the operation with its line and operands, or the parameter), how many
-/// bytes it needs, and on a GPU how many there may be.
+/// What no device has room for: the error says what it is (the operation with its line and operands, or the parameter),
+/// how many bytes it needs, and on a GPU how many there may be.
 fn sizes(device: &Device) -> Outcome {
     let w = Param::new(tensor(device, "w", [1, 1])?);
     w.set_path("head.weight");

@@ -82,7 +82,8 @@ fn agrees(device: &Device) -> Outcome {
             let (y, dx) = compute(device, shape, backwards)?;
             let (y_exact, dx_exact) = compute(&double, shape, backwards)?;
             let what = format!("cumsum {shape:?}, backwards {backwards}");
-            // Rows of at most 257 numbers, summed one after the other: 257·ε is 3e-5, for sums that all err the same way.
+            // Rows of at most 257 numbers, summed one after the other: 257·ε is 3e-5, for sums that all err the same
+            // way.
             compare(&what, &Computed(y), &Reference(y_exact), 3e-5)?;
             compare(&format!("{what}, dx"), &Computed(dx), &Reference(dx_exact), 3e-5)?;
         }

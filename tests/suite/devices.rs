@@ -208,7 +208,8 @@ fn too_large(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Views may have more elements than any memory, and more than kernels count: the error names the operation and its line.
+/// Views may have more elements than any memory, and more than kernels count: the error names the operation and its
+/// line.
 fn uncountable(device: &Device) -> Outcome {
     let x = tensor(device, "x", [1, 1])?;
     let refused = |what: &str, result: Result<Vec<f32>>, op: &str| {
@@ -242,8 +243,8 @@ fn uncountable(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Patches of a convolution are memory that a kernel needs besides its operands and results: here 2⁵⁰ bytes, more than processors
-/// address.
+/// Patches of a convolution are memory that a kernel needs besides its operands and results: here 2⁵⁰ bytes, more than
+/// processors address.
 fn no_room_to_work_in() -> Outcome {
     const SIDE: usize = 4096;
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
@@ -309,7 +310,8 @@ fn profile(device: &Device) -> Outcome {
     let profile = device.last_profile()?;
     let launches: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name, launch.variant)).collect();
     if device.is_gpu() {
-        // How many launches the product takes, and of what, is the device's choice. The last stores the softmax's `tanh`.
+        // How many launches the product takes, and of what, is the device's choice. The last stores the softmax's
+        // `tanh`.
         let (last, product) = launches.split_last().expect("something ran");
         assert!(
             !product.is_empty() && product.iter().all(|launch| launch.0 == 0 && !launch.1.is_empty()),
@@ -346,8 +348,8 @@ fn cpu_precisions() -> Outcome {
     Ok(())
 }
 
-/// Where a device multiplies 16-bit floats on matrix units it does so right, on the tensors of full precision; elsewhere it
-/// says what it lacks.
+/// Where a device multiplies 16-bit floats on matrix units it does so right, on the tensors of full precision;
+/// elsewhere it says what it lacks.
 fn fast(device: &Device) -> Outcome {
     let error = device.with_precision(Precision::Double).expect_err("no GPU has it");
     assert!(error.to_string().contains("CPU only"), "{error}");
@@ -357,7 +359,8 @@ fn fast(device: &Device) -> Outcome {
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Device);
             let message = error.to_string();
-            // A device that is wrong, or whose kernels do not compile, is for its driver's developers, not for this test.
+            // A device that is wrong, or whose kernels do not compile, is for its driver's developers, not for this
+            // test.
             assert!(message.starts_with(&format!("{device} has no fast precision: it lacks ")), "{message}");
             let what = message.split_once("it lacks ").map_or("", |(_, what)| what);
             let known = ["16-bit floats", "cooperative matrices", "products of 16×16", "subgroups of one size"];

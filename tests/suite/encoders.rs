@@ -1,4 +1,5 @@
-//! Launches that are recorded below wgpu, and those that wgpu encodes, are the same; and Vulkan's validation layer finds nothing in either.
+//! Launches that are recorded below wgpu, and those that wgpu encodes, are the same; and Vulkan's validation layer
+//! finds nothing in either.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,8 +16,8 @@ use crate::nets::{Tiny, bits, images, record};
 /// The argument that makes this program train a few steps, print every bit of the weights and what it took, and end.
 const TRAINED: &str = "print-what-was-trained";
 
-/// What the validation layer reads: everything goes to a file, and it says that it is there. It looks for hazards between commands as well,
-/// as far as its version can; 1.3.239 misses a barrier between launches that was left out.
+/// What the validation layer reads: everything goes to a file, and it says that it is there. It looks for hazards
+/// between commands as well, as far as its version can; 1.3.239 misses a barrier between launches that was left out.
 const VALIDATION: &str = "\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
 khronos_validation.report_flags = error,warn,info

@@ -162,8 +162,8 @@ fn penalty(f: Penalised) -> Outcome {
     Ok(report.ok()?)
 }
 
-/// The activation's rule gets the normalisation made again from its operands and statistics; a derivative of that rule's
-/// gradient must find its way to them as if the rule had got the value.
+/// The activation's rule gets the normalisation made again from its operands and statistics; a derivative of that
+/// rule's gradient must find its way to them as if the rule had got the value.
 fn made_again() -> Outcome {
     let device = Device::cpu_with(Precision::Double);
     let check = Gradcheck::default().tolerance(1e-5, 1e-5);

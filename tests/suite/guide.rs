@@ -1,5 +1,5 @@
-//! What the guide shows and its own examples cannot hold it to: the plans of its page on plans, the gradients at corners of its page
-//! on PyTorch.
+//! What the guide shows and its own examples cannot hold it to: the plans of its page on plans, the gradients at
+//! corners of its page on PyTorch.
 
 use libtest_mimic::Trial;
 use meganeura::nn::Linear;
@@ -19,7 +19,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("guide::gpu::corners", |device| corners(&device.for_testing(0)?)));
 }
 
-/// The plan of the page's example is the page's block of text number `at`, but for how a GPU launches it: devices differ in that.
+/// The plan of the page's example is the page's block of text number `at`, but for how a GPU launches it: devices
+/// differ in that.
 fn shows(device: &Device, at: usize) -> Outcome {
     let mut net = Linear::new(4, 3).init(device, Seed::new(42))?;
     let (x, target) = (Tensor::full(device, [8, 4], 1.0)?, Tensor::zeros(device, [8, 3])?);

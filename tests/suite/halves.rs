@@ -1,4 +1,5 @@
-//! What lies in memory as halves, with channels innermost: conversions, rounding, and models in which everything that can does.
+//! What lies in memory as halves, with channels innermost: conversions, rounding, and models in which everything that
+//! can does.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, GroupNorm};
@@ -53,7 +54,8 @@ fn parts(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Where values become halves, and where they are converted: an input, channels of two results side by side, what the caller holds.
+/// Where values become halves, and where they are converted: an input, channels of two results side by side, what the
+/// caller holds.
 fn golden_plan(device: &Device) -> Outcome {
     let device = device.for_testing_halves(0)?;
     let norms =

@@ -1,4 +1,5 @@
-//! What is larger than the cases of operations: more workgroups than one dimension of a grid has, and operations of the size of a layer.
+//! What is larger than the cases of operations: more workgroups than one dimension of a grid has, and operations of the
+//! size of a layer.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::ops::Conv2dOptions;
@@ -42,7 +43,8 @@ fn elementwise(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// An element that is replaced where it lies is replaced once, the last of those that an invocation computes together included.
+/// An element that is replaced where it lies is replaced once, the last of those that an invocation computes together
+/// included.
 fn updated(device: &Device) -> Result<(), Failed> {
     const ELEMENTS: usize = (1 << 20) + 77;
     let mut weights = Param::new(Tensor::full(device, [ELEMENTS], 1.0)?);
@@ -67,8 +69,8 @@ fn joined(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A layer's convolution, 3×3 from 64 to 128 channels on four images of 32×32. The gradient of the weight is a product of 128×576 sums
-/// over 4096 pixels.
+/// A layer's convolution, 3×3 from 64 to 128 channels on four images of 32×32. The gradient of the weight is a product
+/// of 128×576 sums over 4096 pixels.
 fn convolution(device: &Device) -> Result<(), Failed> {
     let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
     in_every_variant(device, [&[4, 64, 32, 32], &[128, 64, 3, 3], &[4, 128, 32, 32]], |x, w| x.conv2d(w, options))
@@ -79,8 +81,8 @@ fn product(device: &Device) -> Result<(), Failed> {
     in_every_variant(device, [&[768, 768]; 3], Var::matmul)
 }
 
-/// An operation on two operands, with its result's cotangents as the third: result and both gradients, in every variant, against
-/// double precision.
+/// An operation on two operands, with its result's cotangents as the third: result and both gradients, in every
+/// variant, against double precision.
 fn in_every_variant(
     device: &Device,
     shapes: [&[usize]; 3],
@@ -110,8 +112,8 @@ fn in_every_variant(
     })
 }
 
-/// Two images and two weights, each with each, in one run: what brings weights into another form is done once for both images, and
-/// what comes of it is told apart. Large GPUs cut these reductions.
+/// Two images and two weights, each with each, in one run: what brings weights into another form is done once for both
+/// images, and what comes of it is told apart. Large GPUs cut these reductions.
 fn shared_operands(device: &Device) -> Result<(), Failed> {
     let run = |device: &Device| -> Result<Vec<f64>> {
         let tape = Tape::new(device);

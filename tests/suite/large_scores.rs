@@ -1,5 +1,5 @@
-//! Losses and softmax of scores far from 0, in every form that they have: neither values nor gradients lose digits with the
-//! magnitude of the scores. `--nocapture` prints the largest errors.
+//! Losses and softmax of scores far from 0, in every form that they have: neither values nor gradients lose digits with
+//! the magnitude of the scores. `--nocapture` prints the largest errors.
 
 use std::cell::Cell;
 
@@ -17,7 +17,8 @@ const LIMIT: f64 = 10.0 * f32::EPSILON as f64;
 /// The unit in the last place of 1e7 is 1.
 const MAGNITUDES: [f64; 5] = [1.0, 1e2, 1e4, 1e6, 1e7];
 
-/// Classes, and elements behind their axis. Every form computes all of them: an invocation a row, several, rows in parts.
+/// Classes, and elements behind their axis. Every form computes all of them: an invocation a row, several, rows in
+/// parts.
 const ROWS: [(usize, usize); 4] = [(3, 1), (3, 5), (70, 3), (100, 1)];
 
 /// What becomes of scores `[2, C, I]` given labels `[2, I]` and class weights `[C]`, not reduced.

@@ -22,8 +22,8 @@ pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) x: Vec<usize>,
     pub(crate) build: Build,
-    /// Sums of K rounded terms lose about √K units in the last place; no subject sums more than 200. Through the 1/σ of a
-    /// normalisation and the functions of a GPU, which may be some units off, they lose a few times that.
+    /// Sums of K rounded terms lose about √K units in the last place; no subject sums more than 200. Through the 1/σ of
+    /// a normalisation and the functions of a GPU, which may be some units off, they lose a few times that.
     tolerance: f64,
 }
 

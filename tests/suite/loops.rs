@@ -1,7 +1,7 @@
 //! Windows, rows and reductions so long that one invocation may not loop over them.
 //!
-//! Mesa's lavapipe ends the loops of a shader, without a word, once an invocation has gone through 65,535 iterations of all of them
-//! together. On other drivers these are tests of the forms that share a long loop between invocations.
+//! Mesa's lavapipe ends the loops of a shader, without a word, once an invocation has gone through 65,535 iterations of
+//! all of them together. On other drivers these are tests of the forms that share a long loop between invocations.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::loss::{CrossEntropyOptions, Reduction};
@@ -170,8 +170,8 @@ fn many_channels(device: &Device) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Of 256 sums of 17,000 terms of size 1, each rounds by half a unit of 130, √17,000 times: 8e-3 together, and sums of millions may be
-/// as small as a hundred.
+/// Of 256 sums of 17,000 terms of size 1, each rounds by half a unit of 130, √17,000 times: 8e-3 together, and sums of
+/// millions may be as small as a hundred.
 const MILLIONS: f64 = 1e-4;
 
 fn many_pixels(device: &Device) -> Result<(), Failed> {

@@ -357,9 +357,13 @@ fn tied() -> Outcome {
         })?,
         before
     );
-    let mut apart = Tied { input: net.input.clone(), output: net.output.clone() };
-    Lora::detach(&mut apart.input)?;
-    let error = apart.tie_like(&net).expect_err("one has an adapter");
+    // Of a model without adapters, a clone of which gets one where it is tied.
+    let mut plain = net.clone();
+    plain.tie_like(&net)?;
+    Lora::detach(&mut plain)?;
+    let mut apart = plain.clone();
+    Lora::new(2).attach(&mut apart, "output.weight", 1)?;
+    let error = apart.tie_like(&plain).expect_err("one has an adapter");
     assert!(error.to_string().contains("one of them has an adapter, the other has none"), "{error}");
     assert_eq!(Lora::merge(&mut net)?, 1);
     assert!(net.input.weight.is_tied_to(&net.output.weight) && !net.output.weight.is_adapted());

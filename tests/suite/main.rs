@@ -2,12 +2,12 @@
 //!
 //! Tests are listed when the binary starts, so that those that need a GPU can show as ignored where no adapter answers.
 //! `MEGANEURA_DEVICE` names the adapter to test; without it the best one is taken, software drivers included. With
-//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations measured,
-//! `--agreement` how far every layer, loss, optimizer and model is from PyTorch's.
+//! `MEGANEURA_REQUIRE_GPU=1` a missing adapter is a failure. `--table` prints the errors that the tests of operations
+//! measured, `--agreement` how far every layer, loss, optimizer and model is from PyTorch's.
 //!
-//! Devices made by `for_testing`, which the tests of operations, layers and optimizers run on, check every access of every
-//! kernel; those of whole trainings and of devices run as users' do, unchecked where the shaders crate trusts a kernel. With
-//! `MEGANEURA_UNCHECKED=1` all do.
+//! Devices made by `for_testing`, which the tests of operations, layers and optimizers run on, check every access of
+//! every kernel; those of whole trainings and of devices run as users' do, unchecked where the shaders crate trusts a
+//! kernel. With `MEGANEURA_UNCHECKED=1` all do.
 
 mod adapter;
 mod awaiting;

@@ -1,5 +1,5 @@
-//! A large model of every kind of part (ties, a frozen encoder, shared modules, an enum, maps): trained, averaged, saved and
-//! loaded, bit for bit.
+//! A large model of every kind of part (ties, a frozen encoder, shared modules, an enum, maps): trained, averaged,
+//! saved and loaded, bit for bit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -250,7 +250,8 @@ fn gradients() -> Outcome {
     Ok(())
 }
 
-/// The gradient of a tied parameter is the sum of those of its places, under all of its paths, and it moves by one step.
+/// The gradient of a tied parameter is the sum of those of its places, under all of its paths, and it moves by one
+/// step.
 fn tied_gradient(device: &Device) -> Outcome {
     let (mut tied, mut apart) = (Deep::new(device, 1, true)?, Deep::new(device, 1, false)?);
     apart.copy_from(&tied)?;

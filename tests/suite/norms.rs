@@ -63,8 +63,8 @@ fn numbers(subject: &Subject, mean: f64, spread: f64) -> Vec<f64> {
     normal(subject.name, count).into_iter().map(|x| f64::from((mean + spread * x) as f32)).collect()
 }
 
-/// The output of a layer with its first weights and biases, ones and zeros, and the gradients of the input and of those for a random
-/// cotangent.
+/// The output of a layer with its first weights and biases, ones and zeros, and the gradients of the input and of those
+/// for a random cotangent.
 fn pass(subject: &Subject, device: &Device, x: &[f64]) -> Result<Vec<(String, Vec<f64>)>> {
     let layer = (subject.build)(device)?;
     let tape = Tape::new(device);

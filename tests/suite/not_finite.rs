@@ -1,5 +1,5 @@
-//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and where a value meets
-//! itself, in the gradients of all of them, on a GPU as on the native executor.
+//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and where a
+//! value meets itself, in the gradients of all of them, on a GPU as on the native executor.
 
 use libtest_mimic::Trial;
 use meganeura::ops::Pointwise;
@@ -9,8 +9,8 @@ use meganeura::{Device, Result, Tape, Tensor, Var};
 use crate::Outcome;
 use crate::adapter::gpu_trial;
 
-/// The largest error of what is finite, relative where that is above 1: shaders' elementary functions may be several units off, and
-/// gradients cancel.
+/// The largest error of what is finite, relative where that is above 1: shaders' elementary functions may be several
+/// units off, and gradients cancel.
 const LIMIT: f32 = 1e-5;
 
 /// Less than any normal number: shaders may take it for 0, or for the smallest normal number.
@@ -18,7 +18,8 @@ const TINY: f32 = 1e-40;
 
 const SPECIAL: [f32; 9] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, TINY, -TINY, 1.5, -0.75];
 
-/// What a value comes to with itself. Compilers that assume that all numbers are finite know the result without computing it.
+/// What a value comes to with itself. Compilers that assume that all numbers are finite know the result without
+/// computing it.
 type Formula = fn(&Var) -> Var;
 
 #[expect(clippy::eq_op, reason = "a value that meets itself is what is tested")]
@@ -44,7 +45,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         }));
     }
     for (name, formula) in ITSELF {
-        // The gradient of x·(1/x) is the difference of two equal terms that are no longer one value: drivers may cancel them.
+        // The gradient of x·(1/x) is the difference of two equal terms that are no longer one value: drivers may cancel
+        // them.
         let parts = if name == "x·(1/x)" { 1 } else { usize::MAX };
         let test = move |device: &Device| agrees(device, 1, parts, &|x| formula(&x[0]));
         trials.push(gpu_trial(format!("not_finite::gpu::{name}"), test));
@@ -72,7 +74,8 @@ fn results(device: &Device, columns: &[Vec<f32>], build: Build<'_>) -> Result<Ve
     values.map(|value| value.to_vec()).collect()
 }
 
-/// Holds the first so many parts of a device's results to the native executor's. Where an operand is tiny, only NaN must be the same, that of 0 or of the tiny number.
+/// Holds the first so many parts of a device's results to the native executor's. Where an operand is tiny, only NaN
+/// must be the same, that of 0 or of the tiny number.
 fn agrees(device: &Device, arity: usize, parts: usize, build: Build<'_>) -> Outcome {
     let columns = grid(arity, |x| x);
     let flushed = grid(arity, |x| if x.abs() == TINY { x * 0.0 } else { x });

@@ -63,8 +63,8 @@ pub(crate) struct Reference(pub(crate) Vec<f64>);
 #[derive(Debug)]
 pub(crate) struct Computed(pub(crate) Vec<f64>);
 
-/// Holds computed numbers to the reference: the largest difference, relative to the reference's largest magnitude (at least
-/// 1). The two have different types so that nothing is ever compared with itself.
+/// Holds computed numbers to the reference: the largest difference, relative to the reference's largest magnitude (at
+/// least 1). The two have different types so that nothing is ever compared with itself.
 pub(crate) fn compare(what: &str, computed: &Computed, reference: &Reference, tolerance: f64) -> Result<f64, Failed> {
     let (computed, reference) = (&computed.0, &reference.0);
     if computed.len() != reference.len() {

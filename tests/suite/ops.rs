@@ -1,5 +1,6 @@
 //! Every operation, through its cases: the shape rule against the results, the native kernel in both precisions, the
-//! gradient rule against finite differences, every WGSL variant against the native `f64` results, and gradients on the GPU.
+//! gradient rule against finite differences, every WGSL variant against the native `f64` results, and gradients on the
+//! GPU.
 
 use std::sync::Arc;
 
@@ -189,7 +190,8 @@ fn spell(kernels: &[KernelChoice]) -> String {
     kernels.join(", ")
 }
 
-/// `f64` against the obvious reference where there is one, `f32` against `f64`; all memory holds NaN before it is written.
+/// `f64` against the obvious reference where there is one, `f32` against `f64`; all memory holds NaN before it is
+/// written.
 fn native(case: &Case) -> Result<(), Failed> {
     let operands = operands(case);
     let on = |precision| Device::cpu_with(precision).for_testing(0).map_err(failed);
@@ -267,20 +269,22 @@ pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> 
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;
     if is_software(device) && multiplies(case) {
-        // Gradients of products are products, whose variants their own cases run: each takes such a driver long to compile.
+        // Gradients of products are products, whose variants their own cases run: each takes such a driver long to
+        // compile.
         return hold_gradients(case, &device.for_testing(0).map_err(failed)?, &operands, &reference).map(drop);
     }
     each_variant(device, |device| hold_gradients(case, device, &operands, &reference))
 }
 
-/// The case with the tolerance of operations that read operands which halves hold and store what they give in `f32`; or with the other,
-/// where it is recorded of several operations, between which values are rounded to eight digits.
+/// The case with the tolerance of operations that read operands which halves hold and store what they give in `f32`; or
+/// with the other, where it is recorded of several operations, between which values are rounded to eight digits.
 fn with_halves(case: &Case, tolerance: f64, between: f64) -> Case {
     let recorded = case.name.contains(" recorded ");
     case.clone().tolerance(if recorded { between } else { tolerance })
 }
 
-/// The same where kernels read and store halves, on operands that halves hold. What gradients need of the result is rounded.
+/// The same where kernels read and store halves, on operands that halves hold. What gradients need of the result is
+/// rounded.
 fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();
     let double = Device::cpu_with(Precision::Double);
@@ -292,8 +296,9 @@ fn halves(case: &Case, device: &Device) -> Result<(), Failed> {
     each_variant_on(on, |device| hold_gradients(&with_halves(case, 1e-3, 1e-3), device, &operands, &reference))
 }
 
-/// The same with fast precision where the device has it, on operands that halves hold. Two operands rounded to 11 bits make an error
-/// of a thousandth at most in each term; the cases are small, so that terms may cancel, and gradients chain such operations.
+/// The same with fast precision where the device has it, on operands that halves hold. Two operands rounded to 11 bits
+/// make an error of a thousandth at most in each term; the cases are small, so that terms may cancel, and gradients
+/// chain such operations.
 fn fast(case: &Case, device: &Device) -> Result<(), Failed> {
     let Ok(device) = device.with_precision(Precision::Fast) else { return Ok(()) };
     let operands: Vec<_> = operands(case).iter().map(Numbers::rounded_to_halves).collect();

@@ -201,8 +201,8 @@ fn agrees(subject: &Subject, device: &Device, tolerance: f64) -> Outcome {
     Ok(())
 }
 
-/// Against `f64`, whose steps are held to plain matrices where they are written. Each step of the iteration has sums of ten
-/// products and multiplies the error of a small singular value by up to 3.4445; there are ten in two steps.
+/// Against `f64`, whose steps are held to plain matrices where they are written. Each step of the iteration has sums of
+/// ten products and multiplies the error of a small singular value by up to 3.4445; there are ten in two steps.
 fn muon(device: &Device) -> Outcome {
     let after = |device: &Device| -> Result<Vec<f64>> {
         let shapes = [&[6, 10][..], &[10, 6], &[5, 3, 2, 2]].map(meganeura::Shape::new);

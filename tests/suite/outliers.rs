@@ -1,5 +1,5 @@
-//! Normalisations of numbers among which one is far from all others, wherever it stands: what the others come to must be right
-//! in their own units, not in those of the outlier.
+//! Normalisations of numbers among which one is far from all others, wherever it stands: what the others come to must
+//! be right in their own units, not in those of the outlier.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
@@ -25,8 +25,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("outliers::gpu::spoil_nothing_in_the_other_form", other_form));
 }
 
-/// The other form of kernels: what is held in registers in parts, and what would be in parts held. Batch normalisation has none of
-/// its own: it sums as reductions do, in forms that fit the shape.
+/// The other form of kernels: what is held in registers in parts, and what would be in parts held. Batch normalisation
+/// has none of its own: it sums as reductions do, in forms that fit the shape.
 fn other_form(device: &Device) -> Outcome {
     let device = device.for_testing(1)?;
     let subjects = || SUBJECTS.iter().filter(|subject| matches!(subject.group, Group::Neighbours(_)));
@@ -91,8 +91,8 @@ impl Subject {
         }
     }
 
-    /// The output with the first weights and biases, ones and zeros, and the gradients of the input and, one after the other, of
-    /// those for a random cotangent.
+    /// The output with the first weights and biases, ones and zeros, and the gradients of the input and, one after the
+    /// other, of those for a random cotangent.
     fn pass(&self, device: &Device, x: &[f64]) -> Result<[Vec<f64>; 3]> {
         let layer = (self.build)(device)?;
         let tape = Tape::new(device);
@@ -144,16 +144,16 @@ const ROUNDING: f64 = 5.960_464_477_539_063e-8;
 /// Sums of thousands of terms in the order of trees, and a few operations after them: each rounds once.
 const ROUNDINGS: f64 = 24.0;
 
-/// Holds output and input's gradient to the definition, element by element, and the gradients of weights and biases to those in
-/// `f64`.
+/// Holds output and input's gradient to the definition, element by element, and the gradients of weights and biases to
+/// those in `f64`.
 fn agree(device: &Device, subject: &Subject, x: &[f64], what: &str) -> Result<(), Failed> {
     let found = subject.pass(device, x)?;
     let [_, _, dw] = subject.pass(&Device::cpu_with(Precision::Double), x)?;
     // Sums over up to 25,000 examples and pixels.
     compare(&format!("{}, {what}: dw", subject.name), &Computed(found[2].clone()), &Reference(dw), 2e-6)?;
     let cotangent = normal("cotangent", x.len());
-    // Batch normalisation multiplies deviations by the gradient of the variance, which falls with their third power. GPUs may take a
-    // factor below the normal numbers for 0.
+    // Batch normalisation multiplies deviations by the gradient of the variance, which falls with their third power.
+    // GPUs may take a factor below the normal numbers for 0.
     let flushed = match subject.group {
         Group::Channels => 2.0 * f64::from(f32::MIN_POSITIVE),
         Group::Neighbours(_) => 0.0,
@@ -276,8 +276,8 @@ fn running(device: &Device) -> Outcome {
 /// A sequence of numbers, by place in a group.
 type Pattern = (&'static str, fn(usize) -> f64);
 
-/// Finite numbers below 1e18, of which no mean and no square of a few hundred is infinite: constant ones, of all sizes, those that
-/// cancel. A negative variance would show as NaN, or as a factor far too large.
+/// Finite numbers below 1e18, of which no mean and no square of a few hundred is infinite: constant ones, of all sizes,
+/// those that cancel. A negative variance would show as NaN, or as a factor far too large.
 fn extremes(device: &Device) -> Outcome {
     SUBJECTS.iter().try_for_each(|subject| extremes_in(device, subject))
 }
@@ -310,8 +310,8 @@ fn extremes_in(device: &Device, subject: &Subject) -> Outcome {
     Ok(())
 }
 
-/// Variances of numbers with a mean far above their spread or with an outlier, and sums of many numbers of one sign, whose roundings
-/// would add up if one followed the other.
+/// Variances of numbers with a mean far above their spread or with an outlier, and sums of many numbers of one sign,
+/// whose roundings would add up if one followed the other.
 fn reductions(device: &Device) -> Outcome {
     let subject = &SUBJECTS[0];
     for at in places(70) {
@@ -358,8 +358,8 @@ fn reductions(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Sums of an outlier and then ones, of which many are lost where they follow the outlier in one chain: in every form of the kernel,
-/// over rows and columns, and with so many results that each has one invocation.
+/// Sums of an outlier and then ones, of which many are lost where they follow the outlier in one chain: in every form
+/// of the kernel, over rows and columns, and with so many results that each has one invocation.
 fn every_form(device: &Device) -> Outcome {
     for (form, outs, len) in (0..6).map(|form| (form, 70, 5001)).chain([(0, 65_536, 1000)]) {
         let device = device.for_testing(form)?;

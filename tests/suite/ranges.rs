@@ -26,8 +26,9 @@ const ROUNDING: f64 = 1.0 / 256.0;
 /// Sixteen roundings of `f32`, relative to terms that may cancel, as in `1 − tanh²(x)` or `p − 1`.
 const CANCELLED: f64 = 1.0 / (1 << 20) as f64;
 
-/// The smallest magnitude that products keep, relative to the largest element of a tile, since a tile has a single power of
-/// two for each operand (`shared/fit`). With magnitudes from 2⁻³⁰ to 2³⁰, results of small elements alone may become 0.
+/// The smallest magnitude that products keep, relative to the largest element of a tile, since a tile has a single
+/// power of two for each operand (`shared/fit`). With magnitudes from 2⁻³⁰ to 2³⁰, results of small elements alone may
+/// become 0.
 const FLOOR: f64 = 1.0 / (1 << 30) as f64;
 
 /// The same for Winograd's kernels in `f32`. Their transforms add up the pixels of a tile, with factors of up to 48

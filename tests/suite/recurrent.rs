@@ -35,8 +35,9 @@ fn of_a_step<G: RecurrentGates>(device: &Device, config: &RecurrentConfig<G>, ba
     Ok(launches[1] - launches[0])
 }
 
-/// The input's products are one launch for all steps. A step is the product of the hidden state, with the input's part, the bias and what of
-/// the formula is elementwise in it; one launch for all gates, which a formula of one gate does without; and a copy to the outputs.
+/// The input's products are one launch for all steps. A step is the product of the hidden state, with the input's part,
+/// the bias and what of the formula is elementwise in it; one launch for all gates, which a formula of one gate does
+/// without; and a copy to the outputs.
 fn launches_of_a_step(device: &Device) -> Outcome {
     assert_eq!(of_a_step(device, &Rnn::new(4, 8), false)?, 2);
     assert_eq!(of_a_step(device, &Lstm::new(4, 8), false)?, 3);

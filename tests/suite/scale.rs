@@ -1,5 +1,5 @@
-//! Long tapes and large models. Nothing here asserts on a time: work that grows with the square of these sizes takes hours, and what
-//! recurses as deep as a tape is long overflows the small stacks.
+//! Long tapes and large models. Nothing here asserts on a time: work that grows with the square of these sizes takes
+//! hours, and what recurses as deep as a tape is long overflows the small stacks.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};
@@ -44,7 +44,8 @@ fn expect_close(found: f64, expected: f64, tolerance: f64) {
     assert!((found - expected).abs() <= tolerance * expected.abs().max(1e-3), "{found} is not {expected}");
 }
 
-/// `sin(sin(…x))` and its derivative `cos(x)·cos(sin x)·…`: one group of pointwise operations, forward and backward pass together.
+/// `sin(sin(…x))` and its derivative `cos(x)·cos(sin x)·…`: one group of pointwise operations, forward and backward
+/// pass together.
 fn chain(device: &Device, length: usize) -> Outcome {
     let tape = Tape::new(device);
     let x = tape.input(&Tensor::from_f64(device, [2], &[0.5, -1.25])?);

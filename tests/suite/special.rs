@@ -177,8 +177,9 @@ fn hold_to(tolerance: f32, found: &[f32], wanted: &[f32], what: &str) {
     assert_eq!(off, None, "{what}: {:?}, not {:?}", off.map(|at| found[at]), off.map(|at| wanted[at]));
 }
 
-/// Kernels guess from what they read first which powers of two make numbers fit f16. Here that is zero, or up to 2²⁵ times smaller than
-/// what comes later: along channels, which a convolution sums over, and along rows, which the gradient of its weights does.
+/// Kernels guess from what they read first which powers of two make numbers fit f16. Here that is zero, or up to 2²⁵
+/// times smaller than what comes later: along channels, which a convolution sums over, and along rows, which the
+/// gradient of its weights does.
 fn late(device: &Device) -> Outcome {
     let Ok(fast) = device.with_precision(Precision::Fast) else { return Ok(()) };
     const X: [usize; 4] = [8, 32, 32, 32];

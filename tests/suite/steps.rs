@@ -1,5 +1,5 @@
-//! Whole trainings with each optimizer: one plan whatever its schedule, taken up again from a saved state, accumulated over
-//! micro-batches, averaged.
+//! Whole trainings with each optimizer: one plan whatever its schedule, taken up again from a saved state, accumulated
+//! over micro-batches, averaged.
 
 use std::collections::BTreeMap;
 

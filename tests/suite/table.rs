@@ -1,6 +1,7 @@
 //! The largest error of every operation and kernel, as the comparisons of the tests measure them.
 //!
-//! `--table` before the other arguments prints them when the tests are over; without a filter only the operations are tested.
+//! `--table` before the other arguments prints them when the tests are over; without a filter only the operations are
+//! tested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,8 +66,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// Notes the error of one comparison, for every kernel that the compared numbers went through, and for the case's operation
-/// if it is none of them.
+/// Notes the error of one comparison, for every kernel that the compared numbers went through, and for the case's
+/// operation if it is none of them.
 pub(crate) fn note(case: &Case, device: &Device, kernels: &[KernelChoice], part: Part, error: f64) {
     let op = case.name.split([' ', '{']).next().unwrap_or_default();
     let mut ways: Vec<_> = kernels.iter().map(|kernel| (kernel.op, Way::new(device, Some(kernel.variant)))).collect();

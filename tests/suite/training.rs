@@ -49,8 +49,8 @@ fn falls(device: &Device) -> Outcome {
 
 fn curves_agree(device: &Device) -> Outcome {
     let double = Device::cpu_with(Precision::Double);
-    // Each step's rounding is the next one's start. Adam divides by the gradient's size, so that where a gradient is nearly
-    // 0 its rounding error is a step of full size: hence the larger tolerance.
+    // Each step's rounding is the next one's start. Adam divides by the gradient's size, so that where a gradient is
+    // nearly 0 its rounding error is a step of full size: hence the larger tolerance.
     type New = fn() -> Box<dyn Optimizer>;
     let optimizers: [(New, f64); 2] =
         [(|| Box::new(AdamW::new(0.02)), 2e-3), (|| Box::new(Sgd::new(0.1).momentum(0.9)), 1e-4)];

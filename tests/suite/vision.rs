@@ -1,5 +1,5 @@
-//! Layers of vision models together: second derivatives of what is composed, how many launches views cost, a small diffusion
-//! U-Net and a small residual net with batch normalisation that train.
+//! Layers of vision models together: second derivatives of what is composed, how many launches views cost, a small
+//! diffusion U-Net and a small residual net with batch normalisation that train.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;
@@ -21,8 +21,8 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("vision::second_derivatives", second_derivatives));
 }
 
-/// The gradient by the input of `Σ c·layer(x)²`; weighed, because the squares of what is normalised add up to the same whatever
-/// it was.
+/// The gradient by the input of `Σ c·layer(x)²`; weighed, because the squares of what is normalised add up to the same
+/// whatever it was.
 fn gradient(layer: &(dyn Layer + 'static), x: &[Var]) -> Vec<Var> {
     let y = layer.forward(&x[0]);
     let weights = tensor(&y.tape().device(), "weights", y.shape()).expect("fits");

@@ -54,8 +54,8 @@ fn package() -> Done {
     process::run(package_command(&mut cargo()))
 }
 
-/// Cargo unpacks the crates that it verifies into a folder named after the place of the target directory alone, and keeps what it
-/// finds there from the last time: an old version of this project, of the same number.
+/// Cargo unpacks the crates that it verifies into a folder named after the place of the target directory alone, and
+/// keeps what it finds there from the last time: an old version of this project, of the same number.
 fn forget_unpacked(sources: &Path) {
     let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `cargo xtask derive-time`: what `#[derive(Module)]` adds to a debug build.
 //!
-//! A crate of 200 structs with ten fields each is built with the derive and without it, in turns, after everything that it
-//! depends on.
+//! A crate of 200 structs with ten fields each is built with the derive and without it, in turns, after everything that
+//! it depends on.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The project's chores, as `cargo xtask …`.
 //!
-//! Whatever CI runs is a subcommand here, so that it runs the same on anybody's machine. Depends on nothing heavy: it has to
-//! be built before it can say anything.
+//! Whatever CI runs is a subcommand here, so that it runs the same on anybody's machine. Depends on nothing heavy: it
+//! has to be built before it can say anything.
 
 mod chores;
 mod deny;

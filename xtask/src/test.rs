@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test, on the GPU too. `cargo xtask table` and `agreement`: the errors that some of them measure.
+//! `cargo xtask test`: every test, on the GPU too. `cargo xtask table` and `agreement`: the errors that some of them
+//! measure.
 
 use std::env;
 use std::path::PathBuf;
@@ -44,9 +45,9 @@ pub fn run(options: &Options) -> Done {
     process::run(&mut cargo).and(second)
 }
 
-/// Tests of operations that are left out on SwiftShader, by parts of their names. It compiles attention's tiles for minutes, so
-/// attention is composed there. Its sine and cosine are off by 2e-4, and Vulkan allows 2⁻¹¹; the test of an expanded operand takes a
-/// sine.
+/// Tests of operations that are left out on SwiftShader, by parts of their names. It compiles attention's tiles for
+/// minutes, so attention is composed there. Its sine and cosine are off by 2e-4, and Vulkan allows 2⁻¹¹; the test of an
+/// expanded operand takes a sine.
 const NOT_ON_SWIFTSHADER: [&str; 4] = ["::attention", "wgsl::sin ", "wgsl::cos ", "::expand recorded [4]"];
 
 /// Runs kernels on a second driver, where that is there. In CI it must be.

@@ -1,7 +1,7 @@
 //! A Vulkan driver for the tests of the GPU.
 //!
-//! On Linux a driver is a loader, `libvulkan.so.1`, and a manifest that names the driver's library. Where there is no GPU,
-//! Mesa's lavapipe runs every kernel on the CPU. macOS has Metal and Windows DX12, and nothing is needed there.
+//! On Linux a driver is a loader, `libvulkan.so.1`, and a manifest that names the driver's library. Where there is no
+//! GPU, Mesa's lavapipe runs every kernel on the CPU. macOS has Metal and Windows DX12, and nothing is needed there.
 
 use std::env;
 use std::fs;
@@ -15,8 +15,8 @@ const PACKAGES: [&str; 2] = ["libvulkan1", "mesa-vulkan-drivers"];
 /// Debian's package of the validation layer, which finds wrong uses of Vulkan.
 const LAYER: &str = "vulkan-validationlayers";
 
-/// Looks for a driver, and where the system's package manager is apt and `install` is wanted, installs Mesa's. Never fails:
-/// without a driver the tests say themselves what they could not do.
+/// Looks for a driver, and where the system's package manager is apt and `install` is wanted, installs Mesa's. Never
+/// fails: without a driver the tests say themselves what they could not do.
 pub fn ensure(install: bool) {
     if !cfg!(target_os = "linux") || is_present() {
         return;
@@ -53,8 +53,8 @@ pub fn ensure_layer() {
 /// SwiftShader's manifest, in Debian's package of Chromium, which runs WebGPU on it where there is no GPU.
 const SWIFTSHADER: (&str, &str) = ("/usr/lib/chromium/vk_swiftshader_icd.json", "chromium");
 
-/// The manifest of SwiftShader, a second driver that computes on the CPU. Where it is missing and `install` is wanted, it is installed
-/// if that can be done.
+/// The manifest of SwiftShader, a second driver that computes on the CPU. Where it is missing and `install` is wanted,
+/// it is installed if that can be done.
 pub fn swiftshader(install: bool) -> Option<&'static str> {
     let (manifest, package) = SWIFTSHADER;
     if install && !is_manifest(manifest) {

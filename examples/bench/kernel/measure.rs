@@ -48,7 +48,8 @@ pub struct Times {
     pub launches: u64,
     /// The operation and its variant of each step that has variants.
     pub variants: Vec<String>,
-    /// The kernels that were launched, each with its microseconds when each is timed by itself; empty by the host's clock.
+    /// The kernels that were launched, each with its microseconds when each is timed by itself; empty by the host's
+    /// clock.
     pub kernels: Vec<String>,
     /// Whose clock it was: the device's or the host's.
     pub timer: &'static str,
@@ -179,7 +180,8 @@ impl Bench {
         let (preferred, offered) = self.prepare(pass)?;
         let mut sets = self.sets.iter().cycle();
         let mut run = || self.run(&self.device, sets.next().expect("at least one set"), pass);
-        // The CPU has computed when a run returns, and the host's clock is the one that PyTorch's operations are timed with.
+        // The CPU has computed when a run returns, and the host's clock is the one that PyTorch's operations are timed
+        // with.
         let device_clock = self.device.is_gpu() && self.device.set_profiling(Profiling::Runs).is_ok();
         let before = self.device.stats().launches;
         run()?;
@@ -243,8 +245,8 @@ impl Bench {
         launches.iter().filter(move |launch| name.is_none_or(|name| launch.op.starts_with(name)))
     }
 
-    /// The largest difference from the native executor in double precision, relative to the largest magnitude of the same
-    /// result; the largest of all results. `None` where that would take too long.
+    /// The largest difference from the native executor in double precision, relative to the largest magnitude of the
+    /// same result; the largest of all results. `None` where that would take too long.
     pub fn error(&self, pass: Pass) -> Result<Option<f64>> {
         if matches!(self.kernel.work(pass), Work::Flops(flops) if flops > CHECKED_FLOPS) {
             return Ok(None);

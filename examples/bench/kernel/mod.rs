@@ -1,7 +1,7 @@
 //! Times one operation: its forward pass and its gradients, each in a plan of its own.
 //!
-//! A gradient alone is the gradient of `Σ y·dy` for a random `dy`; what it does not need of the forward pass is not in its plan.
-//! Runs take their operands by turns from several sets, so that no cache holds them from one run to the next.
+//! A gradient alone is the gradient of `Σ y·dy` for a random `dy`; what it does not need of the forward pass is not in
+//! its plan. Runs take their operands by turns from several sets, so that no cache holds them from one run to the next.
 
 mod measure;
 mod spec;

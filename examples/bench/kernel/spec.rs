@@ -222,9 +222,9 @@ impl Kernel {
         }
     }
 
-    /// Records a pass on a tape; the wanted values, and no others are held. `data` are the operands, then the cotangent of
-    /// the result. With `inside`, other operations make the images and read those that come out, as in a network: what is
-    /// wanted then is what they make of them.
+    /// Records a pass on a tape; the wanted values, and no others are held. `data` are the operands, then the cotangent
+    /// of the result. With `inside`, other operations make the images and read those that come out, as in a network:
+    /// what is wanted then is what they make of them.
     pub fn record(&self, tape: &Tape, data: &[Tensor], pass: Pass, inside: bool) -> Result<Vec<Var>> {
         let is_image = |shape: Shape| inside && shape != self.operands()[1].0;
         let input = |tensor| {

@@ -1,4 +1,5 @@
-//! ResNet-18 for small images, with group normalisation: 11,173,962 parameters for three channels, a width of 64 and ten classes.
+//! ResNet-18 for small images, with group normalisation: 11,173,962 parameters for three channels, a width of 64 and
+//! ten classes.
 
 use meganeura::prelude::*;
 

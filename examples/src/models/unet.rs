@@ -66,13 +66,13 @@ impl UNet {
                 h = self.region(tape, || block.forward(&Var::concat(&[&h, &skip], 1), &t));
             }
             if let Some(double) = &up.double {
-                h = self.region(tape, || double.forward(&h.upsample_nearest([2, 2])));
+                h = double.forward(&h.upsample_nearest([2, 2]));
             }
         }
-        self.region(tape, || self.head.forward(&self.norm.forward(&h).silu()))
+        self.head.forward(&self.norm.forward(&h).silu())
     }
 
-    /// What `f` records; its intermediate values are recomputed in the backward pass if the model does so.
+    /// A block, whose intermediate values are recomputed in the backward pass if the model does so.
     fn region(&self, tape: &Tape, f: impl FnOnce() -> Var) -> Var {
         if self.recompute { tape.recompute(f) } else { f() }
     }

@@ -103,7 +103,8 @@ fn digits_says_what_is_wrong_before_it_trains() {
     std::fs::remove_dir_all(out).unwrap();
 }
 
-/// A training of few steps, whole, and once more from the last checkpoint but one: the weights and the pictures are the same.
+/// A training of few steps, whole, and once more from the last checkpoint but one: the weights and the pictures are the
+/// same.
 fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     let folder = folder(program);
     let there = folder.join("run");

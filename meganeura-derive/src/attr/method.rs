@@ -1,5 +1,5 @@
-//! The methods of `Var` that `then` and `before` can apply, to say which one was meant. Others are the compiler's to find: a trait of
-//! the user's may have them.
+//! The methods of `Var` that `then` and `before` can apply, to say which one was meant. Others are the compiler's to
+//! find: a trait of the user's may have them.
 
 use super::nearest::nearest;
 

@@ -13,8 +13,8 @@ fn of_module(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attrs.iter().filter(|attr| attr.path().is_ident("module"))
 }
 
-/// Calls `option` with the name of each option and the input after it. A mistake does not end the attribute: reading goes
-/// on after the next comma. Returns whether there was none.
+/// Calls `option` with the name of each option and the input after it. A mistake does not end the attribute: reading
+/// goes on after the next comma. Returns whether there was none.
 pub fn for_each_option(
     ctxt: &Ctxt,
     attrs: &[Attribute],

@@ -49,7 +49,8 @@ pub fn check_rename(ctxt: &Ctxt, rename: Option<&Given<LitStr>>) {
     }
 }
 
-/// Types of which no value can be visited, whatever they refer to. Others are found by the compiler, which knows traits.
+/// Types of which no value can be visited, whatever they refer to. Others are found by the compiler, which knows
+/// traits.
 fn check_type(ctxt: &Ctxt, field: &Field<'_>) {
     if field.is_skipped() || field.options.is_unclear {
         return;

@@ -1,5 +1,5 @@
-//! A type parameter that is a module in one field cannot be left out in another: whose parameters the model has would depend
-//! on the field that was looked at.
+//! A type parameter that is a module in one field cannot be left out in another: whose parameters the model has would
+//! depend on the field that was looked at.
 
 use syn::{Ident, Type};
 

@@ -75,8 +75,8 @@ fn check_option(ctxt: &Ctxt, field: &Field<'_>) {
     ctxt.error(field.ty(), message);
 }
 
-/// The field of `residual = field` must be there, and is applied to the input alone. Returns whether it is known which one
-/// that is.
+/// The field of `residual = field` must be there, and is applied to the input alone. Returns whether it is known which
+/// one that is.
 fn check_residual(ctxt: &Ctxt, input: &Input<'_>, fields: &[Field<'_>]) -> bool {
     let Some(Given { value: Some(member), .. }) = &input.options.residual else { return true };
     let Some(field) = input.shortcut() else {

@@ -101,8 +101,8 @@ fn impl_from_config(
     impl_trait_for(Some(&given.name), input, &generics, &quote!(#private::FromConfig), &body)
 }
 
-/// The config as a builder, for the `init` of others. If its type does not say which `Net<T>` it is for, there is none, and
-/// `Net::init` is all that builds one.
+/// The config as a builder, for the `init` of others. If its type does not say which `Net<T>` it is for, there is none,
+/// and `Net::init` is all that builds one.
 pub fn impl_init(input: &Input<'_>, ty: &TokenStream) -> Option<TokenStream> {
     let names = &Names::new(input);
     let Names { private, device, seed, .. } = names;

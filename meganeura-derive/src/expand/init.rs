@@ -132,8 +132,8 @@ fn init_field(field: &Field<'_>, names: &Names) -> TokenStream {
     }
 }
 
-/// What was built, apart from the `?`: if it is of another type than the field, that is no mistake of an operator that the user
-/// did not write.
+/// What was built, apart from the `?`: if it is of another type than the field, that is no mistake of an operator that
+/// the user did not write.
 fn unwrapped(built: &TokenStream, span: Span) -> TokenStream {
     let value = Ident::new("__built", Span::mixed_site().located_at(span));
     quote!({

@@ -43,8 +43,8 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
     let flows = &chain.flows;
     let mut applications = chain.applications;
     let last = applications.pop();
-    // `forward` passes its caller's line on to what it calls, a closure does not: what a field records is recorded at the
-    // line of the field.
+    // `forward` passes its caller's line on to what it calls, a closure does not: what a field records is recorded at
+    // the line of the field.
     let body = quote! {
         fn forward(&self, #x: &#private::Var) -> #private::Var {
             let #guard = #private::enter(self, #x);
@@ -198,8 +198,8 @@ fn apply_step(step: &Step, names: &Names, x: &TokenStream, held: &TokenStream) -
     }
 }
 
-/// A method that is not among those of `Var`. A trait of the user's may have it. If none has, it is that of a trait which is here for
-/// its message alone: implemented one reference further out, it is found last.
+/// A method that is not among those of `Var`. A trait of the user's may have it. If none has, it is that of a trait
+/// which is here for its message alone: implemented one reference further out, it is found last.
 fn unknown_method<'a>(
     method: &PathSegment,
     arguments: impl ExactSizeIterator<Item = &'a Expr>,

@@ -57,8 +57,8 @@ pub struct Names {
 
 impl Names {
     pub fn new(input: &Input<'_>) -> Self {
-        // Of mixed site, so that the user's expressions do not see them, and with underscores, so that no constant of the
-        // user's turns the binding into a pattern.
+        // Of mixed site, so that the user's expressions do not see them, and with underscores, so that no constant of
+        // the user's turns the binding into a pattern.
         let local = |name| Ident::new(name, Span::mixed_site());
         Self {
             private: private(input),
@@ -75,8 +75,8 @@ impl Names {
         }
     }
 
-    /// The private module, blamed on `span`. A call whose tokens are all the user's own is where the compiler points, and
-    /// what the tape records as the caller.
+    /// The private module, blamed on `span`. A call whose tokens are all the user's own is where the compiler points,
+    /// and what the tape records as the caller.
     fn private_at(&self, span: Span) -> TokenStream {
         let blame = |mut token: TokenTree| {
             token.set_span(span);
@@ -102,7 +102,8 @@ pub fn impl_trait(input: &Input<'_>, generics: &Generics, path: &TokenStream, bo
     impl_trait_for(None, input, generics, path, body)
 }
 
-/// The same, generated because of an option: where the user has written the impl as well, the compiler points at the option.
+/// The same, generated because of an option: where the user has written the impl as well, the compiler points at the
+/// option.
 pub fn impl_trait_for(
     option: Option<&Ident>,
     input: &Input<'_>,

@@ -22,8 +22,8 @@ use crate::{DType, Result};
 
 /// The memory that plans share, and nothing else: everything is in the plan.
 ///
-/// There is a set of slots for each run that goes on at the same time. No run waits for another: a thread of the pool that waits
-/// for the parts of one run may begin another, which would then be waiting for itself.
+/// There is a set of slots for each run that goes on at the same time. No run waits for another: a thread of the pool
+/// that waits for the parts of one run may begin another, which would then be waiting for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     /// The sets that no run uses, the last used last.
@@ -48,8 +48,8 @@ struct Memory<'a> {
 }
 
 impl Cpu {
-    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written in place
-    /// and must not be shared.
+    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written
+    /// in place and must not be shared.
     pub(crate) fn run(
         &self,
         plan: &Arc<Plan>,
@@ -197,7 +197,8 @@ impl Memory<'_> {
         }
     }
 
-    /// Fails where a kernel gets no memory to work in, or meets another error. What steps before have written stays written.
+    /// Fails where a kernel gets no memory to work in, or meets another error. What steps before have written stays
+    /// written.
     fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) -> Result<()> {
         let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
         if poison {

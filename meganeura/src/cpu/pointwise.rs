@@ -1,5 +1,5 @@
-//! Fused pointwise programs, run in blocks that stay in the first cache: each row of the program is one SIMD loop over a
-//! block, and only the program's operands and results touch memory.
+//! Fused pointwise programs, run in blocks that stay in the first cache: each row of the program is one SIMD loop over
+//! a block, and only the program's operands and results touch memory.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -178,7 +178,8 @@ impl<T: Real> WithSimd for Task<'_, '_, T> {
     }
 }
 
-/// Elements of an innermost axis that are gathered at a time, at least; of a shorter one together with those of the next.
+/// Elements of an innermost axis that are gathered at a time, at least; of a shorter one together with those of the
+/// next.
 const STRETCH: usize = 16;
 
 /// The elements of a layout from number `first` on.

@@ -1,8 +1,9 @@
 //! The threads that compute: a pool of the framework's own, in which nothing runs but plans.
 //!
-//! A thread of a pool that waits for the parts of its work begins other work of the same pool meanwhile. In a pool that users
-//! share, that may be a task that wants a parameter which the waiting run holds. So plans run in a pool that users put no work
-//! into, and whoever asks for a run sleeps until it is done, whichever pool the asking thread belongs to.
+//! A thread of a pool that waits for the parts of its work begins other work of the same pool meanwhile. In a pool that
+//! users share, that may be a task that wants a parameter which the waiting run holds. So plans run in a pool that
+//! users put no work into, and whoever asks for a run sleeps until it is done, whichever pool the asking thread belongs
+//! to.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -55,8 +56,8 @@ pub(crate) fn threads() -> usize {
     get().map_or(1, ThreadPool::current_num_threads)
 }
 
-/// Runs `work` among the threads of `pool` and waits for it, doing nothing else meanwhile; on one of these threads it runs at once.
-/// Gives the state back together with the result, or with what `work` panicked with.
+/// Runs `work` among the threads of `pool` and waits for it, doing nothing else meanwhile; on one of these threads it
+/// runs at once. Gives the state back together with the result, or with what `work` panicked with.
 pub(super) fn run<S: Send + 'static, R: Send + 'static>(
     pool: &ThreadPool,
     mut state: S,

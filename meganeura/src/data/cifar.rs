@@ -1,4 +1,5 @@
-//! CIFAR-10 and CIFAR-100, the binary version (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009).
+//! CIFAR-10 and CIFAR-100, the binary version (A. Krizhevsky: Learning Multiple Layers of Features from Tiny Images,
+//! 2009).
 //!
 //! Records of one label (two in CIFAR-100, the coarse one first) and 3·32·32 pixels, red, green, blue, each row by row.
 
@@ -29,8 +30,8 @@ pub enum Cifar100Label {
 }
 
 impl Dataset {
-    /// The images of files of CIFAR-10, one after the other: `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`.
-    /// Examples are `[3, 32, 32]`, from 0 to 1.
+    /// The images of files of CIFAR-10, one after the other: `data_batch_1.bin` to `data_batch_5.bin`, or
+    /// `test_batch.bin`. Examples are `[3, 32, 32]`, from 0 to 1.
     ///
     /// ```no_run
     /// use meganeura::prelude::*;
@@ -41,16 +42,16 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or above, which is said with the place
-    /// in the file.
+    /// If no file is named; if one cannot be read, has no images, ends in the middle of one, or has a label of 10 or
+    /// above, which is said with the place in the file.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_cifar10<P: AsRef<Path>>(files: impl IntoIterator<Item = P>) -> Result<Self> {
         here(|| read(files.into_iter().map(|path| Contents::open(path.as_ref())), &CIFAR_10, 0))
     }
 
-    /// As [`from_cifar10`](Self::from_cifar10), from whatever has bytes, such as files that are part of the program or were fetched
-    /// by a page. In messages they are called `file 0` and so on.
+    /// As [`from_cifar10`](Self::from_cifar10), from whatever has bytes, such as files that are part of the program or
+    /// were fetched by a page. In messages they are called `file 0` and so on.
     ///
     /// # Errors
     ///
@@ -60,8 +61,8 @@ impl Dataset {
         here(|| read(numbered(files), &CIFAR_10, 0))
     }
 
-    /// The images of files of CIFAR-100, one after the other: `train.bin` or `test.bin`, with one of their two labels. Examples are
-    /// `[3, 32, 32]`, from 0 to 1.
+    /// The images of files of CIFAR-100, one after the other: `train.bin` or `test.bin`, with one of their two labels.
+    /// Examples are `[3, 32, 32]`, from 0 to 1.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! The contents of a data file: unpacked if need be, and with the place in the file in every error.
 //!
-//! Memory grows with the bytes that are there, never with the size that a header announces. Unpacked bytes have a limit.
+//! Memory grows with the bytes that are there, never with the size that a header announces. Unpacked bytes have a
+//! limit.
 
 use std::cell::Cell;
 use std::fs::File;

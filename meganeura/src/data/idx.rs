@@ -1,7 +1,7 @@
 //! IDX: the format of MNIST and its kin (Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten digits).
 //!
-//! Two zeros, a byte for the type of the elements, one for the number of axes; the extents in 32 bits; the elements. Everything
-//! has its highest byte first.
+//! Two zeros, a byte for the type of the elements, one for the number of axes; the extents in 32 bits; the elements.
+//! Everything has its highest byte first.
 
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
@@ -14,10 +14,11 @@ use crate::host::{reserve, try_collect};
 use crate::{Result, Shape};
 
 impl Dataset {
-    /// The examples and labels of two files in the IDX format, that of MNIST, packed with gzip or not (the feature `gzip`).
+    /// The examples and labels of two files in the IDX format, that of MNIST, packed with gzip or not (the feature
+    /// `gzip`).
     ///
-    /// Images `[N, H, W]` become examples `[1, H, W]`; with more or fewer axes, all but the first are the example's. Bytes are
-    /// pixels, and become numbers from 0 to 1; elements of other types are taken as they are.
+    /// Images `[N, H, W]` become examples `[1, H, W]`; with more or fewer axes, all but the first are the example's.
+    /// Bytes are pixels, and become numbers from 0 to 1; elements of other types are taken as they are.
     ///
     /// ```
     /// use meganeura::data::Array;
@@ -34,16 +35,16 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, is no such file, or is shorter or longer than its header says, which is said with the place in the
-    /// file; if labels are no whole numbers, or there are not as many of them as examples.
+    /// If a file cannot be read, is no such file, or is shorter or longer than its header says, which is said with the
+    /// place in the file; if labels are no whole numbers, or there are not as many of them as examples.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::of_idx(Contents::open(images.as_ref())?, Contents::open(labels.as_ref())?))
     }
 
-    /// As [`from_idx`](Self::from_idx), from whatever has bytes, such as files that are part of the program or were fetched by a
-    /// page. In messages they are called `the images` and `the labels`.
+    /// As [`from_idx`](Self::from_idx), from whatever has bytes, such as files that are part of the program or were
+    /// fetched by a page. In messages they are called `the images` and `the labels`.
     ///
     /// # Errors
     ///

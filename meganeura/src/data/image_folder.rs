@@ -25,12 +25,13 @@ const NAMED: usize = 10;
 /// pets/cat/1.png  pets/cat/2.jpg  pets/dog/1.png
 /// ```
 ///
-/// Classes are numbered in the order of their folders' names, from 0; images come in the order of their files' names. An image is read
-/// and decoded (PNG, JPEG, BMP, PNM) each time that a batch needs it, and never kept, so the folder may be larger than the memory.
+/// Classes are numbered in the order of their folders' names, from 0; images come in the order of their files' names.
+/// An image is read and decoded (PNG, JPEG, BMP, PNM) each time that a batch needs it, and never kept, so the folder
+/// may be larger than the memory.
 ///
-/// Examples are `[channels, height, width]`, from 0 to 1 (255, or 65,535 in images of 16 bits). All are as the first image is, unless
-/// they are made alike by [`resize`](Self::resize), [`rgb`](Self::rgb) or [`gray`](Self::gray). One that is not is an error when
-/// it is read; [`check`](Self::check) finds them all beforehand.
+/// Examples are `[channels, height, width]`, from 0 to 1 (255, or 65,535 in images of 16 bits). All are as the first
+/// image is, unless they are made alike by [`resize`](Self::resize), [`rgb`](Self::rgb) or [`gray`](Self::gray). One
+/// that is not is an error when it is read; [`check`](Self::check) finds them all beforehand.
 ///
 /// ```
 /// use meganeura::data::ImageFolder;
@@ -68,21 +69,23 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names begin with a dot are passed over.
+    /// Lists the images of a folder, and reads the header of the first. Files and folders whose names begin with a dot
+    /// are passed over.
     ///
     /// Images of more than 2²⁶ pixels, 8192 by 8192, are errors: a file of a few bytes can announce any number of them.
     ///
     /// # Errors
     ///
-    /// If the folder cannot be read or has no classes; if anything in it is out of place, all of which is named: files beside the
-    /// folders of the classes, folders inside of those, files that are no images by their names, classes without images.
+    /// If the folder cannot be read or has no classes; if anything in it is out of place, all of which is named: files
+    /// beside the folders of the classes, folders inside of those, files that are no images by their names, classes
+    /// without images.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::list(root.as_ref(), MOST_PIXELS))
     }
 
-    /// Opens a folder with another limit on the pixels of an image. Reading takes up to 8 bytes a pixel, besides the numbers of
-    /// the example.
+    /// Opens a folder with another limit on the pixels of an image. Reading takes up to 8 bytes a pixel, besides the
+    /// numbers of the example.
     ///
     /// # Errors
     ///
@@ -124,7 +127,8 @@ impl ImageFolder {
         Ok(Self { root, classes, folders, files, first, channels, size, most_pixels })
     }
 
-    /// With every image scaled to this size, whatever its proportions: averaged where it becomes smaller, interpolated where larger.
+    /// With every image scaled to this size, whatever its proportions: averaged where it becomes smaller, interpolated
+    /// where larger.
     #[must_use]
     pub fn resize(self, height: usize, width: usize) -> Self {
         Self { size: Some([height, width]), ..self }
@@ -158,8 +162,8 @@ impl ImageFolder {
     ///
     /// # Errors
     ///
-    /// If images are not alike and not made so, or cannot be read: the first ten are named. Damage behind the headers is found when an
-    /// image is decoded, and no earlier.
+    /// If images are not alike and not made so, or cannot be read: the first ten are named. Damage behind the headers
+    /// is found when an image is decoded, and no earlier.
     #[track_caller]
     pub fn check(&self) -> Result<()> {
         here(|| {

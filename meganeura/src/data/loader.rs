@@ -1,8 +1,8 @@
 //! Threads that make batches before they are asked for.
 //!
-//! The loop hands out a job for each batch, in order and no more than it may be ahead; whichever thread is free takes the next.
-//! A job carries the channel for its answer, and the loop waits on those channels in order: so batches cannot come out of order, and
-//! the jobs handed out and not yet answered to the loop are the bound on memory.
+//! The loop hands out a job for each batch, in order and no more than it may be ahead; whichever thread is free takes
+//! the next. A job carries the channel for its answer, and the loop waits on those channels in order: so batches cannot
+//! come out of order, and the jobs handed out and not yet answered to the loop are the bound on memory.
 
 use std::any::Any;
 use std::collections::VecDeque;

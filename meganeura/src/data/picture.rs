@@ -32,8 +32,8 @@ impl Header {
         Self { channels, height: height as usize, width: width as usize }
     }
 
-    /// Returns an error if the image has more than `most` pixels, or more than a file of this length can hold: decoders take
-    /// memory for all pixels before they decode the first.
+    /// Returns an error if the image has more than `most` pixels, or more than a file of this length can hold: decoders
+    /// take memory for all pixels before they decode the first.
     fn expect_pixels(self, format: Option<ImageFormat>, length: u64, most: u64) -> Result<(), String> {
         let Self { height, width, .. } = self;
         let pixels = (height as u64).saturating_mul(width as u64);
@@ -45,7 +45,8 @@ impl Header {
                 "{height} by {width} pixels, and the limit is {most} pixels; `ImageFolder::open_with_limit` sets another"
             ));
         }
-        // Pixels have a bit at least. PNM does not compress; deflate, PNG's compression, makes at most 1032 bytes of one.
+        // Pixels have a bit at least. PNM does not compress; deflate, PNG's compression, makes at most 1032 bytes of
+        // one.
         let densest = match format {
             Some(ImageFormat::Pnm) => 8,
             Some(ImageFormat::Png) => 8 * 1032,
@@ -68,8 +69,8 @@ pub(super) fn header(path: &Path, most: u64) -> Result<Header> {
     header.map_err(|what| wrong(path, file.stream_position().unwrap_or(0), &what))
 }
 
-/// Reads the image of a file, which has so many pixels at most, if its header passes `check`: no memory is spent on the pixels of
-/// others.
+/// Reads the image of a file, which has so many pixels at most, if its header passes `check`: no memory is spent on the
+/// pixels of others.
 pub(super) fn read(path: &Path, most: u64, check: impl Fn(Header) -> Result<()>) -> Result<DynamicImage> {
     let length = fs::metadata(path).map_err(|error| unreadable(path, error))?.len();
     if length > MOST {
@@ -108,7 +109,8 @@ fn decoder<'a>(
     Ok((reader.format(), reader.into_decoder()?))
 }
 
-/// What `read` gives, or what it says is wrong, which may quote the file. Decoders are known to panic on files made to that end.
+/// What `read` gives, or what it says is wrong, which may quote the file. Decoders are known to panic on files made to
+/// that end.
 fn guarded<T>(read: impl FnOnce() -> ImageResult<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(read) => read.map_err(|error| shortened(&error.to_string()).into_owned()),
@@ -125,7 +127,8 @@ fn wrong(path: &Path, offset: u64, what: &str) -> Error {
 fn jpeg_ends(bytes: &[u8]) -> bool {
     const SCAN: u8 = 0xda;
     let mut at = 2;
-    // Segments with their lengths, up to the first one with pixels; there, a marker is told from data by its second byte.
+    // Segments with their lengths, up to the first one with pixels; there, a marker is told from data by its second
+    // byte.
     while let [0xff, marker, high, low, ..] = bytes[at.min(bytes.len())..] {
         if marker == SCAN {
             return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]);
@@ -136,7 +139,8 @@ fn jpeg_ends(bytes: &[u8]) -> bool {
     false
 }
 
-/// Writes the pixels as numbers from 0 to 1, channel by channel, with so many channels: gray, gray and alpha, RGB, RGB and alpha.
+/// Writes the pixels as numbers from 0 to 1, channel by channel, with so many channels: gray, gray and alpha, RGB, RGB
+/// and alpha.
 pub(super) fn write(image: DynamicImage, channels: usize, example: &mut [f32]) {
     let color = image.color();
     let is_wide = color.bits_per_pixel() > 8 * u16::from(color.channel_count());

@@ -57,8 +57,8 @@ impl Settings {
         self.epoch.map_or(self.seed, |epoch| self.seed.field(&epoch.to_string()))
     }
 
-    /// These rows in the order of the epoch, and the number of positions for which there are batches. With several ranks, a
-    /// collective call: an error of one rank, or a difference, is one of all.
+    /// These rows in the order of the epoch, and the number of positions for which there are batches. With several
+    /// ranks, a collective call: an error of one rank, or a difference, is one of all.
     pub(super) fn order_of(&self, rows: &[usize]) -> Result<(Vec<usize>, usize)> {
         let own = self.own_order(rows);
         let Some(world) = &self.world else { return own };

@@ -30,8 +30,8 @@ impl Device {
         block_on(Self::best_async())
     }
 
-    /// As [`Device::best`], for async code. In a browser the GPU is reached through WebGPU. Natively the driver opens it on this
-    /// thread.
+    /// As [`Device::best`], for async code. In a browser the GPU is reached through WebGPU. Natively the driver opens
+    /// it on this thread.
     ///
     /// # Errors
     ///
@@ -65,8 +65,8 @@ impl Device {
         block_on(Self::named_async(name))
     }
 
-    /// As [`Device::named`], for async code. A browser shows at most one adapter, and most give it no name: `webgpu` is a part of
-    /// every name there.
+    /// As [`Device::named`], for async code. A browser shows at most one adapter, and most give it no name: `webgpu` is
+    /// a part of every name there.
     ///
     /// # Errors
     ///
@@ -87,8 +87,9 @@ impl Device {
         }
     }
 
-    /// This device in another precision: the same adapter, opened once, so that full and fast precision share tensors and
-    /// models; tapes, plans, counts and seeds are each device's own. Which one computes is what the tape was made on.
+    /// This device in another precision: the same adapter, opened once, so that full and fast precision share tensors
+    /// and models; tapes, plans, counts and seeds are each device's own. Which one computes is what the tape was made
+    /// on.
     ///
     /// ```
     /// # use meganeura::{Device, Precision};
@@ -104,9 +105,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Where the device has not this precision: the message says what it lacks. [`Precision::Double`] is there on the CPU only,
-    /// [`Precision::Fast`] on GPUs with matrix units whose results hold up to a probe, which runs the first time it is asked
-    /// for.
+    /// Where the device has not this precision: the message says what it lacks. [`Precision::Double`] is there on the
+    /// CPU only, [`Precision::Fast`] on GPUs with matrix units whose results hold up to a probe, which runs the first
+    /// time it is asked for.
     #[track_caller]
     pub fn with_precision(&self, precision: Precision) -> Result<Self> {
         here(|| {
@@ -127,8 +128,8 @@ impl Device {
         })
     }
 
-    /// This device in [`Precision::Fast`] if it has that, else as it is. [`Device::precision`] and `Display` say which it is,
-    /// [`Device::with_precision`] says why it is not fast.
+    /// This device in [`Precision::Fast`] if it has that, else as it is. [`Device::precision`] and `Display` say which
+    /// it is, [`Device::with_precision`] says why it is not fast.
     #[must_use]
     pub fn fast_if_available(&self) -> Self {
         self.with_precision(Precision::Fast).unwrap_or_else(|_| self.clone())
@@ -184,7 +185,8 @@ impl Device {
         }
     }
 
-    /// The adapter of a rank, of those with this in their name; of no name in particular, of those that are no software.
+    /// The adapter of a rank, of those with this in their name; of no name in particular, of those that are no
+    /// software.
     #[cfg(not(target_family = "wasm"))]
     async fn gpu(part: &str, world: &World) -> Result<Self> {
         #[cfg(feature = "gpu")]
@@ -214,11 +216,13 @@ impl Device {
 
 #[cfg(not(target_family = "wasm"))]
 impl World {
-    /// The device of this rank: `auto` as [`Device::best`], else a name as of [`Device::named`]. Where several adapters are meant, the ranks of
-    /// a host take one after the other, so that each has a GPU of its own; where there are fewer adapters than ranks, they begin again. Ranks
-    /// that compute on the CPU divide its cores, unless `RAYON_NUM_THREADS` says how many threads each has.
+    /// The device of this rank: `auto` as [`Device::best`], else a name as of [`Device::named`]. Where several adapters
+    /// are meant, the ranks of a host take one after the other, so that each has a GPU of its own; where there are
+    /// fewer adapters than ranks, they begin again. Ranks that compute on the CPU divide its cores, unless
+    /// `RAYON_NUM_THREADS` says how many threads each has.
     ///
-    /// It is a collective call: ranks agree on whether their GPUs exchange numbers themselves ([`engine`](Self::engine)).
+    /// It is a collective call: ranks agree on whether their GPUs exchange numbers themselves
+    /// ([`engine`](Self::engine)).
     ///
     /// Tapes of this device draw other random numbers than those of other ranks: each drops other elements.
     ///

@@ -119,8 +119,8 @@ impl Device {
         }))
     }
 
-    /// The CPU, in single precision. All such devices compute in the same threads, which are the framework's own: the first run
-    /// starts them, and `RAYON_NUM_THREADS` sets their number, by default that of the cores.
+    /// The CPU, in single precision. All such devices compute in the same threads, which are the framework's own: the
+    /// first run starts them, and `RAYON_NUM_THREADS` sets their number, by default that of the cores.
     #[must_use]
     pub fn cpu() -> Self {
         Self::cpu_with(Precision::Full)
@@ -155,8 +155,8 @@ impl Device {
         !matches!(self.0.engine, Engine::Cpu(_))
     }
 
-    /// Whether tensors of the one can be used on the other: the same adapter opened once, in full precision or fast, or the CPU
-    /// in one precision.
+    /// Whether tensors of the one can be used on the other: the same adapter opened once, in full precision or fast, or
+    /// the CPU in one precision.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         match (&self.0.engine, &other.0.engine) {
@@ -188,8 +188,8 @@ impl Device {
         self.0.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// The random seed that the next [`Tape::new`](crate::Tape::new) gets: given to [`set_seed`](Self::set_seed) later, the tapes
-    /// after it draw the same numbers once more.
+    /// The random seed that the next [`Tape::new`](crate::Tape::new) gets: given to [`set_seed`](Self::set_seed) later,
+    /// the tapes after it draw the same numbers once more.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed.load(Ordering::Relaxed)
@@ -360,7 +360,8 @@ impl Device {
         }
     }
 
-    /// For tests of a GPU that goes away: its driver loses it, and tells at once or when it is asked next. The CPU stays.
+    /// For tests of a GPU that goes away: its driver loses it, and tells at once or when it is asked next. The CPU
+    /// stays.
     #[cfg(feature = "testing")]
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "the CPU cannot be lost"))]
     pub fn lose(&self, at_once: bool) {
@@ -371,10 +372,10 @@ impl Device {
         }
     }
 
-    /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the last
-    /// where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked, also those of
-    /// kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run unchecked, as they do on
-    /// other devices.
+    /// The same adapter with everything made for tests of kernels: variant number `variant` of each kernel runs (the
+    /// last where there are fewer), memory holds NaN before it is written, and every kernel's accesses are checked,
+    /// also those of kernels that need it not. With the environment variable `MEGANEURA_UNCHECKED=1` those run
+    /// unchecked, as they do on other devices.
     ///
     /// # Errors
     ///
@@ -396,8 +397,8 @@ impl Device {
         Ok(self.under_test(Preferences { number: variant, apart: true, ..Preferences::default() }))
     }
 
-    /// As [`Device::for_testing`], where every kernel that can, and that this device has, reads and stores halves (bf16, channels
-    /// innermost). Adapters without matrix units do so only here.
+    /// As [`Device::for_testing`], where every kernel that can, and that this device has, reads and stores halves
+    /// (bf16, channels innermost). Adapters without matrix units do so only here.
     ///
     /// # Errors
     ///

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Device, Program, lock};
 use crate::plan::{Excerpt, Key, Memory};
 
-/// Plans kept at most, and the nodes that their graphs may have together; the one that was not used for longest goes first.
+/// Plans kept at most, and the nodes that their graphs may have together; the one that was not used for longest goes
+/// first.
 const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
 
 /// Plans by the structure that they were made for, the least recently used first.

@@ -162,7 +162,8 @@ impl Device {
         if *lock(&self.0.profiling) == Profiling::Launches { paths.collect() } else { Vec::new() }
     }
 
-    /// The times of the last run that [`Device::set_profiling`] asked for, as the device itself measured them. Waits for it.
+    /// The times of the last run that [`Device::set_profiling`] asked for, as the device itself measured them. Waits
+    /// for it.
     ///
     /// ```
     /// # fn main() -> meganeura::Result<()> {

@@ -20,8 +20,8 @@ pub struct Stats {
     pub launches: u64,
     /// Command buffers submitted to a GPU for runs.
     pub submissions: u64,
-    /// Copies submitted in order to read a tensor, by all devices of the adapter. Small results of a run, such as a loss, need none:
-    /// the run's own commands copy them.
+    /// Copies submitted in order to read a tensor, by all devices of the adapter. Small results of a run, such as a
+    /// loss, need none: the run's own commands copy them.
     pub reads: u64,
     /// Where runs spent the host's time.
     pub host: HostTimes,
@@ -74,9 +74,10 @@ impl HostTimes {
 
 /// Whether a device keeps compiled kernels on disk, and found any when it was opened.
 ///
-/// They are in the user's folder for caches, or in the one that the environment variable `MEGANEURA_CACHE` names; `off` keeps
-/// nothing. A driver runs what it finds there, so on Unix the folder and its files must be this user's, and nobody else's to write;
-/// the framework creates them so. A checksum tells a damaged file from a whole one. It does not tell who wrote it.
+/// They are in the user's folder for caches, or in the one that the environment variable `MEGANEURA_CACHE` names; `off`
+/// keeps nothing. A driver runs what it finds there, so on Unix the folder and its files must be this user's, and
+/// nobody else's to write; the framework creates them so. A checksum tells a damaged file from a whole one. It does not
+/// tell who wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PipelineCache {
     /// Nothing is kept: turned off, or the adapter's API or the system offers no way.
@@ -86,7 +87,8 @@ pub enum PipelineCache {
     Cold,
     /// An earlier process left compiled kernels.
     Warm,
-    /// The folder or its file is not this user's alone to write, so nothing is read or kept. The text says which, and why.
+    /// The folder or its file is not this user's alone to write, so nothing is read or kept. The text says which, and
+    /// why.
     Refused(&'static str),
 }
 

@@ -6,9 +6,9 @@ use crate::error::{bail, here};
 use crate::plan::KernelChoice;
 
 impl Device {
-    /// Runs other variants of kernels than the device would choose, in order to measure them: pairs of an operation's name and
-    /// a variant's, as [`Device::kernel_choices`] has them. They take the place of all preferences before, so none gives
-    /// the device its choice back. Plans are made anew.
+    /// Runs other variants of kernels than the device would choose, in order to measure them: pairs of an operation's
+    /// name and a variant's, as [`Device::kernel_choices`] has them. They take the place of all preferences before, so
+    /// none gives the device its choice back. Plans are made anew.
     ///
     /// ```no_run
     /// # fn main() -> meganeura::Result<()> {
@@ -20,8 +20,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// On the CPU, where every operation is computed in one way. A run whose plan has an operation of this name without this
-    /// variant fails and lists those that there are.
+    /// On the CPU, where every operation is computed in one way. A run whose plan has an operation of this name without
+    /// this variant fails and lists those that there are.
     #[track_caller]
     pub fn prefer_variants(&self, preferences: &[(&str, &str)]) -> Result<()> {
         here(|| {

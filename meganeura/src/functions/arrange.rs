@@ -43,8 +43,8 @@ impl Var {
         parts
     }
 
-    /// An axis in so many parts as equal as PyTorch's `chunk` makes them: `⌈extent/parts⌉` elements each, fewer in the last. There are fewer
-    /// parts where that uses the elements up.
+    /// An axis in so many parts as equal as PyTorch's `chunk` makes them: `⌈extent/parts⌉` elements each, fewer in the
+    /// last. There are fewer parts where that uses the elements up.
     #[must_use]
     #[track_caller]
     pub fn chunk(&self, axis: usize, parts: usize) -> Vec<Self> {
@@ -99,8 +99,8 @@ impl Var {
         self.permute(&axes)
     }
 
-    /// Ranges of several axes, from the first on: `x.at((.., 1..3, 0))`. A number takes one element, and its axis away. Axes that are
-    /// not named stay whole.
+    /// Ranges of several axes, from the first on: `x.at((.., 1..3, 0))`. A number takes one element, and its axis away.
+    /// Axes that are not named stay whole.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -141,7 +141,8 @@ impl Var {
         result.reshape(&dims[..])
     }
 
-    /// The elements of an axis moved so many places towards its end, the last ones to its begin; a negative number moves them the other way.
+    /// The elements of an axis moved so many places towards its end, the last ones to its begin; a negative number
+    /// moves them the other way.
     #[must_use]
     #[track_caller]
     pub fn roll(&self, axis: usize, places: isize) -> Self {
@@ -159,8 +160,8 @@ impl Var {
         }
     }
 
-    /// The value so many times along each axis: `[d₀, d₁, …]` → `[r₀·d₀, r₁·d₁, …]`, as NumPy's `tile` and PyTorch's `repeat`. More numbers than
-    /// axes add axes before the first.
+    /// The value so many times along each axis: `[d₀, d₁, …]` → `[r₀·d₀, r₁·d₁, …]`, as NumPy's `tile` and PyTorch's
+    /// `repeat`. More numbers than axes add axes before the first.
     #[doc(alias = "repeat")]
     #[must_use]
     #[track_caller]

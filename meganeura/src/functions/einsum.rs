@@ -5,11 +5,12 @@ use std::panic::Location;
 use crate::{Error, ErrorKind, Shape, Var};
 
 impl Var {
-    /// Products summed over the axes that the result does not name, as NumPy's and PyTorch's `einsum`: `Var::einsum("bij,bjk->bik", &[a, b])`
+    /// Products summed over the axes that the result does not name, as NumPy's and PyTorch's `einsum`:
+    /// `Var::einsum("bij,bjk->bik", &[a, b])`
     ///
-    /// Each operand's axes are named by letters; axes of one name have one extent. A name twice in one operand takes the diagonal. Without
-    /// `->`, the result has the names that occur once, in alphabetical order. Operands are joined from the first to the last, each pair by
-    /// one [`matmul`](Self::matmul).
+    /// Each operand's axes are named by letters; axes of one name have one extent. A name twice in one operand takes
+    /// the diagonal. Without `->`, the result has the names that occur once, in alphabetical order. Operands are joined
+    /// from the first to the last, each pair by one [`matmul`](Self::matmul).
     ///
     /// ```
     /// use meganeura::prelude::*;

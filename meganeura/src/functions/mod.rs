@@ -1,7 +1,7 @@
 //! What people know from NumPy and PyTorch, as methods of [`Var`] written on the operations of [`ops`](crate::ops).
 //!
-//! Whatever takes an axis takes one that is there: an axis out of range is an error that names it and the shape. Axes are counted from
-//! the first. What has a gradient has it from the operations below.
+//! Whatever takes an axis takes one that is there: an axis out of range is an error that names it and the shape. Axes
+//! are counted from the first. What has a gradient has it from the operations below.
 //!
 //! | where | what |
 //! |---|---|

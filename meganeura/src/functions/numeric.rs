@@ -10,8 +10,8 @@ impl Var {
         self.norm_over(&(0..self.shape().rank()).collect::<Vec<_>>(), 2.0)
     }
 
-    /// The `p`-norm over some axes, which the result has no longer: `(Σ |x|ᵖ)^(1/p)`, the largest `|x|` for `p = ∞`, the number of
-    /// elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
+    /// The `p`-norm over some axes, which the result has no longer: `(Σ |x|ᵖ)^(1/p)`, the largest `|x|` for `p = ∞`,
+    /// the number of elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
     ///
     /// Error: a `p` below 0, or NaN.
     #[must_use]
@@ -38,7 +38,8 @@ impl Var {
         is_zero.select(&sum.constant(0.0), &root)
     }
 
-    /// `ln Σ eˣ` over some axes, which the result has no longer. Nothing overflows: the largest element is taken off first.
+    /// `ln Σ eˣ` over some axes, which the result has no longer. Nothing overflows: the largest element is taken off
+    /// first.
     #[must_use]
     #[track_caller]
     pub fn logsumexp(&self, axes: &[usize]) -> Self {
@@ -66,7 +67,8 @@ impl Var {
         self.variance_over(axes, correction).sqrt()
     }
 
-    /// Running products along an axis: `y[…, k, …] = Π_{l ≤ k} x[…, l, …]`. The gradient is exact where there are zeros, too.
+    /// Running products along an axis: `y[…, k, …] = Π_{l ≤ k} x[…, l, …]`. The gradient is exact where there are
+    /// zeros, too.
     #[must_use]
     #[track_caller]
     pub fn cumprod(&self, axis: usize) -> Self {

@@ -29,8 +29,8 @@ impl Var {
         selected.permute(&axes)
     }
 
-    /// Each index as a row that is 1 at its place and 0 elsewhere: `u32 [I…]` → `[I…, classes]`. Of an index past the end, the row is zeros.
-    /// Has no gradient.
+    /// Each index as a row that is 1 at its place and 0 elsewhere: `u32 [I…]` → `[I…, classes]`. Of an index past the
+    /// end, the row is zeros. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn one_hot(&self, classes: usize) -> Self {
@@ -52,14 +52,16 @@ impl Var {
         mask.select(&self.tape().scalar(value), self)
     }
 
-    /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves it to the right, or to the left if it is negative.
+    /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves it to the right, or to the left
+    /// if it is negative.
     #[must_use]
     #[track_caller]
     pub fn tril(&self, diagonal: isize) -> Self {
         self.triangle("tril", diagonal)
     }
 
-    /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves it to the right, or to the left if it is negative.
+    /// The upper triangle of the last two axes: 0 below the diagonal. `diagonal` moves it to the right, or to the left
+    /// if it is negative.
     #[must_use]
     #[track_caller]
     pub fn triu(&self, diagonal: isize) -> Self {
@@ -80,8 +82,8 @@ impl Var {
         keeps.select(self, &self.constant(0.0))
     }
 
-    /// The place of the largest element along an axis, which the result has no longer: `u32`. The first of several; NaN counts as the largest.
-    /// Has no gradient.
+    /// The place of the largest element along an axis, which the result has no longer: `u32`. The first of several; NaN
+    /// counts as the largest. Has no gradient.
     ///
     /// Errors: in single precision, an axis of more than 2²⁴ elements.
     #[must_use]

@@ -137,8 +137,9 @@ impl Gpu {
         }
     }
 
-    /// The adapter of a rank: the one that NCCL has, if it has one already, else number so and so on its host, counted around, of those whose name
-    /// holds `part`; if that is empty, of those of the first one's kind, which is no software.
+    /// The adapter of a rank: the one that NCCL has, if it has one already, else number so and so on its host, counted
+    /// around, of those whose name holds `part`; if that is empty, of those of the first one's kind, which is no
+    /// software.
     pub(crate) async fn of_rank(part: &str, world: &World) -> Result<Self> {
         #[cfg(target_os = "linux")]
         if let Some(bus) = world.bus() {
@@ -186,8 +187,8 @@ impl Gpu {
                 required_features: features,
                 required_limits: limits.clone(),
                 experimental_features: if features.intersects(wgpu::Features::all_experimental_mask()) {
-                    // SAFETY: the one such feature here is cooperative matrices, and the only kernels that use them are this
-                    // project's, on devices whose results were probed.
+                    // SAFETY: the one such feature here is cooperative matrices, and the only kernels that use them are
+                    // this project's, on devices whose results were probed.
                     unsafe { wgpu::ExperimentalFeatures::enabled() }
                 } else {
                     wgpu::ExperimentalFeatures::disabled()

@@ -1,5 +1,5 @@
-//! Launches that wgpu encodes anew in each run: a compute pass, and for many launches several, so that the GPU need not wait for the
-//! last.
+//! Launches that wgpu encodes anew in each run: a compute pass, and for many launches several, so that the GPU need not
+//! wait for the last.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::plan::Profiling;
 /// Launches of the first command buffer of a run, and the most of one that others follow.
 const PORTION: (usize, usize) = (32, 256);
 
-/// The numbers of launches in a run's command buffers. To encode a launch takes nearly as long as a small kernel. So the first command
-/// buffer is short, which lets the GPU begin, and each one after it, encoded meanwhile, has twice as many.
+/// The numbers of launches in a run's command buffers. To encode a launch takes nearly as long as a small kernel. So
+/// the first command buffer is short, which lets the GPU begin, and each one after it, encoded meanwhile, has twice as
+/// many.
 fn portions(launches: usize) -> Vec<usize> {
     let (mut portions, mut left, mut next) = (Vec::new(), launches, PORTION.0);
     while left > 2 * next {
@@ -60,8 +61,8 @@ impl Recording {
         Self { launches: dispatches.iter().map(launch).collect(), profiling }
     }
 
-    /// Encodes the launches, and submits all but the last of them; the encoder of those, where the stamps go, and the number of
-    /// submissions with the last.
+    /// Encodes the launches, and submits all but the last of them; the encoder of those, where the stamps go, and the
+    /// number of submissions with the last.
     pub(super) fn encode(&self, gpu: &Inner) -> (wgpu::CommandEncoder, Option<wgpu::Buffer>, u64) {
         let timer = Timer::new(&gpu.device, self.profiling, self.launches.len());
         // Times are taken of an uninterrupted run.

@@ -132,8 +132,8 @@ impl Gpu {
     }
 }
 
-/// Random multiples of 1/128 between −1 and 1. `f16` holds them exactly, and `f32` their products and the sums of those: what
-/// differs from the exact result was not summed in `f32`.
+/// Random multiples of 1/128 between −1 and 1. `f16` holds them exactly, and `f32` their products and the sums of
+/// those: what differs from the exact result was not summed in `f32`.
 fn numbers(seed: u32, count: usize) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {

@@ -183,7 +183,8 @@ impl Inner {
 
     /// Waits for what a browser has yet to say about earlier commands.
     async fn settle(&self) -> Result<()> {
-        // An answer stays in the list until it is there: this future may be dropped, and others may wait for the same one.
+        // An answer stays in the list until it is there: this future may be dropped, and others may wait for the same
+        // one.
         let settled = |context: &mut Context<'_>| {
             let mut faults = lock(&self.faults);
             let waiting = Arc::clone(&faults.waiting);
@@ -220,7 +221,8 @@ impl Inner {
         polled.map_err(|error| Error::new(ErrorKind::Device, "waiting for the device failed").caused_by(error))
     }
 
-    /// Polls, and notes a loss of the device on the way, or that another rank is lost for which commands wait: those go on then.
+    /// Polls, and notes a loss of the device on the way, or that another rank is lost for which commands wait: those go
+    /// on then.
     fn poll_device(&self, until: wgpu::PollType) -> Result<(), wgpu::PollError> {
         let wgpu::PollType::Wait { submission_index, timeout: None } = until else { return self.poll_once(until) };
         loop {
@@ -255,8 +257,8 @@ impl Inner {
         }
     }
 
-    /// wgpu clears a buffer before its own first use of it. What a launch below wgpu had written by then would be lost, so it is
-    /// cleared at once.
+    /// wgpu clears a buffer before its own first use of it. What a launch below wgpu had written by then would be lost,
+    /// so it is cleared at once.
     fn clear(&self, buffer: &Buffer) {
         if self.vulkan.is_some() {
             let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());

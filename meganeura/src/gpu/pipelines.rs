@@ -179,8 +179,9 @@ impl Inner {
             checks.bounds_checks = false;
             checks.force_loop_bounding = false;
         }
-        // SAFETY: checks are left out for kernels that stay inside of their buffers and end their loops whatever the buffers
-        // hold: the list in the shaders crate says which, and the launches that fill their holes are this project's.
+        // SAFETY: checks are left out for kernels that stay inside of their buffers and end their loops whatever the
+        // buffers hold: the list in the shaders crate says which, and the launches that fill their holes are this
+        // project's.
         let module = unsafe { self.device.create_shader_module_trusted(descriptor, checks) };
         let pipeline = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: None,

@@ -31,8 +31,8 @@ pub struct PlannedKernel {
     pub bindings: usize,
 }
 
-/// Plans a part of a graph, and keeps the kernels: every variant of a plan at the baseline, or for units that multiply bf16, and the
-/// first choice for those that multiply f16.
+/// Plans a part of a graph, and keeps the kernels: every variant of a plan at the baseline, or for units that multiply
+/// bf16, and the first choice for those that multiply f16.
 pub(crate) fn plan_for(absent: Absent, request: &Request<'_>, kept: &mut BTreeSet<PlannedKernel>) -> Result<()> {
     let caps = match absent {
         Absent::Baseline => Caps::BASELINE,

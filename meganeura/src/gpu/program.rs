@@ -34,7 +34,8 @@ pub(crate) struct Executable {
     recordings: Arc<Mutex<Recordings>>,
 }
 
-/// The last recordings of a plan with the buffers that each of them binds, and keeps alive. The one that was used last comes last.
+/// The last recordings of a plan with the buffers that each of them binds, and keeps alive. The one that was used last
+/// comes last.
 pub(super) type Recordings = Vec<(Vec<u64>, Recorded)>;
 
 /// The launches up to each meeting, and those after the last.
@@ -191,7 +192,8 @@ impl Gpu {
         Ok(Executable { launches, meetings, updated, small, recordings })
     }
 
-    /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of submissions.
+    /// Runs a compiled plan; the storages of its outputs, how long it takes where that is wanted, and the number of
+    /// submissions.
     pub(crate) fn run(
         &self,
         plan: &Plan,

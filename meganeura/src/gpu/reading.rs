@@ -1,7 +1,7 @@
 //! Reading device memory: buffers that the host can map, and waiting for what is copied there.
 //!
-//! Small results of a run, such as a loss, are copied by the run's own commands ([`Along`]). To read one takes no submission, and
-//! waits for that run alone: later ones go on.
+//! Small results of a run, such as a loss, are copied by the run's own commands ([`Along`]). To read one takes no
+//! submission, and waits for that run alone: later ones go on.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -46,7 +46,8 @@ const STAGING_KEPT: (u64, usize) = (SMALL as u64, 16);
 /// The most results of a run that are copied along with it.
 const MOST_ALONG: usize = 16;
 
-/// How long a read asks the device again and again before it sleeps. To be woken takes about 20 µs, a tenth of a small step.
+/// How long a read asks the device again and again before it sleeps. To be woken takes about 20 µs, a tenth of a small
+/// step.
 #[cfg(not(target_family = "wasm"))]
 const SPINNING: Duration = Duration::from_millis(1);
 
@@ -77,7 +78,8 @@ impl InFlight {
 
 impl Inner {
     /// Submits commands, and natively waits for earlier ones where too many would be in flight; in a browser,
-    /// [`Gpu::room`] waits. What goes wrong from here on is returned by the next call that checks: the commands are on their way.
+    /// [`Gpu::room`] waits. What goes wrong from here on is returned by the next call that checks: the commands are on
+    /// their way.
     pub(super) fn submit(
         &self,
         commands: impl IntoIterator<Item = wgpu::CommandBuffer>,
@@ -155,7 +157,8 @@ impl Inner {
         is_done
     }
 
-    /// What is to be done while a future waits for the device. Natively nobody else polls it, so the future asks to be polled again.
+    /// What is to be done while a future waits for the device. Natively nobody else polls it, so the future asks to be
+    /// polled again.
     fn poll_pending<T>(&self, context: &Context<'_>) -> Poll<Result<T>> {
         #[cfg(target_family = "wasm")]
         let (polled, _) = (self.check(), context);
@@ -281,8 +284,8 @@ impl Reading {
             if let Some(mapped) = self.mapped() {
                 return Ok(mapped);
             }
-            // Another thread's wait ended first and may be about to make this reading's callback. Or the device is lost, which
-            // polling tells.
+            // Another thread's wait ended first and may be about to make this reading's callback. Or the device is
+            // lost, which polling tells.
             std::thread::yield_now();
             gpu.poll(wgpu::PollType::Poll)?;
         }
@@ -352,8 +355,8 @@ pub(super) fn small(outputs: impl Iterator<Item = u64>) -> Vec<Small> {
     sizes.into_iter().take(MOST_ALONG).map_while(place).collect()
 }
 
-/// The small results of a run. Launches write them where they do in every run, so that one recording serves runs whose results
-/// are kept; commands after them copy each to its tensor, and to the host.
+/// The small results of a run. Launches write them where they do in every run, so that one recording serves runs whose
+/// results are kept; commands after them copy each to its tensor, and to the host.
 pub(super) struct Along<'a> {
     staging: wgpu::Buffer,
     /// Where each is written, and its tensor.
@@ -447,7 +450,8 @@ impl Gpu {
         reading.numbers(&self.0, mapped, 0, ty)
     }
 
-    /// Where the host finds the numbers of a buffer: where the run that made them put them, or in a copy that is submitted now.
+    /// Where the host finds the numbers of a buffer: where the run that made them put them, or in a copy that is
+    /// submitted now.
     fn copied(&self, from: &Buffer, ty: TensorType) -> Result<Copied> {
         self.0.check()?;
         if let Some(copied) = from.copied() {

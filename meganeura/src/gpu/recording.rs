@@ -1,6 +1,7 @@
 //! Launches, recorded with the buffers that they touch, and run as often as those stay the same.
 //!
-//! On Vulkan a recording is a command buffer (`vulkan`); elsewhere bind groups, which wgpu is given anew in each run (`encoding`).
+//! On Vulkan a recording is a command buffer (`vulkan`); elsewhere bind groups, which wgpu is given anew in each run
+//! (`encoding`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,8 +129,8 @@ impl Inner {
 }
 
 impl Gpu {
-    /// Runs what was recorded, with these words of the host, and copies small results; how long it takes, where that is wanted,
-    /// and the number of submissions.
+    /// Runs what was recorded, with these words of the host, and copies small results; how long it takes, where that is
+    /// wanted, and the number of submissions.
     pub(super) fn play(
         &self,
         recording: &Arc<Recording>,

@@ -1,7 +1,7 @@
 //! The file operations of saving and of runs: all that write, and all whose failure must lose nothing.
 //!
-//! A test can record them on its thread, to work out what a power failure may leave, and make any of them fail. In production each
-//! is a plain call of the standard library.
+//! A test can record them on its thread, to work out what a power failure may leave, and make any of them fail. In
+//! production each is a plain call of the standard library.
 
 #[cfg(test)]
 pub(crate) mod simulated;
@@ -112,8 +112,8 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     perform(Operation::CreateFolder(path), || fs::create_dir(path))
 }
 
-/// Creates a folder and its missing ancestors, durably. The name of a folder that exists is made durable as well: the process that
-/// created it may have been killed before it could.
+/// Creates a folder and its missing ancestors, durably. The name of a folder that exists is made durable as well: the
+/// process that created it may have been killed before it could.
 pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
     let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
     let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();

@@ -14,8 +14,9 @@ use crate::{DType, Device, Error, ErrorKind, MAX_RANK, Result, Shape, Tensor};
 /// Bytes that a header may have. The format says so, and whatever reads it holds files to it.
 const MOST_HEADER: usize = 100_000_000;
 
-/// A file with these tensors, each put together of parts of one type, and of tied ones the other names: each alias with the name
-/// under which the tensor is. One tensor at a time is copied, into a file that has its whole length from the beginning.
+/// A file with these tensors, each put together of parts of one type, and of tied ones the other names: each alias with
+/// the name under which the tensor is. One tensor at a time is copied, into a file that has its whole length from the
+/// beginning.
 pub(super) async fn write(
     tensors: BTreeMap<String, Vec<Tensor>>,
     aliases: BTreeMap<String, String>,
@@ -62,7 +63,8 @@ fn append<T, const N: usize>(bytes: &mut Vec<u8>, numbers: Vec<T>, le: impl Fn(T
     bytes.extend(numbers.into_iter().flat_map(le));
 }
 
-/// A header with these words, in their order: the crate would shuffle them, and a model saved twice would not give the same bytes.
+/// A header with these words, in their order: the crate would shuffle them, and a model saved twice would not give the
+/// same bytes.
 pub(super) fn header(infos: Vec<(String, TensorInfo)>, words: &BTreeMap<String, String>) -> Result<Vec<u8>> {
     let count = infos.len();
     let tensors = Metadata::new(None, infos).map_err(malformed)?;

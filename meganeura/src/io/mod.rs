@@ -1,10 +1,11 @@
 //! Checkpoints: the parameters and buffers of a model in a file; and files of tensors alone.
 //!
-//! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then the
-//! numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several places, is stored once; the
-//! header's `__metadata__` has for each of its other paths the name under which it is, as the library of that format writes it.
-//! Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are read, and written, by the rules of
-//! [`Names`]. Tensors that belong to no model are read and written by [`load_tensors`] and [`save_tensors`].
+//! The format is [safetensors](https://huggingface.co/docs/safetensors): a header with names, types and shapes, then
+//! the numbers. A name is the path in the model, `blocks.0.conv.weight`. A tied tensor, shared by several places, is
+//! stored once; the header's `__metadata__` has for each of its other paths the name under which it is, as the library
+//! of that format writes it. Nothing here knows a layer: a checkpoint is a visit. Files that call things otherwise are
+//! read, and written, by the rules of [`Names`]. Tensors that belong to no model are read and written by
+//! [`load_tensors`] and [`save_tensors`].
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod disk;
@@ -53,15 +54,15 @@ use crate::{Error, ErrorKind, Result};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Checkpoint: Module {
-    /// Writes all parameters and buffers, constants apart, to a file, as 32-bit floats (64-bit ones from a device of that
-    /// precision).
+    /// Writes all parameters and buffers, constants apart, to a file, as 32-bit floats (64-bit ones from a device of
+    /// that precision).
     ///
     /// The file appears under its name only when it is complete, so that a crash leaves the old one as it was.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written or the device was lost; [`Checkpoint`](ErrorKind::Checkpoint) if two parameters have
-    /// the same path.
+    /// If the file cannot be written or the device was lost; [`Checkpoint`](ErrorKind::Checkpoint) if two parameters
+    /// have the same path.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -92,12 +93,13 @@ pub trait Checkpoint: Module {
         here_async(save::to_safetensors(self, &Names::new()))
     }
 
-    /// As [`save`](Self::save), under the names that these rules read as the model's paths: for whoever the file is for.
+    /// As [`save`](Self::save), under the names that these rules read as the model's paths: for whoever the file is
+    /// for.
     ///
     /// # Errors
     ///
-    /// As [`save`](Self::save); [`Argument`](ErrorKind::Argument) if a path has no name that the rules lead back to it, if two
-    /// have the same, or if there are not all the equal parts of what is one in the file.
+    /// As [`save`](Self::save); [`Argument`](ErrorKind::Argument) if a path has no name that the rules lead back to it,
+    /// if two have the same, or if there are not all the equal parts of what is one in the file.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn save_with(&self, path: impl AsRef<Path>, names: &Names) -> Result<()> {
@@ -129,20 +131,20 @@ pub trait Checkpoint: Module {
         here_async(save::to_safetensors(self, names))
     }
 
-    /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read, brain
-    /// floats too, and rounded to the device's precision.
+    /// Replaces parameters and buffers by those of the same name in a file. Floats of 64, 32 and 16 bits are read,
+    /// brain floats too, and rounded to the device's precision.
     ///
     /// What was tied when the file was saved is tied again: parameters that shared a tensor then share one afterwards.
     ///
-    /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an error. The
-    /// counters `num_batches_tracked` of PyTorch's batch normalisation are passed over.
+    /// Names that only the model or only the file has are in the report, which [`strict`](LoadReport::strict) makes an
+    /// error. The counters `num_batches_tracked` of PyTorch's batch normalisation are passed over.
     ///
     /// # Errors
     ///
     /// Nothing has changed when any of these is returned: [`Io`](ErrorKind::Io) if the file cannot be read;
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the model,
-    /// if shapes or element types differ, or if it has several values for what is tied in the model, with the first of them and what
-    /// may have been meant; and what the device meets.
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if it is truncated or malformed, if it has no name in common with the
+    /// model, if shapes or element types differ, or if it has several values for what is tied in the model, with the
+    /// first of them and what may have been meant; and what the device meets.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load(&mut self, path: impl AsRef<Path>) -> Result<LoadReport> {
@@ -180,8 +182,8 @@ pub trait Checkpoint: Module {
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); also if a rule makes no sense, if the rules give two names in the file one path, or if a tensor does
-    /// not fall into the parts that they want of it.
+    /// As [`load`](Self::load); also if a rule makes no sense, if the rules give two names in the file one path, or if
+    /// a tensor does not fall into the parts that they want of it.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     fn load_with(&mut self, path: impl AsRef<Path>, names: &Names) -> Result<LoadReport> {
@@ -208,16 +210,18 @@ impl<M: Module + ?Sized> Checkpoint for M {}
 
 /// The bytes of a safetensors file with the tensors of a file that `torch.save` wrote (the feature `pt`).
 ///
-/// Names are the keys of the dictionaries that the tensors lie in, joined by dots: `model.conv1.weight` where a program saved
-/// `{"model": net.state_dict(), …}`. Whatever is no tensor is left out. Tensors that show the same memory are tied. Such a file is a
-/// program for Python; here none of it is run. [`load`](Checkpoint::load) and [`load_tensors`] call this for such files.
+/// Names are the keys of the dictionaries that the tensors lie in, joined by dots: `model.conv1.weight` where a program
+/// saved `{"model": net.state_dict(), …}`. Whatever is no tensor is left out. Tensors that show the same memory are
+/// tied. Such a file is a program for Python; here none of it is run. [`load`](Checkpoint::load) and [`load_tensors`]
+/// call this for such files.
 ///
 /// # Errors
 ///
-/// [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or no archive of PyTorch's 1.6 or later; if it would call anything
-/// but what describes tensors, with the name of that, as a file does that holds whole modules, numbers of NumPy or a `Namespace`; if
-/// values lie in one another in a circle, or more than 64 deep; if elements are complex; if two tensors have the same name; if
-/// tensors are larger than 64 times the file, as only views that repeat their numbers are.
+/// [`Checkpoint`](ErrorKind::Checkpoint) if the file is truncated or no archive of PyTorch's 1.6 or later; if it would
+/// call anything but what describes tensors, with the name of that, as a file does that holds whole modules, numbers of
+/// NumPy or a `Namespace`; if values lie in one another in a circle, or more than 64 deep; if elements are complex; if
+/// two tensors have the same name; if tensors are larger than 64 times the file, as only views that repeat their
+/// numbers are.
 #[cfg(feature = "pt")]
 #[track_caller]
 pub fn safetensors_from_pt(bytes: &[u8]) -> Result<Vec<u8>> {

@@ -6,12 +6,13 @@ use crate::module::pattern::{captures, fill, wildcards};
 
 /// How the names in a file become paths in a model: rules, of which each takes what the one before it made.
 ///
-/// In a pattern `*` stands for any characters of a segment between dots, `**` for any number of segments; what they stand for
-/// goes into the same wildcards of the new name, in their order. A name that a rule does not match passes it by.
+/// In a pattern `*` stands for any characters of a segment between dots, `**` for any number of segments; what they
+/// stand for goes into the same wildcards of the new name, in their order. A name that a rule does not match passes it
+/// by.
 ///
-/// [`load_with`](super::Checkpoint::load_with) goes by them, and [`save_with`](super::Checkpoint::save_with) goes back, so that
-/// one value serves to take over a model from elsewhere and to give it back. Where rules make several names one path, the last of
-/// them says which name it is saved under.
+/// [`load_with`](super::Checkpoint::load_with) goes by them, and [`save_with`](super::Checkpoint::save_with) goes back,
+/// so that one value serves to take over a model from elsewhere and to give it back. Where rules make several names one
+/// path, the last of them says which name it is saved under.
 ///
 /// The file of a ResNet from torchvision, for a model that calls its parts otherwise:
 ///

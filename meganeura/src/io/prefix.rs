@@ -1,5 +1,5 @@
-//! A beginning that the names of a file have and those of a model lack, or the other way round: found by looking up what is left of
-//! each name without its first segments.
+//! A beginning that the names of a file have and those of a model lack, or the other way round: found by looking up
+//! what is left of each name without its first segments.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,8 +21,8 @@ pub(super) struct Prefix {
 const SEGMENTS: usize = 4;
 
 impl Prefix {
-    /// The prefix by which at least half of the names that one side lacks, or of those that the other has too many, would be the same
-    /// with equal shapes. None if the rule would do harm to what was loaded.
+    /// The prefix by which at least half of the names that one side lacks, or of those that the other has too many,
+    /// would be the same with equal shapes. None if the rule would do harm to what was loaded.
     pub(super) fn between(loaded: &[String], missing: &[Lone], unexpected: &[Lone]) -> Option<Self> {
         let found = |longer: &[Lone], shorter: &[Lone]| {
             let (segments, count) = most_frequent(longer, shorter)?;

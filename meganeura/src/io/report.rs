@@ -20,8 +20,8 @@ pub struct LoadReport {
     pub missing: Vec<String>,
     /// Names in the file but not in the model: nothing was made of these.
     pub unexpected: Vec<String>,
-    /// Names in the file that were passed over as [`Names::ignore`](super::Names::ignore) says, and the counters of PyTorch's
-    /// batch normalisation.
+    /// Names in the file that were passed over as [`Names::ignore`](super::Names::ignore) says, and the counters of
+    /// PyTorch's batch normalisation.
     pub ignored: Vec<String>,
     /// What is in `missing` and `unexpected`, to be compared.
     pub(super) sides: [Vec<Lone>; 2],
@@ -48,9 +48,10 @@ impl LoadReport {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint), with the first of those names on either side, the number of others, and what may have been
-    /// meant: where the names of one side have a beginning that the other's lack, the rule of [`Names`](super::Names) that maps them;
-    /// else for each name what the other side has instead, where that is very like it. What both sides had is loaded by then.
+    /// [`Checkpoint`](ErrorKind::Checkpoint), with the first of those names on either side, the number of others, and
+    /// what may have been meant: where the names of one side have a beginning that the other's lack, the rule of
+    /// [`Names`](super::Names) that maps them; else for each name what the other side has instead, where that is very
+    /// like it. What both sides had is loaded by then.
     #[track_caller]
     pub fn strict(&self) -> Result<()> {
         here(|| if self.missing.is_empty() && self.unexpected.is_empty() { Ok(()) } else { Err(self.difference()) })
@@ -119,8 +120,8 @@ impl Lone {
         format!("`{}` {:?}{renamed}{hint}", shortened(self.own_name()), self.shape)
     }
 
-    /// The other one that is most like this, if that is not a wild guess: a fifth of the letters may differ, half of them where
-    /// both are the `only` ones of their shape. Another shape counts as three letters.
+    /// The other one that is most like this, if that is not a wild guess: a fifth of the letters may differ, half of
+    /// them where both are the `only` ones of their shape. Another shape counts as three letters.
     pub(super) fn nearest<'o>(&self, others: impl IntoIterator<Item = &'o Self>, only: bool) -> Option<&'o Self> {
         let misfit = |other: &Self| if other.shape == self.shape { 0 } else { 3 };
         let names = others.into_iter().map(|other| (&*other.path, misfit(other), other));

@@ -1,5 +1,5 @@
-//! What optimizers remember, as a file: tensors by their names, and numbers in the header, as text that is read back bit for
-//! bit.
+//! What optimizers remember, as a file: tensors by their names, and numbers in the header, as text that is read back
+//! bit for bit.
 
 use std::collections::BTreeMap;
 

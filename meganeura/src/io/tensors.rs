@@ -12,10 +12,11 @@ use crate::error::{bail, here, here_async};
 use crate::wait::block_on;
 use crate::{Device, Result, Tensor};
 
-/// Reads every tensor of a safetensors file, by name: weights of a model that is not written yet, data, or results of another
-/// program.
+/// Reads every tensor of a safetensors file, by name: weights of a model that is not written yet, data, or results of
+/// another program.
 ///
-/// Floats of 64, 32 and 16 bits, brain floats too, are rounded to the device's precision. Integers become `u32`, as labels are.
+/// Floats of 64, 32 and 16 bits, brain floats too, are rounded to the device's precision. Integers become `u32`, as
+/// labels are.
 ///
 /// ```
 /// use meganeura::io::{load_tensors, save_tensors};
@@ -36,9 +37,9 @@ use crate::{Device, Result, Tensor};
 ///
 /// # Errors
 ///
-/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is truncated or
-/// malformed, if a tensor has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers are of another type, or if an
-/// integer is negative or above `u32::MAX`; and what the device meets.
+/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is
+/// truncated or malformed, if a tensor has no elements or more than [`MAX_RANK`](crate::MAX_RANK) axes, if its numbers
+/// are of another type, or if an integer is negative or above `u32::MAX`; and what the device meets.
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn load_tensors(path: impl AsRef<Path>, device: &Device) -> Result<BTreeMap<String, Tensor>> {
@@ -66,7 +67,8 @@ pub fn tensors_from_safetensors(bytes: &[u8], device: &Device) -> Result<BTreeMa
 ///
 /// # Errors
 ///
-/// [`Argument`](crate::ErrorKind::Argument) if two tensors have the same name; if the file cannot be written, or the device was lost.
+/// [`Argument`](crate::ErrorKind::Argument) if two tensors have the same name; if the file cannot be written, or the
+/// device was lost.
 #[cfg(not(target_family = "wasm"))]
 #[track_caller]
 pub fn save_tensors<'a, N: Into<String>>(

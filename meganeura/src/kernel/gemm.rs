@@ -101,9 +101,9 @@ impl Tiling {
         product.batch * product.m.div_ceil(rows) * product.n.div_ceil(columns)
     }
 
-    /// Bytes of workgroup memory: lines of four along the tile, a little longer than it; on matrix units besides, a fragment of sums
-    /// of each subgroup. A multiprocessor of NVIDIA's has 48 KB for all its workgroups through Vulkan, so that 24 KB let it run two,
-    /// one of which loads or stores while the other multiplies.
+    /// Bytes of workgroup memory: lines of four along the tile, a little longer than it; on matrix units besides, a
+    /// fragment of sums of each subgroup. A multiprocessor of NVIDIA's has 48 KB for all its workgroups through Vulkan,
+    /// so that 24 KB let it run two, one of which loads or stores while the other multiplies.
     fn memory(&self) -> usize {
         let [rows, columns] = self.extent();
         let others = self.workers[0] * self.workers[1] * 16 * 20 * 4;
@@ -131,7 +131,8 @@ impl Tiling {
         let steps = part.div_ceil(self.depth);
         match self.units {
             Units::Scalar { .. } => steps.saturating_mul(self.depth / unroll + 2).saturating_add(1),
-            // Those that look for scales go over the operands up to three times more, and join what they find in each step.
+            // Those that look for scales go over the operands up to three times more, and join what they find in each
+            // step.
             Units::Matrix { .. } => steps.saturating_mul(16).saturating_add(256),
         }
     }
@@ -146,7 +147,8 @@ impl Tiling {
         product.k.div_ceil(parts).next_multiple_of(self.depth)
     }
 
-    /// Into how many parts the reduction is cut, so that about `wanted` workgroups run, each over `least` terms at least.
+    /// Into how many parts the reduction is cut, so that about `wanted` workgroups run, each over `least` terms at
+    /// least.
     fn parts(&self, product: Product, wanted: usize, least: usize) -> usize {
         (wanted / self.tiles(product)).clamp(1, (product.k / least).clamp(1, 64))
     }
@@ -178,8 +180,8 @@ impl Choice {
         self.parts * self.tiling.tiles(product)
     }
 
-    /// A launch of `kernel`, which includes the shared product, with these defines besides the product's. `across` says for
-    /// each operand whether its neighbours in memory lie across the reduction.
+    /// A launch of `kernel`, which includes the shared product, with these defines besides the product's. `across` says
+    /// for each operand whether its neighbours in memory lie across the reduction.
     #[must_use]
     pub fn launch(
         &self,
@@ -239,8 +241,8 @@ impl Choice {
         usize::from(self.parts > 1)
     }
 
-    /// A variant that computes `product` into result 0 by the launch that is made for where the sums go; the parts of a cut
-    /// reduction are added up at the end.
+    /// A variant that computes `product` into result 0 by the launch that is made for where the sums go; the parts of a
+    /// cut reduction are added up at the end.
     #[must_use]
     pub fn variant(&self, product: Product, launch: impl FnOnce(Sums) -> Launch) -> Variant {
         if self.parts == 1 {

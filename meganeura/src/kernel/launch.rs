@@ -7,8 +7,8 @@ use crate::{Layout, Shape, TensorType};
 pub struct Argument {
     /// Element type and shape.
     pub ty: TensorType,
-    /// How the elements lie. Contiguous unless the kernel reads strided operands. Elementwise programs count halves as they lie, so
-    /// that theirs is the layout of `[pixels, channels]`.
+    /// How the elements lie. Contiguous unless the kernel reads strided operands. Elementwise programs count halves as
+    /// they lie, so that theirs is the layout of `[pixels, channels]`.
     pub layout: Layout,
     /// How its elements are held in memory.
     pub format: Format,
@@ -55,8 +55,8 @@ pub struct Channels {
 /// Elements that are read and written together in [`Format::Half`]: neighbouring channels, 16 bytes.
 pub const LINE: usize = 8;
 
-/// Whether a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and that axis' extent, the
-/// offset and all other strides are multiples of a line.
+/// Whether a matrix, or a batch of them, lies in lines: elements are adjacent along one of its last two axes, and that
+/// axis' extent, the offset and all other strides are multiples of a line.
 #[must_use]
 pub fn lies_in_lines(layout: &Layout) -> bool {
     let shape = layout.shape();
@@ -81,8 +81,8 @@ impl Channels {
         (channels.is_multiple_of(LINE) && channels > 0 && h * w > 1).then_some(Self { channels, pixels: h * w })
     }
 
-    /// Where the elements of `shape` are, which are those of `[N, C, …]` in order, with channels innermost; `None` where strides
-    /// cannot say that.
+    /// Where the elements of `shape` are, which are those of `[N, C, …]` in order, with channels innermost; `None`
+    /// where strides cannot say that.
     #[must_use]
     pub fn layout(self, shape: Shape) -> Option<Layout> {
         let Self { channels, pixels } = self;
@@ -104,7 +104,8 @@ impl Channels {
         Some(Layout::strided(shape, &strides))
     }
 
-    /// A WGSL expression for the element, in the order of the API, whose place in memory is `place`, a variable of type `u32`.
+    /// A WGSL expression for the element, in the order of the API, whose place in memory is `place`, a variable of type
+    /// `u32`.
     #[must_use]
     pub fn element(self, place: &str) -> String {
         let Self { channels, pixels } = self;
@@ -115,7 +116,8 @@ impl Channels {
         format!("{place} / {image}u * {image}u + {place} % {channels}u * {pixels}u + {place} % {image}u / {channels}u")
     }
 
-    /// WGSL expressions for the first channel of the line that begins at `place`, counted through all images, and for its pixel.
+    /// WGSL expressions for the first channel of the line that begins at `place`, counted through all images, and for
+    /// its pixel.
     #[must_use]
     pub fn of_line(self, place: &str) -> [String; 2] {
         let Self { channels, pixels } = self;
@@ -156,12 +158,14 @@ pub struct Caps {
     pub buffer: usize,
     /// The fewest and the most invocations of a subgroup.
     pub subgroup: (usize, usize),
-    /// Iterations that an invocation may go through, as [`Launch::loops`] counts them; `usize::MAX` where nothing bounds them.
+    /// Iterations that an invocation may go through, as [`Launch::loops`] counts them; `usize::MAX` where nothing
+    /// bounds them.
     pub loops: usize,
-    /// Whether kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes for one.
+    /// Whether kernels may keep tiles of products in registers. SwiftShader's compiler takes minutes and gigabytes for
+    /// one.
     pub tiles: bool,
-    /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's precision,
-    /// and probed. Subgroups have one size then.
+    /// Whether kernels are to multiply f16 on matrix units, 16×16 by 16×16 summed in f32: asked for by the device's
+    /// precision, and probed. Subgroups have one size then.
     pub matrix: bool,
     /// Whether kernels are to keep what they compute in [`Format::Half`], where they can.
     pub half: bool,
@@ -234,8 +238,8 @@ pub struct Variant {
     pub scratch: Vec<usize>,
 }
 
-/// Bytes that the scratch buffers of a variant may take together where it brings operands into another form: a bound that does not
-/// grow with the batch.
+/// Bytes that the scratch buffers of a variant may take together where it brings operands into another form: a bound
+/// that does not grow with the batch.
 const TRANSFORMED_BYTES: usize = 1 << 29;
 
 impl Variant {
@@ -264,15 +268,15 @@ pub struct Launch {
     pub bindings: Vec<Binding>,
     /// The number of workgroups; the executor folds it into the device's grid.
     pub workgroups: usize,
-    /// A bound on the iterations that an invocation goes through, over all loops of the kernel together. Each time that a loop
-    /// is entered counts as one more, for the test that ends it. 0: the kernel has no loop, or is a user's.
+    /// A bound on the iterations that an invocation goes through, over all loops of the kernel together. Each time that
+    /// a loop is entered counts as one more, for the test that ends it. 0: the kernel has no loop, or is a user's.
     pub loops: usize,
     /// The operand that the kernel reads through `load`, which the plan writes.
     pub loads: Option<usize>,
     /// Whether the kernel stores result 0 through `store`, whose inside the plan writes.
     pub stores: bool,
-    /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define `PLAIN`: the
-    /// result's name in the shader, or `none`.
+    /// Whether the kernel has a better way to store result 0 where `store` does nothing else. It takes the define
+    /// `PLAIN`: the result's name in the shader, or `none`.
     pub plain: bool,
     /// Whether the kernel loads and stores eight neighbours at a time, through `load_line` and `store_line` of
     /// `shared/prologue_lines` and `shared/epilogue_lines`.
@@ -299,8 +303,8 @@ impl Launch {
         self
     }
 
-    /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its number
-    /// in the contiguous result. The plan declares the binding, after those of the kernel, and writes what
+    /// The kernel includes `shared/epilogue` and stores result 0 through `store` alone: each element once, by its
+    /// number in the contiguous result. The plan declares the binding, after those of the kernel, and writes what
     /// `store` does.
     #[must_use]
     pub fn stores_through_epilogue(mut self) -> Self {
@@ -309,8 +313,9 @@ impl Launch {
         self
     }
 
-    /// What the kernel loads through a prologue and stores through an epilogue goes by lines of [`Format::Half`]: it includes
-    /// `shared/prologue_lines` and `shared/epilogue_lines` instead. Elements are counted by their place in memory, channels innermost.
+    /// What the kernel loads through a prologue and stores through an epilogue goes by lines of [`Format::Half`]: it
+    /// includes `shared/prologue_lines` and `shared/epilogue_lines` instead. Elements are counted by their place in
+    /// memory, channels innermost.
     #[must_use]
     pub fn by_lines(mut self) -> Self {
         self.lines = true;
@@ -326,8 +331,8 @@ impl Launch {
         self
     }
 
-    /// The kernel includes `shared/prologue` and reads operand `operand` through `load` alone, by the element's place in
-    /// memory. The plan declares the binding, after those of the kernel, and writes `load`.
+    /// The kernel includes `shared/prologue` and reads operand `operand` through `load` alone, by the element's place
+    /// in memory. The plan declares the binding, after those of the kernel, and writes `load`.
     #[must_use]
     pub fn loads_through_prologue(mut self, operand: usize) -> Self {
         self.bindings.retain(|binding| *binding != Binding::Input(operand));
@@ -336,8 +341,9 @@ impl Launch {
     }
 }
 
-/// The launch that brings images, `[N, C, S]` of them, into the other format, `half` or `full`: neighbours in one lie far apart in the other,
-/// so they go through workgroup memory. In halves, channels are rounded up to lines, with zeros.
+/// The launch that brings images, `[N, C, S]` of them, into the other format, `half` or `full`: neighbours in one lie
+/// far apart in the other, so they go through workgroup memory. In halves, channels are rounded up to lines, with
+/// zeros.
 #[must_use]
 pub fn conversion(to: &'static str, [n, c, s]: [usize; 3]) -> Launch {
     const SIDE: usize = 32;

@@ -65,7 +65,8 @@ pub enum Places {
 }
 
 impl Places {
-    /// Those in a layout whose elements have `channels`. The line begins with channel `c`, counted through all images, of pixel `s`.
+    /// Those in a layout whose elements have `channels`. The line begins with channel `c`, counted through all images,
+    /// of pixel `s`.
     #[must_use]
     pub fn new(layout: &Layout, channels: Channels, c: &str, s: &str) -> Self {
         let (axes, begin) = axes(layout);
@@ -143,7 +144,8 @@ mod tests {
         assert_eq!(offset(&x.permute(&[2, 0, 1]), "i"), "i / 12u + ((i) % 12u) * 5u");
         assert_eq!(offset(&Layout::contiguous(Shape::SCALAR), "i"), "0u");
     }
-    /// What an expression of numbers, `c`, `s`, sums, products, quotients and remainders is; each operator binds as tightly as the next.
+    /// What an expression of numbers, `c`, `s`, sums, products, quotients and remainders is; each operator binds as
+    /// tightly as the next.
     struct Reader<'a> {
         words: std::iter::Peekable<std::slice::Iter<'a, String>>,
         c: usize,

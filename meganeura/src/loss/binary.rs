@@ -37,7 +37,8 @@ impl Var {
     }
 
     /// [`bce_with_logits`](Self::bce_with_logits) with weights for positive targets, and reduced as you like:
-    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`. As in PyTorch, the mean divides by the number of scores, not by the weights.
+    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`. As in PyTorch, the mean divides by the number of scores, not by the
+    /// weights.
     ///
     /// Shapes: as there. Error: also if the weights do not broadcast to the shape of the scores.
     #[must_use]

@@ -22,8 +22,8 @@ pub struct CrossEntropyOptions {
 impl Var {
     /// Cross-entropy of a classification: `−mean ln softmax(x)[n, label[n]]`
     ///
-    /// Shapes: scores `[N, C, …]`, not yet normalised; labels `[N, …]`, each below `C`, a tensor or a value on the tape → a scalar. A label
-    /// beyond is an error; one that only the device knows makes the loss NaN.
+    /// Shapes: scores `[N, C, …]`, not yet normalised; labels `[N, …]`, each below `C`, a tensor or a value on the tape
+    /// → a scalar. A label beyond is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;

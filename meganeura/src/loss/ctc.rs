@@ -8,23 +8,24 @@ use crate::Var;
 pub struct CtcOptions {
     /// The class that stands for no label; 0 by default.
     pub blank: u32,
-    /// Whether targets that are longer than their input allows cost 0 and have no gradient; by default they cost infinity, and their
-    /// gradient is NaN.
+    /// Whether targets that are longer than their input allows cost 0 and have no gradient; by default they cost
+    /// infinity, and their gradient is NaN.
     pub zero_infinity: bool,
     /// What becomes of the losses of single examples.
     pub reduction: Reduction,
 }
 
 impl Var {
-    /// CTC loss of sequences whose labels are not aligned with them: `−ln p(targets)` of each example, divided by its number of
-    /// labels (or 1), and the mean of those. [Graves et al., 2006](https://doi.org/10.1145/1143844.1143891).
+    /// CTC loss of sequences whose labels are not aligned with them: `−ln p(targets)` of each example, divided by its
+    /// number of labels (or 1), and the mean of those. [Graves et al., 2006](https://doi.org/10.1145/1143844.1143891).
     ///
-    /// `p` is the probability of all paths, a class for each step, that become the targets when repeated classes are merged and blanks, class
-    /// 0, left out.
+    /// `p` is the probability of all paths, a class for each step, that become the targets when repeated classes are
+    /// merged and blanks, class 0, left out.
     ///
-    /// Shapes: log-probabilities `[T, N, C]`, as [`log_softmax(2)`](Var::log_softmax) gives them; targets `[N, S]`, padded with any class;
-    /// lengths of inputs, up to `T`, and of targets, up to `S`, `[N]` → a scalar. Targets and lengths are tensors of indices or values on
-    /// the tape. One that is out of range is an error; one that only the device knows makes the loss NaN.
+    /// Shapes: log-probabilities `[T, N, C]`, as [`log_softmax(2)`](Var::log_softmax) gives them; targets `[N, S]`,
+    /// padded with any class; lengths of inputs, up to `T`, and of targets, up to `S`, `[N]` → a scalar. Targets and
+    /// lengths are tensors of indices or values on the tape. One that is out of range is an error; one that only the
+    /// device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -48,8 +49,8 @@ impl Var {
         self.ctc_with(targets, input_lengths, target_lengths, &CtcOptions::default())
     }
 
-    /// [`ctc`](Self::ctc) with another blank, without infinite losses, or reduced otherwise. As in PyTorch, only the mean divides by the
-    /// number of labels.
+    /// [`ctc`](Self::ctc) with another blank, without infinite losses, or reduced otherwise. As in PyTorch, only the
+    /// mean divides by the number of labels.
     ///
     /// Shapes: as there; unreduced `[N]`. Error: also if the blank is no class.
     #[must_use]

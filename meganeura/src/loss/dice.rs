@@ -21,11 +21,12 @@ impl Default for DiceOptions {
 }
 
 impl Var {
-    /// Dice loss of probabilities: the mean over all regions of `1 − (2·Σ x·t + s)/(Σ x + Σ t + s)`, with sums over the pixels of a
-    /// region and s = 1. Other than a loss of single pixels, it gives small regions the weight of large ones.
-    /// [Milletari et al., 2016](https://arxiv.org/abs/1606.04797).
+    /// Dice loss of probabilities: the mean over all regions of `1 − (2·Σ x·t + s)/(Σ x + Σ t + s)`, with sums over the
+    /// pixels of a region and s = 1. Other than a loss of single pixels, it gives small regions the weight of large
+    /// ones. [Milletari et al., 2016](https://arxiv.org/abs/1606.04797).
     ///
-    /// Shapes: probabilities, after `sigmoid` or `softmax(1)`, and targets `[N, C, …]` → a scalar. Each class of each example is a region.
+    /// Shapes: probabilities, after `sigmoid` or `softmax(1)`, and targets `[N, C, …]` → a scalar. Each class of each
+    /// example is a region.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -45,7 +46,8 @@ impl Var {
 
     /// [`dice`](Self::dice) with another s, with squares in the denominator as in the paper, or reduced otherwise.
     ///
-    /// Shapes: as there; unreduced `[N, C]`. Error: also if s is negative, NaN or infinite. With s = 0, two empty regions give NaN.
+    /// Shapes: as there; unreduced `[N, C]`. Error: also if s is negative, NaN or infinite. With s = 0, two empty
+    /// regions give NaN.
     #[must_use]
     #[track_caller]
     pub fn dice_with(&self, target: &Self, options: &DiceOptions) -> Self {

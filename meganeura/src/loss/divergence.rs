@@ -48,10 +48,11 @@ impl Var {
     }
 
     /// [`soft_cross_entropy`](Self::soft_cross_entropy) with smoothed targets and weighted classes:
-    /// `ℓ[n] = −Σ_c w[c]·((1 − s)·t[n, c] + s/C)·ln softmax(x)[n, c]`. As in PyTorch, the mean divides by the number of rows, not by
-    /// weights.
+    /// `ℓ[n] = −Σ_c w[c]·((1 − s)·t[n, c] + s/C)·ln softmax(x)[n, c]`. As in PyTorch, the mean divides by the number of
+    /// rows, not by weights.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if the label smoothing is not between 0 and 1, or the class weights are not `[C]`.
+    /// Shapes: as there; unreduced `[N, …]`. Error: also if the label smoothing is not between 0 and 1, or the class
+    /// weights are not `[C]`.
     #[must_use]
     #[track_caller]
     pub fn soft_cross_entropy_with(&self, target: &Self, options: &SoftCrossEntropyOptions) -> Self {
@@ -83,8 +84,8 @@ impl Var {
     /// The Kullback–Leibler divergence of log-probabilities from a target's probabilities: `mean t·(ln t − x)`, where a
     /// probability of 0 costs 0, if the other is not 0.
     ///
-    /// As in PyTorch, the mean is over all elements. The divergence per example is that of [`Reduction::Sum`], divided by their number
-    /// (PyTorch's `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).
+    /// As in PyTorch, the mean is over all elements. The divergence per example is that of [`Reduction::Sum`], divided
+    /// by their number (PyTorch's `batchmean`). [Kullback and Leibler, 1951](https://doi.org/10.1214/aoms/1177729694).
     ///
     /// Shapes: log-probabilities and targets the same → a scalar.
     ///

@@ -8,7 +8,8 @@ use crate::{Tensor, Var};
 pub struct FocalBceOptions {
     /// How fast what is right ceases to count, γ: 0 or above; 2 by default.
     pub gamma: f64,
-    /// The weight of positive targets, α, between 0 and 1; that of negative ones is `1 − α`. 0.25 by default; `None` weighs neither.
+    /// The weight of positive targets, α, between 0 and 1; that of negative ones is `1 − α`. 0.25 by default; `None`
+    /// weighs neither.
     pub alpha: Option<f64>,
     /// What becomes of the losses of single scores.
     pub reduction: Reduction,
@@ -40,11 +41,12 @@ impl Default for FocalCrossEntropyOptions {
 }
 
 impl Var {
-    /// Focal loss of scores, yes or no: `mean α_t·(1 − p_t)^γ·(−ln p_t)`, where `p_t` is the probability `σ(x)` that the score gives to the
-    /// target, with γ = 2, α = 0.25. As torchvision's `sigmoid_focal_loss`. [Lin et al., 2017](https://arxiv.org/abs/1708.02002).
+    /// Focal loss of scores, yes or no: `mean α_t·(1 − p_t)^γ·(−ln p_t)`, where `p_t` is the probability `σ(x)` that
+    /// the score gives to the target, with γ = 2, α = 0.25. As torchvision's `sigmoid_focal_loss`.
+    /// [Lin et al., 2017](https://arxiv.org/abs/1708.02002).
     ///
-    /// Shapes: scores and targets the same → a scalar. Targets are 0 or 1, or between: then `1 − p_t` is `t·(1 − σ(x)) + (1 − t)·σ(x)`,
-    /// and the logarithm is that of [`bce_with_logits`](Self::bce_with_logits).
+    /// Shapes: scores and targets the same → a scalar. Targets are 0 or 1, or between: then `1 − p_t` is
+    /// `t·(1 − σ(x)) + (1 − t)·σ(x)`, and the logarithm is that of [`bce_with_logits`](Self::bce_with_logits).
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -122,7 +124,8 @@ impl Var {
     ///
     /// With γ = 0 it is [`cross_entropy_with`](Self::cross_entropy_with). Another γ makes no new plan.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if γ is negative, NaN or infinite, or the class weights are not `[C]`.
+    /// Shapes: as there; unreduced `[N, …]`. Error: also if γ is negative, NaN or infinite, or the class weights are
+    /// not `[C]`.
     #[must_use]
     #[track_caller]
     pub fn focal_cross_entropy_with(
@@ -146,7 +149,8 @@ impl Var {
         reduction.of_weighted(&(wrong.focus(*gamma) * surprise * &weights), &weights)
     }
 
-    /// `xᵞ` of a probability. One that is 0, or nearly, counts as the least normal `f32`: for γ below 1 the derivative there is infinite.
+    /// `xᵞ` of a probability. One that is 0, or nearly, counts as the least normal `f32`: for γ below 1 the derivative
+    /// there is infinite.
     #[track_caller]
     fn focus(&self, gamma: f64) -> Self {
         self.maximum(&self.constant(f64::from(f32::MIN_POSITIVE))).powf(gamma)

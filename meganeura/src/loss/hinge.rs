@@ -38,7 +38,8 @@ impl Default for MultiMarginOptions {
 }
 
 impl Var {
-    /// Hinge loss of distances: the mean of `x` for pairs that are alike, and of `max(0, m − x)` with m = 1 for the others.
+    /// Hinge loss of distances: the mean of `x` for pairs that are alike, and of `max(0, m − x)` with m = 1 for the
+    /// others.
     ///
     /// Shapes: distances and targets the same → a scalar. Targets are 1 for pairs that are alike, else −1.
     /// [Hadsell et al., 2006](https://doi.org/10.1109/CVPR.2006.100), without their squares.
@@ -59,7 +60,8 @@ impl Var {
         self.hinge_embedding_with(target, &HingeEmbeddingOptions::default())
     }
 
-    /// [`hinge_embedding`](Self::hinge_embedding) with another margin, or reduced otherwise. Another margin makes no new plan.
+    /// [`hinge_embedding`](Self::hinge_embedding) with another margin, or reduced otherwise. Another margin makes no
+    /// new plan.
     ///
     /// Shapes: as there. Error: also if the margin is NaN or infinite.
     #[must_use]
@@ -74,11 +76,12 @@ impl Var {
         reduction.of(&target.gt(&self.constant(0.0)).select(self, &unlike))
     }
 
-    /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])`, with a margin m of 1.
-    /// [Crammer and Singer, 2001](https://jmlr.org/papers/v2/crammer01a.html), with the sum in the place of their maximum.
+    /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])`, with a
+    /// margin m of 1. [Crammer and Singer, 2001](https://jmlr.org/papers/v2/crammer01a.html), with the sum in the place
+    /// of their maximum.
     ///
-    /// Shapes: scores `[N, C, …]`, labels `[N, …]`, each below `C`, a tensor or a value on the tape → a scalar. A label beyond is an error;
-    /// one that only the device knows makes the loss NaN.
+    /// Shapes: scores `[N, C, …]`, labels `[N, …]`, each below `C`, a tensor or a value on the tape → a scalar. A label
+    /// beyond is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -95,10 +98,11 @@ impl Var {
         self.multi_margin_with(labels, &MultiMarginOptions::default())
     }
 
-    /// [`multi_margin`](Self::multi_margin) with another margin, squares, weighted classes, or reduced otherwise. The weight is that of the
-    /// label. As in PyTorch, the mean divides by the number of labels, not by weights.
+    /// [`multi_margin`](Self::multi_margin) with another margin, squares, weighted classes, or reduced otherwise. The
+    /// weight is that of the label. As in PyTorch, the mean divides by the number of labels, not by weights.
     ///
-    /// Shapes: as there; unreduced `[N, …]`. Error: also if the margin is NaN or infinite, or the class weights are not `[C]`.
+    /// Shapes: as there; unreduced `[N, …]`. Error: also if the margin is NaN or infinite, or the class weights are not
+    /// `[C]`.
     #[must_use]
     #[track_caller]
     pub fn multi_margin_with(&self, labels: &(impl Labels + ?Sized), options: &MultiMarginOptions) -> Self {

@@ -3,7 +3,8 @@
 use super::Reduction;
 use crate::{DType, Error, ErrorKind, Shape, Tape, Tensor, Var};
 
-/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a [`TrainStep`](crate::optim::TrainStep).
+/// The labels of a classification: a [`Tensor`] of indices, or a [`Var`], such as an input of a
+/// [`TrainStep`](crate::optim::TrainStep).
 pub trait Labels {
     /// The labels on this tape.
     #[doc(hidden)]
@@ -71,7 +72,8 @@ impl Var {
         Some(self.senseless(name, message))
     }
 
-    /// The weight of each label's class, 1 without class weights; 0 where the label is ignored, NaN for a label beyond the classes.
+    /// The weight of each label's class, 1 without class weights; 0 where the label is ignored, NaN for a label beyond
+    /// the classes.
     #[track_caller]
     pub(super) fn row_weights(&self, labels: &Self, weights: Option<&Tensor>, ignored: Option<u32>) -> Self {
         match weights {

@@ -36,8 +36,8 @@ impl Default for TripletMarginOptions {
 }
 
 impl Var {
-    /// Cosine embedding loss: the mean of `1 − cos(x, y)` for pairs of vectors that are alike, and of `max(0, cos(x, y) − m)` with
-    /// m = 0 for the others.
+    /// Cosine embedding loss: the mean of `1 − cos(x, y)` for pairs of vectors that are alike, and of
+    /// `max(0, cos(x, y) − m)` with m = 0 for the others.
     ///
     /// As in PyTorch, 1e-12 is added to the squares of both norms.
     ///
@@ -60,7 +60,8 @@ impl Var {
         self.cosine_embedding_with(other, target, &CosineEmbeddingOptions::default())
     }
 
-    /// [`cosine_embedding`](Self::cosine_embedding) with another margin, or reduced otherwise. Another margin makes no new plan.
+    /// [`cosine_embedding`](Self::cosine_embedding) with another margin, or reduced otherwise. Another margin makes no
+    /// new plan.
     ///
     /// Shapes: as there; unreduced `[…]`. Error: also if the margin is not between −1 and 1.
     #[must_use]
@@ -96,7 +97,8 @@ impl Var {
     }
 
     /// Triplet loss of anchors, which this is: the mean of `max(0, ‖a − p‖ − ‖a − n‖ + m)`, with a margin m of 1.
-    /// [Balntas et al., 2016](https://doi.org/10.5244/C.30.119), [Schroff et al., 2015](https://arxiv.org/abs/1503.03832).
+    /// [Balntas et al., 2016](https://doi.org/10.5244/C.30.119),
+    /// [Schroff et al., 2015](https://arxiv.org/abs/1503.03832).
     ///
     /// Shapes: anchors, positives and negatives `[…, D]` → a scalar.
     ///
@@ -116,10 +118,11 @@ impl Var {
         self.triplet_margin_with(positive, negative, &TripletMarginOptions::default())
     }
 
-    /// [`triplet_margin`](Self::triplet_margin) in another norm, with another margin, with swapped negatives, or reduced otherwise:
-    /// distances are `(Σ |x − y + ε|ᵖ)^(1/p)`, as in PyTorch. Another margin makes no new plan.
+    /// [`triplet_margin`](Self::triplet_margin) in another norm, with another margin, with swapped negatives, or
+    /// reduced otherwise: distances are `(Σ |x − y + ε|ᵖ)^(1/p)`, as in PyTorch. Another margin makes no new plan.
     ///
-    /// Shapes: as there; unreduced `[…]`. Error: also if the margin is NaN or infinite, p below 1 or infinite, or ε negative.
+    /// Shapes: as there; unreduced `[…]`. Error: also if the margin is NaN or infinite, p below 1 or infinite, or ε
+    /// negative.
     #[must_use]
     #[track_caller]
     pub fn triplet_margin_with(&self, positive: &Self, negative: &Self, options: &TripletMarginOptions) -> Self {

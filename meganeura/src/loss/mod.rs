@@ -10,8 +10,9 @@
 //! | regions of images | [`dice`](Var::dice) |
 //! | vectors that are to be near or far | [`cosine_embedding`](Var::cosine_embedding), [`triplet_margin`](Var::triplet_margin); of distances [`hinge_embedding`](Var::hinge_embedding) |
 //!
-//! All are methods of [`Var`] and give the mean; beside each is one that ends in `_with`, which takes another [`Reduction`] and
-//! what else there is to choose. They are written with `Var`'s operations, and a loss of your own is written the same way.
+//! All are methods of [`Var`] and give the mean; beside each is one that ends in `_with`, which takes another
+//! [`Reduction`] and what else there is to choose. They are written with `Var`'s operations, and a loss of your own is
+//! written the same way.
 
 mod binary;
 mod cross_entropy;

@@ -22,8 +22,8 @@ impl Var {
     /// For a model that ends in [`log_softmax`](Var::log_softmax), or computes log-probabilities otherwise. Of scores,
     /// [`cross_entropy`](Var::cross_entropy) is the same in one pass.
     ///
-    /// Shapes: log-probabilities `[N, C, …]`, labels `[N, …]`, each below `C`, a tensor or a value on the tape → a scalar. A label beyond is
-    /// an error; one that only the device knows makes the loss NaN.
+    /// Shapes: log-probabilities `[N, C, …]`, labels `[N, …]`, each below `C`, a tensor or a value on the tape → a
+    /// scalar. A label beyond is an error; one that only the device knows makes the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -55,8 +55,8 @@ impl Var {
         }
     }
 
-    /// Huber's loss, the mean of `½d²` where `|d| ≤ δ` and of `δ·(|d| − ½δ)` beyond, for `d = x − target`: outliers pull with
-    /// force δ, however far away. [Huber, 1964](https://doi.org/10.1214/aoms/1177703732).
+    /// Huber's loss, the mean of `½d²` where `|d| ≤ δ` and of `δ·(|d| − ½δ)` beyond, for `d = x − target`: outliers
+    /// pull with force δ, however far away. [Huber, 1964](https://doi.org/10.1214/aoms/1177703732).
     ///
     /// Shapes: both the same → a scalar. Error: if δ is not above 0. Another δ makes no new plan.
     ///
@@ -91,8 +91,9 @@ impl Var {
         reduction.of(&(&slope * (distance - slope.scale(0.5))))
     }
 
-    /// Smooth L1, which is [`huber`](Self::huber) divided by its δ, here called β: the mean of `½d²/β` where `|d| ≤ β` and of
-    /// `|d| − ½β` beyond. With β = 0 it is [`l1`](Self::l1). [Girshick, 2015](https://arxiv.org/abs/1504.08083), who has β = 1.
+    /// Smooth L1, which is [`huber`](Self::huber) divided by its δ, here called β: the mean of `½d²/β` where `|d| ≤ β`
+    /// and of `|d| − ½β` beyond. With β = 0 it is [`l1`](Self::l1). [Girshick, 2015](https://arxiv.org/abs/1504.08083),
+    /// who has β = 1.
     ///
     /// Shapes: both the same → a scalar. Error: if β is negative, or positive but 0 in `f32`.
     #[must_use]
@@ -119,8 +120,8 @@ impl Var {
         reduction.of(&((&slope / beta) * (distance - slope.scale(0.5))))
     }
 
-    /// `min(|d|, cap)` and `|d|`. Their product, less half of the first one's square, is Huber's loss: the rule of `minimum`
-    /// then gives the exact gradient, `min(|d|, cap)·sign d`, also where the two are equal.
+    /// `min(|d|, cap)` and `|d|`. Their product, less half of the first one's square, is Huber's loss: the rule of
+    /// `minimum` then gives the exact gradient, `min(|d|, cap)·sign d`, also where the two are equal.
     #[track_caller]
     fn capped(&self, target: &Self, cap: f64) -> (Self, Self) {
         let distance = (self - target).abs();

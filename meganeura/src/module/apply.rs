@@ -71,8 +71,9 @@ pub trait Applied: Layer {}
 
 impl<L: Layer> Applied for L {}
 
-/// Applies the layer of a `then` or `before`, in the mode of the field that it stands at, or of the whole struct if that field
-/// holds nothing. It is made anew by each `forward`: a parameter in it that is no part of the struct would never be trained.
+/// Applies the layer of a `then` or `before`, in the mode of the field that it stands at, or of the whole struct if
+/// that field holds nothing. It is made anew by each `forward`: a parameter in it that is no part of the struct would
+/// never be trained.
 #[doc(hidden)]
 #[track_caller]
 pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &dyn Module) -> Var {

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A place in a model, as a visit goes down: the path from the root, and whether anything on it is frozen.
 ///
-/// A linked list on the stack of the visit: going down a level allocates nothing, and [`path`](Self::path) makes the string
-/// only for those who want it.
+/// A linked list on the stack of the visit: going down a level allocates nothing, and [`path`](Self::path) makes the
+/// string only for those who want it.
 ///
 /// ```
 /// use meganeura::module::At;

@@ -1,8 +1,8 @@
 //! Containers are modules if what they hold is one.
 //!
 //! Elements of sequences, arrays and tuples have their index as the path segment, entries of maps their key. `Option`,
-//! `Box` and `Arc` add no segment: a layer keeps its path when it becomes optional. A `HashMap` is visited in the order of its keys,
-//! so that the order of parameters never depends on the process.
+//! `Box` and `Arc` add no segment: a layer keeps its path when it becomes optional. A `HashMap` is visited in the order
+//! of its keys, so that the order of parameters never depends on the process.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::marker::PhantomData;
@@ -102,10 +102,11 @@ impl<M: Module + ?Sized> Module for Box<M> {
     }
 }
 
-/// One module in several places, or in several models: one set of parameters under several paths, trained and saved once.
+/// One module in several places, or in several models: one set of parameters under several paths, trained and saved
+/// once.
 ///
-/// A clone of the `Arc` is the same module. Parameters in it cannot be exchanged for others, as [`Param::tied`] would, but
-/// their values can be set.
+/// A clone of the `Arc` is the same module. Parameters in it cannot be exchanged for others, as [`Param::tied`] would,
+/// but their values can be set.
 ///
 /// [`Param::tied`]: crate::Param::tied
 impl<M: Module + ?Sized> Module for Arc<M> {

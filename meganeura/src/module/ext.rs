@@ -14,8 +14,8 @@ use crate::{Buffer, Device, Inputs, Outputs, Param, Result, Tape, Var};
 
 /// What every [`Module`] can do. Implemented for all of them, `dyn` ones included.
 ///
-/// A tied tensor, shared by several places of the model, is one: it has one entry, under the first of its paths, and counts
-/// once.
+/// A tied tensor, shared by several places of the model, is one: it has one entry, under the first of its paths, and
+/// counts once.
 pub trait ModuleExt: Module {
     /// Every parameter and buffer with its path, role and value, in the order of the visit.
     ///
@@ -53,8 +53,8 @@ pub trait ModuleExt: Module {
 
     /// Builds the module on `device`, its initial values drawn from `seed`, and tells every parameter its path.
     ///
-    /// A struct whose fields all have an `init` has a function of this name of its own; this is the same for arrays, tuples and boxes of
-    /// such, and for generic code.
+    /// A struct whose fields all have an `init` has a function of this name of its own; this is the same for arrays,
+    /// tuples and boxes of such, and for generic code.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -81,19 +81,19 @@ pub trait ModuleExt: Module {
         init_module(device, seed)
     }
 
-    /// Tells every parameter and buffer its path, for messages and saved files to call it by, and whether the model's struct
-    /// has it frozen, for the backward pass to stop there.
+    /// Tells every parameter and buffer its path, for messages and saved files to call it by, and whether the model's
+    /// struct has it frozen, for the backward pass to stop there.
     ///
     /// The generated `init` has done so. Call it on a model that was put together by hand.
     fn name_parameters(&self) {
         leaves(self).iter().for_each(Leaf::name);
     }
 
-    /// Stops training the parameters whose paths match: no gradient is computed for them, and where nothing below is trained,
-    /// the backward pass ends.
+    /// Stops training the parameters whose paths match: no gradient is computed for them, and where nothing below is
+    /// trained, the backward pass ends.
     ///
-    /// In a pattern `*` stands for any characters of a segment, `**` for any number of segments: `encoder.**`, `**.bias`,
-    /// `blocks.*.conv.weight`. What is said last holds, also against `#[module(frozen)]`.
+    /// In a pattern `*` stands for any characters of a segment, `**` for any number of segments: `encoder.**`,
+    /// `**.bias`, `blocks.*.conv.weight`. What is said last holds, also against `#[module(frozen)]`.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -144,15 +144,15 @@ pub trait ModuleExt: Module {
         here(|| set_frozen(self, &Selection::Rule(Box::new(rule)), false))
     }
 
-    /// Puts the parts whose paths match, and all below them, into evaluation: on a training tape, too, batch normalisation goes by
-    /// its running statistics and leaves them alone, and dropout drops nothing.
+    /// Puts the parts whose paths match, and all below them, into evaluation: on a training tape, too, batch
+    /// normalisation goes by its running statistics and leaves them alone, and dropout drops nothing.
     ///
-    /// `encoder` and `encoder.**` are the same part. The pattern is written as for [`freeze`](Self::freeze), but names parts, not
-    /// parameters; `**` is the whole. What is said last of a part holds. It holds from the next use on, and clones have it. Files and
-    /// checkpoints do not: a program says it each time it starts.
+    /// `encoder` and `encoder.**` are the same part. The pattern is written as for [`freeze`](Self::freeze), but names
+    /// parts, not parameters; `**` is the whole. What is said last of a part holds. It holds from the next use on, and
+    /// clones have it. Files and checkpoints do not: a program says it each time it starts.
     ///
-    /// Freezing is another matter: frozen parameters stay as they are, while the running statistics of a frozen part move. A part
-    /// that is to stay as it is, the pretrained one in fine-tuning, is frozen and evaluated:
+    /// Freezing is another matter: frozen parameters stay as they are, while the running statistics of a frozen part
+    /// move. A part that is to stay as it is, the pretrained one in fine-tuning, is frozen and evaluated:
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -173,8 +173,8 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// If the pattern names no part that holds a parameter, a buffer or a [mode](super::Mode); the message names parts that come
-    /// near it.
+    /// If the pattern names no part that holds a parameter, a buffer or a [mode](super::Mode); the message names parts
+    /// that come near it.
     #[track_caller]
     fn evaluate(&mut self, pattern: &str) -> Result<()> {
         here(|| set_evaluated(self, pattern, true))
@@ -191,8 +191,8 @@ pub trait ModuleExt: Module {
         here(|| set_evaluated(self, pattern, false))
     }
 
-    /// `true` if this module trains on `tape`: a [training tape](Tape::is_training), unless all of the module's parameters, buffers
-    /// and [modes](super::Mode) are in [evaluation](Self::evaluate).
+    /// `true` if this module trains on `tape`: a [training tape](Tape::is_training), unless all of the module's
+    /// parameters, buffers and [modes](super::Mode) are in [evaluation](Self::evaluate).
     ///
     /// What a layer asks in its `forward`, if it behaves otherwise in training.
     fn is_training(&self, tape: &Tape) -> bool {
@@ -214,8 +214,8 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// Replaces every parameter and buffer by what `f` makes of it, all in one run on the device. Constants and buffers of
-    /// integers stay.
+    /// Replaces every parameter and buffer by what `f` makes of it, all in one run on the device. Constants and buffers
+    /// of integers stay.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -237,15 +237,15 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// If the models differ in structure: an `Option` that is there in one only, another variant of an enum, another shape or
-    /// role, a tie that `other` does not have. The message names the path.
+    /// If the models differ in structure: an `Option` that is there in one only, another variant of an enum, another
+    /// shape or role, a tie that `other` does not have. The message names the path.
     #[track_caller]
     fn zip<'a>(&'a self, other: &'a Self) -> Result<Vec<(Leaf<'a>, Leaf<'a>)>> {
         here(|| zip(self, other))
     }
 
-    /// Replaces every parameter and buffer by what `f` makes of it and of that of the other model, which stays, all in one
-    /// run on the device: averages of models, moving or not. A model that is saved with its average has that in a
+    /// Replaces every parameter and buffer by what `f` makes of it and of that of the other model, which stays, all in
+    /// one run on the device: averages of models, moving or not. A model that is saved with its average has that in a
     /// `#[module(frozen)]` field.
     ///
     /// ```
@@ -285,13 +285,13 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// Ties what is tied in `other`: parameters that share a tensor there share one here, that of the first path. A clone
-    /// has a copy for each path, so this is for clones.
+    /// Ties what is tied in `other`: parameters that share a tensor there share one here, that of the first path. A
+    /// clone has a copy for each path, so this is for clones.
     ///
     /// # Errors
     ///
-    /// If types differ, `other` has a tie at a path that is not here, or parameters are in different modules shared by `Arc`;
-    /// nothing has changed then.
+    /// If types differ, `other` has a tie at a path that is not here, or parameters are in different modules shared by
+    /// `Arc`; nothing has changed then.
     #[track_caller]
     fn tie_like(&mut self, other: &Self) -> Result<()> {
         here(|| {

@@ -12,9 +12,9 @@ use crate::{Device, Result};
 
 /// A module not yet built: the sizes and options of a layer, such as `Conv2d::new(1, 32, 3).padding(1)`.
 ///
-/// What `#[module(init = …)]` takes. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box`, `Arc` or map of builders builds the same
-/// container of modules; each element gets a seed of its own. Implement it for the settings of your own modules, to be able
-/// to write them there too:
+/// What `#[module(init = …)]` takes. A `Vec`, `VecDeque`, `Option`, array, tuple, `Box`, `Arc` or map of builders
+/// builds the same container of modules; each element gets a seed of its own. Implement it for the settings of your own
+/// modules, to be able to write them there too:
 ///
 /// ```
 /// use meganeura::module::{Init, Seed};
@@ -93,8 +93,8 @@ pub trait FromSeed: Sized {
 
 /// A module that is built from a config.
 ///
-/// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`, whose config also implements [`Init`] and can
-/// stand where a builder can.
+/// `#[derive(Module)]` implements it for a struct with `#[module(config(…))]`, whose config also implements [`Init`]
+/// and can stand where a builder can.
 ///
 /// ```
 /// use meganeura::prelude::*;

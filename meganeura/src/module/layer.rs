@@ -11,14 +11,14 @@ use crate::Var;
 
 /// A module that turns one value into one value, so that it can be chained.
 ///
-/// A `Vec`, `VecDeque`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec` passes its
-/// input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any, so that a `Vec` of them is a chain put together at run time.
-/// `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out the whole branch" is the
-/// model's to say.
+/// A `Vec`, `VecDeque`, array or tuple of layers is a layer: its elements are applied in order, and an empty `Vec`
+/// passes its input on. `Box<dyn Layer>` and `Arc<dyn Layer>` hold any, so that a `Vec` of them is a chain put together
+/// at run time. `Option` is deliberately not a layer: whether a missing layer means "pass on" or "leave out the whole
+/// branch" is the model's to say.
 ///
-/// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order; `residual = shortcut` says of an
-/// `Option` that it is beside them. A module with another
-/// signature, two inputs say, just has a method of its own: nothing asks for this trait but chaining.
+/// `#[module(sequential)]` generates `forward` for a struct whose fields are applied in order; `residual = shortcut`
+/// says of an `Option` that it is beside them. A module with another signature, two inputs say, just has a method of
+/// its own: nothing asks for this trait but chaining.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a layer: it cannot be applied in a chain",
     label = "not a layer",
@@ -33,8 +33,8 @@ pub trait Layer: Module {
     /// [`forward`](Self::forward), with its intermediate values recomputed in the backward pass instead of kept: see
     /// [`Tape::recompute`](crate::Tape::recompute).
     ///
-    /// Each layer of a `Vec`, `VecDeque` or array is recomputed by itself, so that what lies between them is kept. A tuple is one
-    /// region.
+    /// Each layer of a `Vec`, `VecDeque` or array is recomputed by itself, so that what lies between them is kept. A
+    /// tuple is one region.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -1,7 +1,7 @@
 //! Modules: structs that hold parameters, and everything that walks them.
 //!
-//! A module is a tree. Its leaves are [`Param`]s and [`Buffer`]s; its inner nodes are structs, enums and containers. One
-//! operation, [`Module::visit`], walks the tree and hands every leaf to a closure together with its path
+//! A module is a tree. Its leaves are [`Param`]s and [`Buffer`]s; its inner nodes are structs, enums and containers.
+//! One operation, [`Module::visit`], walks the tree and hands every leaf to a closure together with its path
 //! (`blocks.0.conv.weight`); counting, naming, saving, optimizing are all visits. `#[derive(Module)]` writes the walk,
 //! fields in the order of their declaration.
 //!
@@ -84,8 +84,8 @@ use crate::{Buffer, Param};
 
 /// A part of a model: something whose parameters and buffers can be visited.
 ///
-/// Derive it. The derive visits every field, in the order of their declaration, and a field's name becomes its segment of
-/// the path:
+/// Derive it. The derive visits every field, in the order of their declaration, and a field's name becomes its segment
+/// of the path:
 ///
 /// ```
 /// use meganeura::{Param, prelude::*};
@@ -97,12 +97,13 @@ use crate::{Buffer, Param};
 /// }
 /// ```
 ///
-/// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box`, `Arc` and maps from `String`
-/// are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`, a module that is left out on
-/// purpose with `#[module(skip(parameters))]`.
+/// [`Param`] and [`Buffer`] are the leaves. `Vec`, `VecDeque`, `Option`, arrays, tuples, `Box`, `Arc` and maps from
+/// `String` are modules if what they hold is one. A field that is no module is left alone with `#[module(skip)]`, a
+/// module that is left out on purpose with `#[module(skip(parameters))]`.
 ///
-/// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two leaves
-/// may share a path. An enum hands out its [variant](Slot::Variant) too, and a [`Mode`] itself, in `visit` alone.
+/// Written by hand, the two methods must visit the same leaves under the same paths and in the same order, and no two
+/// leaves may share a path. An enum hands out its [variant](Slot::Variant) too, and a [`Mode`] itself, in `visit`
+/// alone.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module: its parameters cannot be visited",
     label = "not a module",

@@ -5,7 +5,8 @@ const LONGEST: usize = 256;
 /// Names that are compared letter by letter; models have thousands.
 const COMPARED: usize = 16;
 
-/// Of `names`, each with something that counts against it, the nearest to `wanted`: at most 16 with their distances, the nearest first.
+/// Of `names`, each with something that counts against it, the nearest to `wanted`: at most 16 with their distances,
+/// the nearest first.
 ///
 /// `wanted` may be a pattern: `**` stands for any number of segments, `*` for any characters of one.
 pub(crate) fn nearest<'n, T>(wanted: &str, names: impl IntoIterator<Item = (&'n str, usize, T)>) -> Vec<(usize, T)> {

@@ -1,7 +1,9 @@
-//! Patterns of paths: segments between dots, where `**` stands for any number of them and `*` in one for any characters.
+//! Patterns of paths: segments between dots, where `**` stands for any number of them and `*` in one for any
+//! characters.
 //!
-//! Matching takes time in proportion to the length of the pattern times that of the path at most, whatever is in them. What stands
-//! between two wildcards is taken where it is found first: anything later would leave less for the rest. So nothing is tried twice.
+//! Matching takes time in proportion to the length of the pattern times that of the path at most, whatever is in them.
+//! What stands between two wildcards is taken where it is found first: anything later would leave less for the rest. So
+//! nothing is tried twice.
 
 /// `true` if the pattern matches the whole path.
 pub(crate) fn matches(pattern: &str, path: &str) -> bool {

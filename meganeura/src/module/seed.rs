@@ -5,8 +5,8 @@ use rand_pcg::rand_core::SeedableRng;
 
 /// Where the initial values of a model come from: a number for every place in it.
 ///
-/// A child's seed depends on the root's seed and the path alone, so a parameter keeps its initial values when a field is
-/// added before it, and models built on several threads or devices agree.
+/// A child's seed depends on the root's seed and the path alone, so a parameter keeps its initial values when a field
+/// is added before it, and models built on several threads or devices agree.
 ///
 /// The rule is part of the interface and will not change: with `mix` the finalizer of SplitMix64 and `fnv1a` the 64-bit
 /// FNV-1a hash of the name's bytes,

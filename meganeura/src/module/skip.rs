@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 
 use super::Module;
 
-/// A skipped field of this type. An expansion asks it for its content. Of its methods of one name the compiler takes the first that
-/// there is: one of its own, that of [`ModuleContent`], and else that of [`Content`], which needs one reference more.
+/// A skipped field of this type. An expansion asks it for its content. Of its methods of one name the compiler takes
+/// the first that there is: one of its own, that of [`ModuleContent`], and else that of [`Content`], which needs one
+/// reference more.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Skipped<T: ?Sized>(PhantomData<T>);

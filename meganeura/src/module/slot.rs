@@ -9,7 +9,8 @@ use crate::mode::Mode;
 use crate::param::Cell;
 use crate::{Buffer, Device, Param, Result, Tensor, TensorType};
 
-/// What a visit meets: a tensor of the model and its role, the mode of a layer without tensors, or the variant of an enum.
+/// What a visit meets: a tensor of the model and its role, the mode of a layer without tensors, or the variant of an
+/// enum.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Slot<'a> {

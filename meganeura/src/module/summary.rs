@@ -8,8 +8,8 @@ use super::leaves::leaves;
 use super::{At, Mode, Module, Role, Slot};
 use crate::TensorType;
 
-/// The tree of a module's parameters and buffers. `{}` prints it, with the types, how many numbers are parameters, and the
-/// bytes that all of it takes:
+/// The tree of a module's parameters and buffers. `{}` prints it, with the types, how many numbers are parameters, and
+/// the bytes that all of it takes:
 ///
 /// ```text
 /// Digits (20,874 parameters, 81.5 KiB)
@@ -25,7 +25,8 @@ use crate::TensorType;
 /// ```
 ///
 /// Frozen parameters and buffers are marked, so are parts in [evaluation](super::ModuleExt::evaluate), an enum is
-/// followed by the variant that is there, and where a tied tensor stands again there is the path under which it counts. [`depth`](Self::depth) cuts the tree of a large model.
+/// followed by the variant that is there, and where a tied tensor stands again there is the path under which it counts.
+/// [`depth`](Self::depth) cuts the tree of a large model.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// The root first, and children after their parents.
@@ -136,7 +137,8 @@ impl Summary {
     /// The lines below the headline, as columns: the branches and the name; the type; the count; the bytes; the role.
     fn rows(&self) -> Vec<[String; 5]> {
         let mut rows = Vec::new();
-        // What is still to be written, the next line last: nodes, each with its level and what stands before its branch.
+        // What is still to be written, the next line last: nodes, each with its level and what stands before its
+        // branch.
         let mut open: Vec<(usize, usize, String)> = Vec::new();
         // The mode that is said of a part is that of all below: down to which level it has been said.
         let (mut at, mut level, mut indent, mut said) = (0, 0, String::new(), None);

@@ -28,8 +28,8 @@ struct Place {
 #[derive(Default)]
 struct Ties(HashMap<u64, u64>);
 
-/// Makes the tensors at the paths of each group one: that of the first path, or one that cannot be exchanged. What was one stays
-/// one. Paths that the module does not have are passed over.
+/// Makes the tensors at the paths of each group one: that of the first path, or one that cannot be exchanged. What was
+/// one stays one. Paths that the module does not have are passed over.
 ///
 /// # Errors
 ///

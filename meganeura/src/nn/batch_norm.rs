@@ -66,8 +66,9 @@ impl Pass<'_> {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     fn of_batch(&self, x: &Var) -> (Var, Var, Var) {
         let axes: Vec<_> = (0..x.shape().rank()).filter(|&axis| axis != 1).collect();
-        // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the mean is far
-        // above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No element decides alone.
+        // Less a number of each channel, which changes nothing that is normalised afterwards and no gradient. Where the
+        // mean is far above the spread the difference is exact, and its mean is what the rounding of `rounded` left. No
+        // element decides alone.
         let rounded = x.mean_keep(&axes).detach();
         let (rounded, moved, mean, variance) = match self.world.filter(|world| !world.is_alone()) {
             None => {
@@ -119,7 +120,8 @@ impl Pass<'_> {
             let (mean, variance) = (x.buffer(self.running_mean), x.buffer(self.running_var));
             (x - channels(&mean, x), None, channels(&variance, x))
         };
-        // A factor and an offset for each channel: centred numbers are only squared, which the reduction does as it loads.
+        // A factor and an offset for each channel: centred numbers are only squared, which the reduction does as it
+        // loads.
         let factor = (variance + x.constant(self.eps)).rsqrt();
         let factor = match self.weight {
             Some(weight) => factor * channels(&x.param(weight), x),
@@ -260,8 +262,9 @@ macro_rules! batch_norm {
                 Self { momentum, ..self }
             }
 
-            /// Synchronises mean and variance over the ranks of a [world](crate::world), each with an equal part of the batch. By default
-            /// each rank uses its own batch. Ranks meet twice in each forward pass of the layer, and once in the backward pass.
+            /// Synchronises mean and variance over the ranks of a [world](crate::world), each with an equal part of the
+            /// batch. By default each rank uses its own batch. Ranks meet twice in each forward pass of the layer, and
+            /// once in the backward pass.
             pub fn synchronized(self, world: &$crate::world::World) -> Self {
                 Self { world: Some(world.clone()), ..self }
             }

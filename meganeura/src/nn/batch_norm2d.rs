@@ -5,11 +5,12 @@ use super::batch_norm::{Kind, batch_norm};
 batch_norm! {
     /// Batch normalisation of images: `y = (x − mean)/√(variance + ε) · weight + bias`
     ///
-    /// On a training tape, mean and variance are those of each channel over the whole batch, the variance without Bessel's
-    /// correction, and the running ones move towards them by the share [`momentum`](Self::momentum), the variance with the
-    /// correction, when the step is taken: by the optimizer, in the same run, or by [`Tape::apply`](crate::Tape::apply). On an
-    /// inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), they are the running ones, which
-    /// stay, and examples do not see each other. Freezing the layer does not do that. As in PyTorch.
+    /// On a training tape, mean and variance are those of each channel over the whole batch, the variance without
+    /// Bessel's correction, and the running ones move towards them by the share [`momentum`](Self::momentum), the
+    /// variance with the correction, when the step is taken: by the optimizer, in the same run, or by
+    /// [`Tape::apply`](crate::Tape::apply). On an inference tape, and in a part of the model that is
+    /// [evaluated](crate::ModuleExt::evaluate), they are the running ones, which stay, and examples do not see each
+    /// other. Freezing the layer does not do that. As in PyTorch.
     ///
     /// Shapes: `x [N, C, H, W]`, all others `[C]` → `y [N, C, H, W]`.
     /// [Ioffe and Szegedy, 2015](https://arxiv.org/abs/1502.03167).

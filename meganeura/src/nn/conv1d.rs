@@ -49,8 +49,8 @@ impl Conv1dOptions {
 impl Var {
     /// 1-D convolution with a weight `[O, C/groups, K]`: `y[n,o,p] = Σ x[n,c,p·s+i·d−pad] · w[o,c,i]`
     ///
-    /// Shapes: `x [N, C, L]` → `y [N, O, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`. Computed by [`Var::conv2d`], of
-    /// images of one row.
+    /// Shapes: `x [N, C, L]` → `y [N, O, P]` with `P = ⌊(L + 2·pad − d·(K−1) − 1)/s⌋ + 1`. Computed by [`Var::conv2d`],
+    /// of images of one row.
     #[must_use]
     #[track_caller]
     pub fn conv1d(&self, weight: &Self, options: Conv1dOptions) -> Self {

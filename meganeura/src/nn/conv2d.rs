@@ -119,7 +119,8 @@ impl Conv2dConfig {
         self
     }
 
-    /// What the padding is made of: zeros by default. Other padding is made before the convolution, in memory of its own.
+    /// What the padding is made of: zeros by default. Other padding is made before the convolution, in memory of its
+    /// own.
     pub fn padding_mode(self, padding_mode: Padding) -> Self {
         Self { padding_mode, ..self }
     }

@@ -59,10 +59,11 @@ impl Var {
     /// 3-D convolution with a weight `[O, C/groups, KD, KH, KW]`:
     /// `y[n,o,p,q,r] = Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad,r·s+k·d−pad] · w[o,c,i,j,k]`
     ///
-    /// Shapes: `x [N, C, D, H, W]` → `y [N, O, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R` likewise.
+    /// Shapes: `x [N, C, D, H, W]` → `y [N, O, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R`
+    /// likewise.
     ///
-    /// Computed by one [`Var::conv2d`] of `N·P` images: the slices that an output slice depends on are channels beside each other, so
-    /// that the input is copied `KD` times.
+    /// Computed by one [`Var::conv2d`] of `N·P` images: the slices that an output slice depends on are channels beside
+    /// each other, so that the input is copied `KD` times.
     #[must_use]
     #[track_caller]
     pub fn conv3d(&self, weight: &Self, options: Conv3dOptions) -> Self {

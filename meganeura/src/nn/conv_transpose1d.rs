@@ -188,8 +188,8 @@ impl ConvTranspose1dConfig {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(O/groups·K), as the bias always is. The fans are those of the weight
-    /// as it lies: `fan_in` counts the output's channels, as in PyTorch.
+    /// How the weight is drawn; by default uniform in ±1/√(O/groups·K), as the bias always is. The fans are those of
+    /// the weight as it lies: `fan_in` counts the output's channels, as in PyTorch.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

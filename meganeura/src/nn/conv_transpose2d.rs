@@ -97,8 +97,8 @@ impl ConvTranspose2dConfig {
         self
     }
 
-    /// Rows and columns that the output has more, at its lower and right side; none by default. Less than the stride or than
-    /// the dilation.
+    /// Rows and columns that the output has more, at its lower and right side; none by default. Less than the stride or
+    /// than the dilation.
     pub fn output_padding(mut self, output_padding: impl IntoPair) -> Self {
         self.options.output_padding = output_padding.into_pair();
         self
@@ -121,8 +121,8 @@ impl ConvTranspose2dConfig {
         Self { bias, ..self }
     }
 
-    /// How the weight is drawn; by default uniform in ±1/√(O/groups·KH·KW), as the bias always is. The fans are those of the
-    /// weight as it lies: `fan_in` counts the output's channels, as in PyTorch.
+    /// How the weight is drawn; by default uniform in ±1/√(O/groups·KH·KW), as the bias always is. The fans are those
+    /// of the weight as it lies: `fan_in` counts the output's channels, as in PyTorch.
     pub fn weight_init(self, weight_init: Initializer) -> Self {
         Self { weight_init, ..self }
     }

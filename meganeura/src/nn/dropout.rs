@@ -10,8 +10,9 @@ use crate::{Device, Error, Result, Var};
 
 /// Dropout: `y = x·mask/(1 − p)`, each element of the mask 0 with probability `p`, else 1
 ///
-/// On an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), it does nothing. The mask comes from the tape's seed and is the same on every device; dividing by
-/// `1 − p` keeps the expected value, so that inference needs no factor. `p` may change from step to step.
+/// On an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate), it does nothing.
+/// The mask comes from the tape's seed and is the same on every device; dividing by `1 − p` keeps the expected value,
+/// so that inference needs no factor. `p` may change from step to step.
 /// [Srivastava et al., 2014](https://jmlr.org/papers/v15/srivastava14a.html).
 ///
 /// Shapes: any, kept.

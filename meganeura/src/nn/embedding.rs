@@ -11,9 +11,9 @@ use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
 
 /// Vectors by number, learned: `y[i…] = weight[x[i…]]`
 ///
-/// With [`padding`](EmbeddingConfig::padding), that number gives zeros, and its row is never trained. A number past the end is an
-/// error where the host knows the numbers, which it does of inputs from [`Tensor::indices`](crate::Tensor::indices); else it gives
-/// NaN.
+/// With [`padding`](EmbeddingConfig::padding), that number gives zeros, and its row is never trained. A number past the
+/// end is an error where the host knows the numbers, which it does of inputs from
+/// [`Tensor::indices`](crate::Tensor::indices); else it gives NaN.
 ///
 /// Shapes: `x u32 [I…]`, `weight [count, width]` → `y [I…, width]`.
 ///

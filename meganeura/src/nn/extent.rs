@@ -29,7 +29,8 @@ impl Window {
         Ok((padded - reach) / stride + 1)
     }
 
-    /// `(extent − 1)·s − 2·pad + d·(K − 1) + more + 1`, the extent that [`slide`](Self::slide) leads back from, or why there is none.
+    /// `(extent − 1)·s − 2·pad + d·(K − 1) + more + 1`, the extent that [`slide`](Self::slide) leads back from, or why
+    /// there is none.
     pub(super) fn spread(self, axis: &str, extent: usize, more: usize) -> Result<usize, String> {
         let Self { stride, padding, dilation, .. } = self;
         let reach = self.reach(axis)?;

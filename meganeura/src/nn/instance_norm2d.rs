@@ -13,8 +13,8 @@ use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// Instance normalisation of images: `y = (x − mean)/√(variance + ε)`, with [`affine`](InstanceNorm2dConfig::affine)
 /// `· weight + bias`
 ///
-/// Mean and variance are those of each channel of each image, the variance without Bessel's correction. No statistics are
-/// kept: training and inference compute the same. As in PyTorch, there is no weight and no bias unless asked for.
+/// Mean and variance are those of each channel of each image, the variance without Bessel's correction. No statistics
+/// are kept: training and inference compute the same. As in PyTorch, there is no weight and no bias unless asked for.
 ///
 /// Shapes: `x [N, C, H, W]`, `weight [C]`, `bias [C]` → `y [N, C, H, W]`.
 /// [Ulyanov et al., 2016](https://arxiv.org/abs/1607.08022).

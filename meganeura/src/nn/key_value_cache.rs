@@ -4,10 +4,11 @@ use crate::{ErrorKind, Tape, Var};
 
 use super::MultiheadAttention;
 
-/// Keys and values of the places that an attention has seen, for generating: [`MultiheadAttention::attend_next`] adds the next ones
+/// Keys and values of the places that an attention has seen, for generating: [`MultiheadAttention::attend_next`] adds
+/// the next ones
 ///
-/// It has room for a fixed number of places, so that every step has the same structure and runs the same plan. It belongs to one tape,
-/// which is to be an inference tape that all steps use.
+/// It has room for a fixed number of places, so that every step has the same structure and runs the same plan. It
+/// belongs to one tape, which is to be an inference tape that all steps use.
 ///
 /// ```
 /// use meganeura::nn::KeyValueCache;
@@ -54,8 +55,8 @@ impl KeyValueCache {
         self.len == 0
     }
 
-    /// Takes the keys and values `[N, heads, L, d]` of the next places in, and gives those of all, `[N, heads, capacity, d]`, with the mask
-    /// `[L, capacity]` that hides what comes after a place.
+    /// Takes the keys and values `[N, heads, L, d]` of the next places in, and gives those of all,
+    /// `[N, heads, capacity, d]`, with the mask `[L, capacity]` that hides what comes after a place.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "places are far below 2^53")]
     pub(super) fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {

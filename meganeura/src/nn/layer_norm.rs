@@ -66,8 +66,8 @@ impl Layer for LayerNorm {
                 None => error,
             });
         }
-        // Each example is a group of one channel. Elements as channels would bring their weights along, but their gradients
-        // are sums over examples, which reductions are better at.
+        // Each example is a group of one channel. Elements as channels would bring their weights along, but their
+        // gradients are sums over examples, which reductions are better at.
         let count = self.shape.elements();
         let examples = x.reshape([x.shape().elements() / count, 1, count]);
         let (one, zero) = (scale_or(None, 1.0, x, 1), scale_or(None, 0.0, x, 1));

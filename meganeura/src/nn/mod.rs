@@ -2,8 +2,8 @@
 //!
 //! A layer is a struct with its parameters and settings in the open: nothing here is special, a layer of your own is
 //! written the same way. Those with parameters are built from a description, `Conv2d::new(1, 32, 3).padding(1)`, by
-//! [`Init::init`](crate::module::Init::init), which returns an error for settings that make no sense; those without can be
-//! used as they are. An input that does not fit gives a poisoned [`Var`](crate::Var), which names the layer's line.
+//! [`Init::init`](crate::module::Init::init), which returns an error for settings that make no sense; those without can
+//! be used as they are. An input that does not fit gives a poisoned [`Var`](crate::Var), which names the layer's line.
 //!
 //! | layer | shapes |
 //! |---|---|

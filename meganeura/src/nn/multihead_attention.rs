@@ -13,8 +13,8 @@ use crate::{Device, Error, ErrorKind, Result, Var};
 /// Attention of several heads over sequences: `y = concat(head₁, …, headₕ)·Wₒᵀ`, each head
 /// `softmax(q·kᵀ/√d)·v` of its `d = width/heads` features of the projected queries, keys and values
 ///
-/// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one to another, with a mask where
-/// there is one. Normalisation and residual are the caller's.
+/// [`forward`](Layer::forward) attends from a sequence to itself, [`attend`](Self::attend) from one to another, with a
+/// mask where there is one. Normalisation and residual are the caller's.
 ///
 /// Shapes: `x [N, L, width]` → `y [N, L, width]`. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762).
 ///
@@ -53,8 +53,8 @@ impl MultiheadAttention {
         MultiheadAttentionConfig { width, heads, bias: true }
     }
 
-    /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`. The mask is added to the scores, so −∞ hides a
-    /// place; it broadcasts to `[N, heads, L, S]`, and must leave each row something to see.
+    /// Attends from `x [N, L, width]` to `context [N, S, width]` → `[N, L, width]`. The mask is added to the scores, so
+    /// −∞ hides a place; it broadcasts to `[N, heads, L, S]`, and must leave each row something to see.
     #[must_use]
     #[track_caller]
     pub fn attend(&self, x: &Var, context: &Var, mask: Option<&Var>) -> Var {
@@ -79,8 +79,8 @@ impl MultiheadAttention {
         self.output.forward(&heads.permute(&[0, 2, 1, 3]).reshape([n, l, width]))
     }
 
-    /// As a causal attention of a whole sequence to itself, but of the next places `x [N, L, width]` alone, which see those in the
-    /// cache and are then in it.
+    /// As a causal attention of a whole sequence to itself, but of the next places `x [N, L, width]` alone, which see
+    /// those in the cache and are then in it.
     ///
     /// Errors: more places than the cache has room for; another batch or width than the cache was made for.
     #[must_use]

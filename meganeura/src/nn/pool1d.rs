@@ -89,8 +89,8 @@ impl Layer for MaxPool1d {
 
 /// Average pooling along sequences: `y[n,c,p] = Σ x[n,c,p·s+i−pad] / count` over the kernel's `i`
 ///
-/// The count is the kernel's extent, padding included, or with [`count_include_pad(false)`](Self::count_include_pad) the
-/// part of it that lies in the input.
+/// The count is the kernel's extent, padding included, or with [`count_include_pad(false)`](Self::count_include_pad)
+/// the part of it that lies in the input.
 ///
 /// Shapes: `x [N, C, L]` → `y [N, C, P]` with `P = ⌊(L + 2·pad − K)/s⌋ + 1`.
 ///

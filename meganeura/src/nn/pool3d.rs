@@ -57,10 +57,11 @@ fn split(triple: [usize; 3], one: usize) -> ([usize; 2], [usize; 2]) {
 
 /// Max pooling of volumes: `y[n,c,p,q,r] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad,r·s+k·d−pad]` over the kernel's `i, j, k`
 ///
-/// What lies outside the input never wins. The gradient goes to the one element that won. Computed by [`Var::max_pool2d`] of every
-/// slice, then along the depth.
+/// What lies outside the input never wins. The gradient goes to the one element that won. Computed by
+/// [`Var::max_pool2d`] of every slice, then along the depth.
 ///
-/// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R` likewise.
+/// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − d·(KD−1) − 1)/s⌋ + 1`, and `Q`, `R`
+/// likewise.
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -131,10 +132,11 @@ impl Layer for MaxPool3d {
     }
 }
 
-/// Average pooling of volumes: `y[n,c,p,q,r] = Σ x[n,c,p·s+i−pad,q·s+j−pad,r·s+k−pad] / count` over the kernel's `i, j, k`
+/// Average pooling of volumes: `y[n,c,p,q,r] = Σ x[n,c,p·s+i−pad,q·s+j−pad,r·s+k−pad] / count` over the kernel's
+/// `i, j, k`
 ///
-/// The count is the kernel's volume, padding included, or with [`count_include_pad(false)`](Self::count_include_pad) the part
-/// of it that lies in the input. Computed by [`Var::avg_pool2d`] of every slice, then along the depth.
+/// The count is the kernel's volume, padding included, or with [`count_include_pad(false)`](Self::count_include_pad)
+/// the part of it that lies in the input. Computed by [`Var::avg_pool2d`] of every slice, then along the depth.
 ///
 /// Shapes: `x [N, C, D, H, W]` → `y [N, C, P, Q, R]` with `P = ⌊(D + 2·pad − KD)/s⌋ + 1`, and `Q`, `R` likewise.
 ///

@@ -11,8 +11,8 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 
 /// Normalisation by the root mean square: `y = x/√(mean x² + ε) · weight`, elementwise in the last axes
 ///
-/// The mean is that of each example's last axes, as many as were given. Unlike [`LayerNorm`](super::LayerNorm), the mean of `x`
-/// stays, and there is no bias.
+/// The mean is that of each example's last axes, as many as were given. Unlike [`LayerNorm`](super::LayerNorm), the
+/// mean of `x` stays, and there is no bias.
 ///
 /// Shapes: `x [.., D₁, …, Dₖ]`, `weight [D₁, …, Dₖ]` → `y` as `x`.
 /// [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467).
@@ -89,7 +89,8 @@ pub struct RmsNormConfig {
 }
 
 impl RmsNormConfig {
-    /// The number added to the mean square, at least 1.2e-38; 2⁻²³ by default. Models of the Llama family have 1e-5 or 1e-6.
+    /// The number added to the mean square, at least 1.2e-38; 2⁻²³ by default. Models of the Llama family have 1e-5 or
+    /// 1e-6.
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }

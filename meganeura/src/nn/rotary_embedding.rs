@@ -6,11 +6,12 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, ErrorKind, Result, Shape, Tensor, Var};
 
-/// Rotary position embedding of queries and keys: features `i` and `i + d/2` of the vector at position `p` turn by the angle
-/// `p·base^(−2i/d)`
+/// Rotary position embedding of queries and keys: features `i` and `i + d/2` of the vector at position `p` turn by the
+/// angle `p·base^(−2i/d)`
 ///
-/// So the product of a query and a key depends on the distance between them. The pairing of features is the one of Llama and
-/// GPT-NeoX, "rotate half". Sines and cosines are computed in double precision, for positions as large as you like.
+/// So the product of a query and a key depends on the distance between them. The pairing of features is the one of
+/// Llama and GPT-NeoX, "rotate half". Sines and cosines are computed in double precision, for positions as large as you
+/// like.
 ///
 /// Shapes: `x [.., L, d]`, `d` even, kept: heads `[N, heads, L, d]`, for example.
 /// [Su et al., 2021](https://arxiv.org/abs/2104.09864).
@@ -49,7 +50,8 @@ impl RotaryEmbedding {
         Self { base, ..self }
     }
 
-    /// [`forward`](Layer::forward), of vectors whose first one is at position `offset`: the number of those that came before.
+    /// [`forward`](Layer::forward), of vectors whose first one is at position `offset`: the number of those that came
+    /// before.
     #[must_use]
     #[track_caller]
     pub fn forward_from(&self, x: &Var, offset: usize) -> Var {
@@ -76,8 +78,8 @@ impl RotaryEmbedding {
         }
     }
 
-    /// [`forward`](Layer::forward), of vectors at these positions: `u32 [L]`, rows of `table`, or `[N, L]` for each example its own. For
-    /// [compiled](crate::Device::compile) functions, whose positions change from call to call.
+    /// [`forward`](Layer::forward), of vectors at these positions: `u32 [L]`, rows of `table`, or `[N, L]` for each
+    /// example its own. For [compiled](crate::Device::compile) functions, whose positions change from call to call.
     ///
     /// The table is [`table`](Self::table) on this tape.
     #[must_use]
@@ -115,7 +117,8 @@ impl RotaryEmbedding {
         rotate(x, &cos, &sin, rank - 1)
     }
 
-    /// The cosines and sines of the first `positions` positions, `[positions, 2, d/2]`: for [`forward_at`](Self::forward_at).
+    /// The cosines and sines of the first `positions` positions, `[positions, 2, d/2]`: for
+    /// [`forward_at`](Self::forward_at).
     ///
     /// # Errors
     ///

@@ -10,8 +10,8 @@ use crate::{Device, ErrorKind, Result, Var};
 /// Attention of every pixel to every pixel, in several heads: `y = Wₒ·concat(head₁, …, headₕ)`, each head
 /// `softmax(q·kᵀ/√d)·v` of its `d = C/heads` channels of the projected queries, keys and values
 ///
-/// Projections are 1×1 convolutions. Normalisation and residual are the caller's: `x + attention(norm(x))` in U-Nets. The scores
-/// take `N·heads·(H·W)²` floats: meant for small maps.
+/// Projections are 1×1 convolutions. Normalisation and residual are the caller's: `x + attention(norm(x))` in U-Nets.
+/// The scores take `N·heads·(H·W)²` floats: meant for small maps.
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, H, W]`.
 ///

@@ -6,10 +6,11 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Buffer, Device, ErrorKind, Result, Tensor, Var};
 
-/// Vectors for points in time, sines then cosines: `y[n] = (sin t[n]·f₀, …, sin t[n]·fₖ₋₁, cos t[n]·f₀, …, cos t[n]·fₖ₋₁)`
+/// Vectors for points in time, sines then cosines:
+/// `y[n] = (sin t[n]·f₀, …, sin t[n]·fₖ₋₁, cos t[n]·f₀, …, cos t[n]·fₖ₋₁)`
 ///
-/// Of a width of `2k`, with frequencies `fᵢ = P^(−i/(k−1))` from 1 down to `1/P`, `P` = 10,000 by default; a single one is 1. As in
-/// [Ho et al., 2020](https://arxiv.org/abs/2006.11239), "DDPM".
+/// Of a width of `2k`, with frequencies `fᵢ = P^(−i/(k−1))` from 1 down to `1/P`, `P` = 10,000 by default; a single one
+/// is 1. As in [Ho et al., 2020](https://arxiv.org/abs/2006.11239), "DDPM".
 ///
 /// Shapes: `t [N]`, floats → `y [N, 2k]`.
 ///

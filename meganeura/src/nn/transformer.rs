@@ -49,12 +49,13 @@ impl Visible<'_> {
     }
 }
 
-/// A layer of a transformer's encoder: attention of a sequence to itself, then two linear maps with an activation between, each with dropout, a
-/// residual and a layer normalisation
+/// A layer of a transformer's encoder: attention of a sequence to itself, then two linear maps with an activation
+/// between, each with dropout, a residual and a layer normalisation
 ///
-/// With `norm_first`, `x + attention(norm(x))`, else `norm(x + attention(x))`, and so for the linear maps. It is PyTorch's
-/// `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, which besides drops weights of the attention in training, and draws
-/// its projections from another distribution. A decoder without cross-attention, as in GPT, is this with [`Visible::causal`].
+/// With `norm_first`, `x + attention(norm(x))`, else `norm(x + attention(x))`, and so for the linear maps. It is
+/// PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, which besides drops weights of the attention
+/// in training, and draws its projections from another distribution. A decoder without cross-attention, as in GPT, is
+/// this with [`Visible::causal`].
 ///
 /// Shapes: `x [N, L, width]`, kept. [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762); `norm_first`
 /// [Xiong et al., 2020](https://arxiv.org/abs/2002.04745).
@@ -88,7 +89,8 @@ pub struct TransformerEncoderLayer {
     pub norm_first: bool,
 }
 
-/// A layer of a transformer's decoder: as [`TransformerEncoderLayer`], with an attention to the encoder's result between the two parts
+/// A layer of a transformer's decoder: as [`TransformerEncoderLayer`], with an attention to the encoder's result
+/// between the two parts
 ///
 /// PyTorch's `nn.TransformerDecoderLayer(width, heads, batch_first=True)`, with the same differences.
 ///

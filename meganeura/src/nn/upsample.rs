@@ -9,9 +9,10 @@ use crate::{Device, Result, Var};
 
 /// Images made larger by whole factors: pixels repeated, or interpolated between the four or sixteen nearest
 ///
-/// [`nearest`](Self::nearest): `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. [`bilinear`](Self::bilinear) and [`bicubic`](Self::bicubic): pixel `p`
-/// lies at `(p + ½)/s − ½` of the original, or with [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. To any other
-/// size go [`Var::resize_bilinear`] and [`Var::resize_bicubic`].
+/// [`nearest`](Self::nearest): `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/s⌋]`. [`bilinear`](Self::bilinear) and
+/// [`bicubic`](Self::bicubic): pixel `p` lies at `(p + ½)/s − ½` of the original, or with
+/// [`align_corners(true)`](Self::align_corners) at `p·(H − 1)/(s·H − 1)`. To any other size go [`Var::resize_bilinear`]
+/// and [`Var::resize_bicubic`].
 ///
 /// Shapes: `x [N, C, H, W]` → `y [N, C, s·H, s·W]`.
 ///
@@ -54,13 +55,14 @@ impl Upsample {
         Self { scale: scale.into_pair(), mode: Mode::Bilinear, align_corners: false }
     }
 
-    /// Interpolates by cubic polynomials, which are sharper, so many times as many pixels in both directions, or down and across.
+    /// Interpolates by cubic polynomials, which are sharper, so many times as many pixels in both directions, or down
+    /// and across.
     pub fn bicubic(scale: impl IntoPair) -> Self {
         Self { scale: scale.into_pair(), mode: Mode::Bicubic, align_corners: false }
     }
 
-    /// Whether the centres of the corner pixels stay the corners, rather than the corners of the image; they do not by default.
-    /// Not for [`nearest`](Self::nearest).
+    /// Whether the centres of the corner pixels stay the corners, rather than the corners of the image; they do not by
+    /// default. Not for [`nearest`](Self::nearest).
     pub fn align_corners(self, align_corners: bool) -> Self {
         Self { align_corners, ..self }
     }

@@ -15,7 +15,8 @@ pub struct ToFloat {
     precision: Precision,
 }
 
-/// Floats as integers, rounded down; what no `u32` holds becomes the largest one. Shapes: `x […]` → `y u32 […]`. Has no gradient.
+/// Floats as integers, rounded down; what no `u32` holds becomes the largest one. Shapes: `x […]` → `y u32 […]`. Has no
+/// gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ToIndex;
 
@@ -157,8 +158,8 @@ impl Var {
         self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
     }
 
-    /// These numbers as integers, rounded down: places for [`gather`](Self::gather) and its like. NaN, and what no `u32` holds, becomes the
-    /// largest `u32`, which is past the end of every axis. Has no gradient.
+    /// These numbers as integers, rounded down: places for [`gather`](Self::gather) and its like. NaN, and what no
+    /// `u32` holds, becomes the largest `u32`, which is past the end of every axis. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn to_index(&self) -> Self {

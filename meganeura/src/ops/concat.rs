@@ -77,8 +77,8 @@ impl Primitive for Concat {
             Case::recorded("concat", &[&[3, 4], &[2, 3]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1).slice(0, 0..3))
                 .expect_error(),
             Case::recorded("concat", &[&[3, 4], &[2, 4]], |x| Var::concat(&[&x[0].t(), &x[1].t()], 1)),
-            // Operands stored in place by kernels, with and without elementwise work, and by elementwise work alone. Leaves, and values with
-            // other readers, are copied.
+            // Operands stored in place by kernels, with and without elementwise work, and by elementwise work alone.
+            // Leaves, and values with other readers, are copied.
             Case::recorded("concat", &[&[3, 4], &[4, 5]], |x| {
                 let (product, t) = (x[0].matmul(&x[1]), x[0].tanh());
                 let square = t.square();

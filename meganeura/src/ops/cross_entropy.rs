@@ -16,7 +16,8 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
-/// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`; 0 for an ignored label.
+/// Cross-entropy of each row: `ℓ = ln Σ eˣ − (1−s)·x[label] − s·mean(x)`, with label smoothing `s`; 0 for an ignored
+/// label.
 ///
 /// Shapes: `x [N,C,…]`, `labels u32 [N,…]` → `ℓ [N,…]`, and for the gradient the peak `m = max x [N,…]` and the mass
 /// `Σ eˣ⁻ᵐ [N,…]`. They are kept apart: `ln Σ eˣ = m + ln(mass)` would be rounded at the magnitude of `m`.
@@ -259,7 +260,8 @@ impl Kernel for CrossEntropyGrad {
 }
 
 impl Var {
-    /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`; 0 where the label is `ignored`.
+    /// The cross-entropy of each row of logits `[N, classes, …]` against labels `u32 [N, …]`; 0 where the label is
+    /// `ignored`.
     #[track_caller]
     pub(crate) fn cross_entropy_rows(&self, labels: &Self, smoothing: f64, ignored: Option<u32>) -> Self {
         let classes = self.shape().dims().get(1).copied().unwrap_or(0);

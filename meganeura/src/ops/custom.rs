@@ -65,8 +65,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// The operation's name, in error messages and dumps.
     fn name(&self) -> &'static str;
 
-    /// Every attribute that changes what is computed, as text; empty if there are none. Two operations of one type and key
-    /// are the same operation: they share plans, and equal uses of them are computed once.
+    /// Every attribute that changes what is computed, as text; empty if there are none. Two operations of one type and
+    /// key are the same operation: they share plans, and equal uses of them are computed once.
     fn key(&self) -> String;
 
     /// The types of the results.
@@ -83,16 +83,16 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// If there is none.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
-    /// The native kernel for operands of these types: their elements row by row, and the results' to write. Single-precision devices
-    /// round what it writes.
+    /// The native kernel for operands of these types: their elements row by row, and the results' to write.
+    /// Single-precision devices round what it writes.
     ///
-    /// It runs on one of the threads that compute, and may use `rayon`, whose tasks run on these threads as well, or a compiled
-    /// function; but it must not wait for another run, such as the step that trains the function's parameters.
+    /// It runs on one of the threads that compute, and may use `rayon`, whose tasks run on these threads as well, or a
+    /// compiled function; but it must not wait for another run, such as the step that trains the function's parameters.
     fn cpu(&self, types: &[TensorType], x: &[&[f64]], y: &mut [&mut [f64]]);
 
     /// A WGSL module with entry point `main` and the number of workgroups for operands of these types. Binding `i` is
-    /// operand `i`, results follow. The grid may be folded: take `x + y·num_workgroups.x` for the workgroup's number and
-    /// expect some past the end.
+    /// operand `i`, results follow. The grid may be folded: take `x + y·num_workgroups.x` for the workgroup's number
+    /// and expect some past the end.
     fn wgsl(&self, types: &[TensorType]) -> (String, usize);
 }
 

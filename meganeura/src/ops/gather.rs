@@ -16,8 +16,8 @@ const PART: usize = 1 << 19;
 
 /// Rows by number: `y[i…, d…] = table[index[i…], d…]`
 ///
-/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN, one that is the padding zeros.
-/// Gradient: each row's sum of the cotangents that came from it, [`GatherGrad`].
+/// Shapes: `table [R, D…]`, `index u32 [I…]` → `y [I…, D…]`. An index past the end gives NaN, one that is the padding
+/// zeros. Gradient: each row's sum of the cotangents that came from it, [`GatherGrad`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Gather {
     /// The index whose row counts as zeros.
@@ -256,11 +256,12 @@ impl Kernel for GatherGrad {
 impl Var {
     /// Rows of this table by their numbers: `y[i…, d…] = x[index[i…], d…]`
     ///
-    /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The gradient of a
-    /// row is the sum of those of all its uses, in their order.
+    /// Shapes: `x [R, D…]`, `index u32 [I…]`, from [`Tensor::indices`](crate::Tensor::indices) → `y [I…, D…]`. The
+    /// gradient of a row is the sum of those of all its uses, in their order.
     ///
-    /// An index past the end is an error where the host knows the indices, which it does of [`Tape::input`](crate::Tape::input)s
-    /// that [`Tensor::indices`](crate::Tensor::indices) made; else that row of the result is NaN, and no row gets a gradient from it.
+    /// An index past the end is an error where the host knows the indices, which it does of
+    /// [`Tape::input`](crate::Tape::input)s that [`Tensor::indices`](crate::Tensor::indices) made; else that row of the
+    /// result is NaN, and no row gets a gradient from it.
     #[must_use]
     #[track_caller]
     pub fn gather(&self, index: &Self) -> Self {

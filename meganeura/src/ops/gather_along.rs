@@ -247,11 +247,11 @@ impl Kernel for ScatterAlong {
 impl Var {
     /// Elements along an axis by their numbers: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, as PyTorch's `gather`
     ///
-    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see [`gather`](Self::gather); for the
-    /// same rows of every line, [`index_select`](Self::index_select).
+    /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see
+    /// [`gather`](Self::gather); for the same rows of every line, [`index_select`](Self::index_select).
     ///
-    /// Errors: shapes that differ outside of the axis; an index past the end, where the host knows the indices. Else that element of
-    /// the result is NaN.
+    /// Errors: shapes that differ outside of the axis; an index past the end, where the host knows the indices. Else
+    /// that element of the result is NaN.
     #[must_use]
     #[track_caller]
     pub fn gather_along(&self, axis: usize, index: &Self) -> Self {
@@ -261,7 +261,8 @@ impl Var {
         self.record(GatherAlong { axis, permutation: false }, &[self, index])
     }
 
-    /// This value with others added to its elements: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed order
+    /// This value with others added to its elements: `y[o…, index[o…, k, i…], i…] += source[o…, k, i…]`, in a fixed
+    /// order
     ///
     /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
     ///
@@ -275,10 +276,11 @@ impl Var {
         self + self.scattered(axis, index, source, Fold::Sum)
     }
 
-    /// This value with some elements replaced: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. Where several name one place, the last
-    /// does it.
+    /// This value with some elements replaced: `y[o…, index[o…, k, i…], i…] = source[o…, k, i…]`. Where several name
+    /// one place, the last does it.
     ///
-    /// Shapes and errors: as [`scatter_add`](Self::scatter_add). Along an axis, at most 2²⁴ − 1 elements in single precision.
+    /// Shapes and errors: as [`scatter_add`](Self::scatter_add). Along an axis, at most 2²⁴ − 1 elements in single
+    /// precision.
     #[must_use]
     #[track_caller]
     pub fn scatter(&self, axis: usize, index: &Self, source: &Self) -> Self {

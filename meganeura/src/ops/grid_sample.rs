@@ -3,7 +3,8 @@
 use crate::ErrorKind;
 use crate::tape::Var;
 
-/// How [`Var::grid_sample`] reads an image; by default between the four nearest pixels, with zeros outside, as PyTorch does.
+/// How [`Var::grid_sample`] reads an image; by default between the four nearest pixels, with zeros outside, as PyTorch
+/// does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GridSampleOptions {
     /// Whether the nearest pixel is read, of two the one with the even number. The grid has no gradient then.
@@ -15,14 +16,16 @@ pub struct GridSampleOptions {
 }
 
 impl Var {
-    /// Images read at the places of a grid, between their pixels: `y[n,c,p,q] = x[n,c,h,w]` where `grid[n,p,q] = (w, h)`, from −1 at the
-    /// left or upper edge to 1 at the right or lower one. [Jaderberg et al., 2015](https://arxiv.org/abs/1506.02025).
+    /// Images read at the places of a grid, between their pixels: `y[n,c,p,q] = x[n,c,h,w]` where
+    /// `grid[n,p,q] = (w, h)`, from −1 at the left or upper edge to 1 at the right or lower one.
+    /// [Jaderberg et al., 2015](https://arxiv.org/abs/1506.02025).
     ///
-    /// Where the grid is NaN, so is the result. The gradient of the grid is 0 outside of the image. That of a pixel is a sum in a fixed
-    /// order; on a GPU, each pixel looks at all places of its image for it, so its time grows with the product of both sizes.
+    /// Where the grid is NaN, so is the result. The gradient of the grid is 0 outside of the image. That of a pixel is
+    /// a sum in a fixed order; on a GPU, each pixel looks at all places of its image for it, so its time grows with the
+    /// product of both sizes.
     ///
-    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Errors: other shapes; images of more than 2²⁴ pixels,
-    /// with a margin of three rows and columns.
+    /// Shapes: `x [N, C, H, W]`, `grid [N, P, Q, 2]` → `y [N, C, P, Q]`. Errors: other shapes; images of more than 2²⁴
+    /// pixels, with a margin of three rows and columns.
     ///
     /// ```
     /// use meganeura::ops::GridSampleOptions;

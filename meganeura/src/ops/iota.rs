@@ -91,7 +91,8 @@ impl Kernel for Iota {
 }
 
 impl Tape {
-    /// The number of each element along an axis of a shape: `y[…, i, …] = i`, as floats. Computed where it is needed, without an upload.
+    /// The number of each element along an axis of a shape: `y[…, i, …] = i`, as floats. Computed where it is needed,
+    /// without an upload.
     ///
     /// Errors: an axis that the shape has not; in single precision, more than 2²⁴ elements along it.
     ///

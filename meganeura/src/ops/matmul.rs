@@ -12,10 +12,9 @@ use crate::{Error, ErrorKind, Result, Shape, TensorType};
 
 /// Matrix product of each pair: `y[b,i,j] = Σ a[b,i,k] · b[b,k,j]`
 ///
-/// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast operand
-/// costs no copy.
-/// Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of its product, `db = (dyᵀ·a)ᵀ`:
-/// so that what lies in memory in order is the gradient of what was transposed.
+/// Shapes: `a [B…,M,K]`, `b [B…,K,N]` → `y [B…,M,N]`. Operands may have any strides, so a transposed or broadcast
+/// operand costs no copy. Gradient: `da = dy·bᵀ`, `db = aᵀ·dy`; of an operand that is transposed, the transposition of
+/// its product, `db = (dyᵀ·a)ᵀ`: so that what lies in memory in order is the gradient of what was transposed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Matmul;
 
@@ -62,9 +61,8 @@ impl Primitive for Matmul {
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([a, b], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        // `db` first: it is a weight's gradient more often than not, and lets go of `a`, so that `da` may lie where that did.
-        let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
         let da = if a.is_transposed() { b.matmul(&dy.t()).t() } else { dy.matmul(&b.t()) };
+        let db = if b.is_transposed() { dy.t().matmul(a).t() } else { a.t().matmul(dy) };
         Ok(vec![Some(da), Some(db)])
     }
 

@@ -1,8 +1,8 @@
 //! The primitive operations: everything the framework knows about each, in one place.
 //!
-//! An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which appends
-//! operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device and no values.
-//! Engines know operations only through the families below and never name one.
+//! An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which
+//! appends operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device
+//! and no values. Engines know operations only through the families below and never name one.
 //!
 //! | family | what it is | examples |
 //! |---|---|---|
@@ -90,8 +90,8 @@ pub trait Primitive: fmt::Debug {
     /// If the operation has no derivative although one of its operands could have one.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
-    /// Result 0 once more, as elementwise operations on the operands and the other results, if that is possible. Gradient rules
-    /// of elementwise operations on the result get it so, and it need not be kept from the forward pass.
+    /// Result 0 once more, as elementwise operations on the operands and the other results, if that is possible.
+    /// Gradient rules of elementwise operations on the result get it so, and it need not be kept from the forward pass.
     fn again(&self, x: &[Var], y: &[Var]) -> Option<Var> {
         let _ = (x, y);
         None
@@ -104,8 +104,8 @@ pub trait Primitive: fmt::Debug {
         0
     }
 
-    /// The operation in ONNX: its nodes are appended, and there is a value for each result. `None` where ONNX has no form of it, as of a
-    /// gradient.
+    /// The operation in ONNX: its nodes are appended, and there is a value for each result. `None` where ONNX has no
+    /// form of it, as of a gradient.
     #[cfg(feature = "onnx")]
     fn onnx(&self, x: &[form::Operand], y: &[TensorType], to: &mut form::Form) -> Option<form::Results> {
         let _ = (x, y, to);
@@ -124,8 +124,9 @@ pub trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
     fn reads_strided(&self, index: usize) -> bool;
 
-    /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that makes it may
-    /// run there, as often as the kernel reads an element, instead of on its own: not for operands that are read many times.
+    /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that
+    /// makes it may run there, as often as the kernel reads an element, instead of on its own: not for operands that
+    /// are read many times.
     fn loads(&self) -> Option<usize>;
 
     /// The part that halves (`Format::Half`) play, where operands and results of these types allow it.
@@ -134,29 +135,30 @@ pub trait Kernel: Primitive {
         None
     }
 
-    /// The layout of each operand inside the result, for an operation that only joins its operands. `format` is the result's; an operand in
-    /// halves has its own channels innermost. On GPUs, the program that computes an operand may store it there.
+    /// The layout of each operand inside the result, for an operation that only joins its operands. `format` is the
+    /// result's; an operand in halves has its own channels innermost. On GPUs, the program that computes an operand may
+    /// store it there.
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let _ = (x, format);
         None
     }
 
-    /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it may run
-    /// there instead of on its own.
+    /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
+    /// may run there instead of on its own.
     fn stores(&self) -> bool;
 
-    /// What ranks of a world meet for to compute this: each comes with its operands, and leaves with as many results. On GPUs nothing is
-    /// launched.
+    /// What ranks of a world meet for to compute this: each comes with its operands, and leaves with as many results.
+    /// On GPUs nothing is launched.
     fn meets(&self) -> Option<&Exchange> {
         None
     }
 
-    /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from `scratch`; if
-    /// that has none, the kernel returns, and the run fails.
+    /// The native kernel. Results are contiguous and must be written completely. What it needs besides is borrowed from
+    /// `scratch`; if that has none, the kernel returns, and the run fails.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
-    /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be used. Never
-    /// empty.
+    /// Ways to compute this on a GPU, best first; those on matrix units only where `caps` says that they are to be
+    /// used. Never empty.
     fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant>;
 }
 
@@ -178,8 +180,8 @@ pub struct Halves {
 pub enum Innermost {
     /// The channels of images `[N, C, H, W]`.
     Channels,
-    /// The last axis, as in the API. Operands that the kernel reads strided must lie in lines; they are read through their views, in
-    /// halves or in `f32`.
+    /// The last axis, as in the API. Operands that the kernel reads strided must lie in lines; they are read through
+    /// their views, in halves or in `f32`.
     Last,
 }
 

@@ -123,8 +123,8 @@ impl Kernel for Pad {
     }
 }
 
-/// The sum of two cotangents of one value. Where each is that of a part, among zeros, and the parts lie side by side, they are
-/// joined instead: what was split into slices has the concatenation of their cotangents.
+/// The sum of two cotangents of one value. Where each is that of a part, among zeros, and the parts lie side by side,
+/// they are joined instead: what was split into slices has the concatenation of their cotangents.
 #[track_caller]
 pub(crate) fn sum_of_cotangents(a: &Var, b: &Var) -> Var {
     let (Some(first), Some(second)) = (Part::of(a), Part::of(b)) else { return a + b };

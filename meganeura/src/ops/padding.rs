@@ -18,12 +18,13 @@ pub enum Padding {
 }
 
 impl Var {
-    /// The value surrounded by elements of its own, or by zeros: `widths` says how many come before and after, for each axis.
+    /// The value surrounded by elements of its own, or by zeros: `widths` says how many come before and after, for each
+    /// axis.
     ///
     /// The gradient of an element is the sum of those of all its copies.
     ///
-    /// Errors: widths for another number of axes; to [reflect](Padding::Reflect), a width that is not below the extent; for a
-    /// [circle](Padding::Circular), one above it.
+    /// Errors: widths for another number of axes; to [reflect](Padding::Reflect), a width that is not below the extent;
+    /// for a [circle](Padding::Circular), one above it.
     ///
     /// ```
     /// use meganeura::ops::Padding;

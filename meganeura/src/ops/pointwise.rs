@@ -1,7 +1,7 @@
 //! The elementwise operations: one row of a table each.
 //!
-//! A row gives the formula, the native expression, the WGSL expression and the gradient rule. Operands of a row have one
-//! shape: broadcasting is a view that the tape records before it, and un-broadcasting is that view's gradient rule.
+//! A row gives the formula, the native expression, the WGSL expression and the gradient rule. Operands of a row have
+//! one shape: broadcasting is a view that the tape records before it, and un-broadcasting is that view's gradient rule.
 
 mod identities;
 #[cfg(feature = "onnx")]
@@ -220,8 +220,8 @@ table! {
     /// `a` where `c` is not 0, else `b`.
     Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
         |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
-    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 0 on the bounds themselves: there and outside, the gradient
-    /// goes to the bound.
+    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 0 on the bounds themselves: there and outside,
+    /// the gradient goes to the bound.
     Clamp "clamp" (x, lo, hi) if x < lo { lo } else if x > hi { hi } else { x };
         "select(select(select(x, hi, x > hi), lo, x < lo), x, is_nan(x))";
         |y, dy| [
@@ -383,8 +383,8 @@ impl Var {
         self.record_broadcast(Pointwise::Elu, &[self, &self.tape().scalar(alpha)])
     }
 
-    /// Each number held between `lo` and `hi`, either of which may be infinite; the derivative on a bound is 0. Error: if `lo` is above
-    /// `hi`, or one of them is NaN.
+    /// Each number held between `lo` and `hi`, either of which may be infinite; the derivative on a bound is 0. Error:
+    /// if `lo` is above `hi`, or one of them is NaN.
     #[must_use]
     #[track_caller]
     pub fn clamp(&self, lo: f64, hi: f64) -> Self {

@@ -9,9 +9,9 @@ use crate::{DType, Precision, Result, Shape, TensorType};
 
 /// Uniform numbers in `[0, 1)`: multiples of 2⁻²⁴ from Philox-4x32-10.
 ///
-/// Shapes: `seed u32 [2]` → the given shape. The seed is a value, so a new one makes no new plan; the stream tells apart
-/// the draws of one step. Has no gradient.
-/// Source: [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405).
+/// Shapes: `seed u32 [2]` → the given shape. The seed is a value, so a new one makes no new plan; the stream tells
+/// apart the draws of one step. Has no gradient. Source:
+/// [Salmon et al., 2011](https://doi.org/10.1145/2063384.2063405).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RandomUniform {
     stream: u32,

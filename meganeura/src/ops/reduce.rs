@@ -137,8 +137,8 @@ impl Primitive for Reduce {
             cases.push(case(fold, &[1], &[2, 1030]));
         }
         cases.push(case(Fold::Sum, &[], &[2, 3]));
-        // Long enough to be split, by rows and by columns, into parts of different lengths. The serial form adds one term
-        // after the other to a sum of size √K: each rounds by as many units of a term.
+        // Long enough to be split, by rows and by columns, into parts of different lengths. The serial form adds one
+        // term after the other to a sum of size √K: each rounds by as many units of a term.
         for fold in [Fold::Sum, Fold::Max] {
             cases.push(case(fold, &[0], &[50_001]).tolerance(1e-4));
             cases.push(case(fold, &[0, 2], &[3, 2, 6007]));
@@ -196,7 +196,7 @@ impl Kernel for Reduce {
         let rows = |first, y: &mut [T], range| {
             arch.dispatch(By(self.fold, Rows { data, kept: &kept, reduced: &reduced, range, first, y }));
         };
-        // Few results with many elements each: parts of those, whose number depends on the shape alone, not on the threads.
+        // Few results with many elements each: parts of those. Their number depends on the shape, not on the threads.
         let chunk = PART.max(len.div_ceil(PARTS));
         if outs < FEW && len > chunk {
             let mut partials = vec![self.fold.start(); outs * len.div_ceil(chunk)];
@@ -231,7 +231,8 @@ impl Kernel for Reduce {
 }
 
 impl Reduce {
-    /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do not.
+    /// Folds a range of the elements of consecutive results at once, where those lie side by side and the elements do
+    /// not.
     fn columns<T: Real>(&self, data: &[T], kept: &Layout, reduced: &Layout, range: Range<usize>, y: &mut [T]) {
         let width = *kept.shape().dims().last().expect("columns are an axis");
         let arch = pulp::Arch::new();
@@ -362,8 +363,8 @@ impl<T: Real> Folded for Rows<'_, T> {
     }
 }
 
-/// Folds a range of the elements of one result: stretches of the innermost reduced axis, in interleaved partials, so that the loop
-/// is SIMD, and those in blocks.
+/// Folds a range of the elements of one result: stretches of the innermost reduced axis, in interleaved partials, so
+/// that the loop is SIMD, and those in blocks.
 #[inline(always)]
 fn row<T: Real>(data: &[T], reduced: &Layout, range: Range<usize>, neutral: T, join: impl Fn(T, T) -> T) -> T {
     let inner = reduced.shape().dims().last().copied().unwrap_or(1);
@@ -470,8 +471,8 @@ impl Var {
         self.variance_over(&self.all_axes(), correction)
     }
 
-    /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0 costs
-    /// no digits, and no single element costs the others theirs.
+    /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0
+    /// costs no digits, and no single element costs the others theirs.
     #[must_use]
     #[track_caller]
     pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
@@ -490,8 +491,8 @@ impl Var {
             return self.fail(error.at(Location::caller()));
         }
         let freedom = as_f64(count - correction);
-        // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences, which are exact
-        // then; taking a number off changes no variance, so it has no gradient.
+        // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences,
+        // which are exact then; taking a number off changes no variance, so it has no gradient.
         let near = self - self.mean_keep(axes).detach();
         let centred = &near - near.mean_keep(axes);
         centred.square().sum_keep(axes).scale(1.0 / freedom)

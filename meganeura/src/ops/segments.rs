@@ -1,9 +1,10 @@
 //! How the invocations of workgroups share rows: what `shared/segments.wgsl` is told, and when long rows are split.
 //!
-//! A row is worked on by one invocation, or by a segment of a workgroup whose members are neighbours (the row's elements lie
-//! side by side) or a row of the workgroup apart (rows lie side by side). Where that leaves most of a GPU idle, rows are split
-//! into parts, which a second launch joins in order. All depends on shapes and layouts, and on whether the device has workgroups of 512,
-//! so that the same step gives the same bits on every device that computes the same way.
+//! A row is worked on by one invocation, or by a segment of a workgroup whose members are neighbours (the row's
+//! elements lie side by side) or a row of the workgroup apart (rows lie side by side). Where that leaves most of a GPU
+//! idle, rows are split into parts, which a second launch joins in order. All depends on shapes and layouts, and on
+//! whether the device has workgroups of 512, so that the same step gives the same bits on every device that computes
+//! the same way.
 
 use crate::kernel::launch::{Caps, define, tree};
 
@@ -13,7 +14,8 @@ const GROUP: usize = 256;
 /// Workgroups that keep a large GPU busy.
 const ENOUGH: usize = 1024;
 
-/// Elements that an invocation of a split row works on at least; a quarter of what makes a split worth its second launch.
+/// Elements that an invocation of a split row works on at least; a quarter of what makes a split worth its second
+/// launch.
 const EACH: usize = 16;
 
 /// Elements of a row that an invocation goes over at most where rows are split: a bound on its loops.
@@ -32,7 +34,8 @@ impl Segments {
     /// One invocation a row.
     pub(super) const SERIAL: Self = Self { group: 64, lanes: 1, across: false };
 
-    /// Many invocations for each of eight rows that lie side by side: so a few hundred rows fill a device, without a second launch.
+    /// Many invocations for each of eight rows that lie side by side: so a few hundred rows fill a device, without a
+    /// second launch.
     pub(super) const TALL: Self = Self { group: 512, lanes: 64, across: true };
 
     /// Neighbours for a row of `len` elements: so many that each reads up to four elements of a short one.
@@ -69,8 +72,8 @@ impl Segments {
         len >= 4 * EACH * self.lanes && self.parts(rows, len, false) > 1
     }
 
-    /// A bound on the iterations of a kernel that goes over the elements of a part so many times, and joins what its members have
-    /// found as often as that: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
+    /// A bound on the iterations of a kernel that goes over the elements of a part so many times, and joins what its
+    /// members have found as often as that: see [`Launch::loops`](crate::kernel::launch::Launch::loops).
     pub(super) fn loops(self, len: usize, parts: usize, times: usize) -> usize {
         let each = len.div_ceil(parts).div_ceil(self.lanes);
         (each.saturating_add(1 + tree(self.lanes))).saturating_mul(times)

@@ -12,7 +12,8 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, Shape, TensorType};
 
-/// `y = eˣ / Σ eˣ` along an axis, or its logarithm `x − ln Σ eˣ`; the maximum is subtracted first, so nothing overflows.
+/// `y = eˣ / Σ eˣ` along an axis, or its logarithm `x − ln Σ eˣ`; the maximum is subtracted first, so nothing
+/// overflows.
 ///
 /// Shapes: `y` as `x`. Gradient: `dx = y·(dy − Σ dy·y)`; of the logarithm, `dx = dy − eʸ·Σ dy`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -39,14 +40,15 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The ways to work on rows, with their names, the best one first: an invocation a row where rows are short or plenty, else
-    /// a few, up to a workgroup; a split of long ones where there are few.
+    /// The ways to work on rows, with their names, the best one first: an invocation a row where rows are short or
+    /// plenty, else a few, up to a workgroup; a split of long ones where there are few.
     pub(super) fn forms(shape: Shape, axis: usize) -> [(&'static str, Self); 4] {
         let (outer, len, inner) = around(shape, axis);
         let rows = outer.saturating_mul(inner);
         let of = |segments, parts| Self { outer, len, inner, segments, parts };
         let serial = ("serial", of(Segments::SERIAL, 1));
-        // Neighbours share a row whose elements lie side by side; where rows do, with an axis after theirs, they take those.
+        // Neighbours share a row whose elements lie side by side; where rows do, with an axis after theirs, they take
+        // those.
         let neighbours = ("rows", of(Segments::rows(len), 1));
         let across = ("columns", of(Segments::columns(inner), 1));
         let best = if inner == 1 { Segments::rows(len) } else { Segments::columns(inner) };
@@ -70,13 +72,14 @@ impl Rows {
         self.segments.blocks(self.outer.saturating_mul(self.inner))
     }
 
-    /// The iterations of a kernel that goes so often over a row, or where rows are split, over what is known of its parts.
+    /// The iterations of a kernel that goes so often over a row, or where rows are split, over what is known of its
+    /// parts.
     pub(super) fn loops(&self, times: usize) -> usize {
         self.segments.loops(if self.parts == 1 { self.len } else { self.parts }, 1, times)
     }
 
-    /// The launch of `softmax_parts`, which writes that many scratch buffers of the second number's floats: peaks, masses and,
-    /// if there is a third, drifts.
+    /// The launch of `softmax_parts`, which writes that many scratch buffers of the second number's floats: peaks,
+    /// masses and, if there is a third, drifts.
     pub(super) fn parts_launch(&self, results: usize) -> (Launch, Vec<usize>) {
         let mut defines = self.segments.defines(self.len, self.parts);
         defines.extend(define![OUTER: self.outer, LEN: self.len, INNER: self.inner, DRIFT: u32::from(results == 3)]);

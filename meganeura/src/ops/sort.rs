@@ -13,8 +13,8 @@ use crate::{DType, Error, ErrorKind, Result, TensorType};
 /// Elements that a workgroup sorts at once.
 const BLOCK: usize = 256;
 
-/// The places of the elements of each line along an axis, in the order of their numbers: `x[order[0]] ≤ x[order[1]] ≤ …`, or ≥. Equal
-/// numbers stay in order; NaN counts as the largest.
+/// The places of the elements of each line along an axis, in the order of their numbers:
+/// `x[order[0]] ≤ x[order[1]] ≤ …`, or ≥. Equal numbers stay in order; NaN counts as the largest.
 ///
 /// Shapes: `x […]` → `order u32 […]`. Has no gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -116,7 +116,8 @@ impl Kernel for ArgSort {
         });
     }
 
-    /// Blocks in workgroup memory, then runs of twice the length, and so on. Each pass has a buffer of its own to write.
+    /// Blocks in workgroup memory, then runs of twice the length, and so on. Each pass has a buffer of its own to
+    /// write.
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
         let (outer, len, inner) = around(x[0].ty.shape, self.axis);
         let (lines, elements) = (outer * inner, x[0].ty.shape.elements());
@@ -139,16 +140,16 @@ impl Kernel for ArgSort {
 }
 
 impl Var {
-    /// The places along an axis in the order of their numbers, ascending or descending: `u32`, of the same shape. Equal numbers stay in
-    /// order; NaN counts as the largest. Has no gradient.
+    /// The places along an axis in the order of their numbers, ascending or descending: `u32`, of the same shape. Equal
+    /// numbers stay in order; NaN counts as the largest. Has no gradient.
     #[must_use]
     #[track_caller]
     pub fn argsort(&self, axis: usize, descending: bool) -> Self {
         self.record(ArgSort { axis, descending }, &[self])
     }
 
-    /// The numbers along an axis in order, and their places before: see [`argsort`](Self::argsort). The gradient goes back to these
-    /// places.
+    /// The numbers along an axis in order, and their places before: see [`argsort`](Self::argsort). The gradient goes
+    /// back to these places.
     #[must_use]
     #[track_caller]
     pub fn sort(&self, axis: usize, descending: bool) -> (Self, Self) {
@@ -156,8 +157,8 @@ impl Var {
         (self.record(GatherAlong { axis, permutation: true }, &[self, &order]), order)
     }
 
-    /// The `k` largest numbers along an axis in descending order, and their places: `x [.., R, ..]` → `[.., k, ..]` of both. Equal numbers
-    /// stay in order; NaN counts as the largest. For the smallest, negate.
+    /// The `k` largest numbers along an axis in descending order, and their places: `x [.., R, ..]` → `[.., k, ..]` of
+    /// both. Equal numbers stay in order; NaN counts as the largest. For the smallest, negate.
     ///
     /// Errors: `k` is 0 or more than the axis has.
     #[must_use]

@@ -1,7 +1,7 @@
 //! Kernels whose results are sums of terms: the launches of those that include `shared/terms.wgsl`.
 //!
-//! An invocation computes a result, or a workgroup does. An invocation that adds up all terms of a large window loops for long. So it
-//! keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
+//! An invocation computes a result, or a workgroup does. An invocation that adds up all terms of a large window loops
+//! for long. So it keeps a GPU waiting, and on Mesa's lavapipe it never reaches the end: see
 //! [`Caps::LOOPS_IN_SOFTWARE`](crate::kernel::launch::Caps::LOOPS_IN_SOFTWARE).
 
 use super::{Halves, Innermost, Stores};
@@ -56,7 +56,8 @@ impl Terms {
         Launch::new(self.kernel, self.defines, self.bindings, self.results).loops(loops).stores_through_epilogue()
     }
 
-    /// The ways to compute this from an operand in a format, the best one first; by invocations under a name of the operation's.
+    /// The ways to compute this from an operand in a format, the best one first; by invocations under a name of the
+    /// operation's.
     pub(super) fn variants(self, format: Format, name: &'static str) -> Vec<Variant> {
         if let Format::Half(_) = format {
             return vec![Variant::simple("lines", self.by_lines())];

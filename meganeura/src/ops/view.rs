@@ -29,7 +29,8 @@ pub enum View {
     },
     /// The same values, where gradients stop.
     Detach,
-    /// The same values, for readers that wait until the other operands are computed. Gradient: passed on to the first operand.
+    /// The same values, for readers that wait until the other operands are computed. Gradient: passed on to the first
+    /// operand.
     After,
 }
 

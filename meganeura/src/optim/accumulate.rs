@@ -40,8 +40,8 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// The mean of as many micro-batches, for losses that are means: the gradient of the whole batch, where micro-batches are
-    /// equally large.
+    /// The mean of as many micro-batches, for losses that are means: the gradient of the whole batch, where
+    /// micro-batches are equally large.
     pub fn mean(every: u64) -> Self {
         Self { every, is_mean: true }
     }
@@ -57,8 +57,8 @@ impl Accumulate {
 pub(super) struct Sums {
     /// How many are in the sums.
     pub(super) added: u64,
-    /// By the identity of the parameter: its sum, and the number of gradients in it. These are fewer than `added` where the
-    /// parameter [was unused](Grads::allow_unused) or frozen. With none, the sum may hold anything.
+    /// By the identity of the parameter: its sum, and the number of gradients in it. These are fewer than `added` where
+    /// the parameter [was unused](Grads::allow_unused) or frozen. With none, the sum may hold anything.
     pub(super) cells: HashMap<u64, Kept>,
     /// The tensors of the module that the micro-batches are of, by identity; nothing after loading.
     pub(super) module: Option<HashSet<u64>>,
@@ -73,7 +73,8 @@ pub(super) struct Addition {
 /// What an [`Addition`] depends on besides the gradients, and what of that changes from one micro-batch to the next.
 #[derive(Default)]
 pub(super) struct Basis {
-    /// Parameters, by identity, with the tensor that their sums are kept in. A number of each list says whether they have sums: 1 or 0.
+    /// Parameters, by identity, with the tensor that their sums are kept in. A number of each list says whether they
+    /// have sums: 1 or 0.
     parameters: Vec<Vec<(u64, u64)>>,
     /// Parameters that this micro-batch gives no gradient, and whether they have sums from those before.
     besides: Vec<(u64, bool)>,
@@ -193,8 +194,8 @@ impl Sums {
         self.cells.values_mut().for_each(|kept| kept.steps = 0);
     }
 
-    /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums, which may
-    /// hold anything, in the plan of those that come after.
+    /// The sum of each parameter's gradients, these included. The first ones of a step take the place of old sums,
+    /// which may hold anything, in the plan of those that come after.
     pub(super) fn record(&mut self, module: &dyn Module, grads: &Grads) -> Result<Addition> {
         let leaves = module.leaves();
         let gradients = expect_gradients(&leaves, grads)?;

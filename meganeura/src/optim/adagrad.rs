@@ -13,8 +13,9 @@ use crate::{Result, Var};
 /// w ← w − lr/(1 + (t − 1)·η) · g/(√s + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults η = 0, a = 0, ε = 1e-10, λ = 0. For parameters that few examples touch, such as embeddings; the steps
-/// of all others only ever get shorter. [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html).
+/// As in PyTorch, with its defaults η = 0, a = 0, ε = 1e-10, λ = 0. For parameters that few examples touch, such as
+/// embeddings; the steps of all others only ever get shorter.
+/// [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html).
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -43,7 +44,8 @@ impl Adagrad {
         Self { lr_decay: 0.0, initial: 0.0, eps: 1e-10, stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// How fast the learning rate falls with the updates, η: 0 or above; 0 by default. A [`Schedule`](super::Schedule) does more.
+    /// How fast the learning rate falls with the updates, η: 0 or above; 0 by default. A [`Schedule`](super::Schedule)
+    /// does more.
     pub fn lr_decay(self, lr_decay: f64) -> Self {
         Self { lr_decay, ..self }
     }

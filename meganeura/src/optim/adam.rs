@@ -14,8 +14,8 @@ use crate::{Result, Var};
 /// w ← w − lr/(1 − β₁ᵗ) · m / (√v/√(1 − β₂ᵗ) + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0. Where weights are to decay, [`AdamW`] is mostly the
-/// better choice. [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980); with [`amsgrad`](Self::amsgrad),
+/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0. Where weights are to decay, [`AdamW`] is mostly
+/// the better choice. [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980); with [`amsgrad`](Self::amsgrad),
 /// [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
 ///
 /// ```
@@ -47,8 +47,9 @@ pub struct Adam {
 /// w ← w − lr/(1 − β₁ᵗ) · m / (√v/√(1 − β₂ᵗ) + ε)
 /// ```
 ///
-/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.01. Parameters count their own updates, so one that is
-/// thawed later starts with its own bias correction. [Loshchilov and Hutter, 2017](https://arxiv.org/abs/1711.05101).
+/// As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.01. Parameters count their own updates, so one
+/// that is thawed later starts with its own bias correction.
+/// [Loshchilov and Hutter, 2017](https://arxiv.org/abs/1711.05101).
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -102,8 +103,8 @@ impl AdamW {
         Self { moments: Moments::default(), stepper: Stepper::new(lr, 0.01) }
     }
 
-    /// How slowly the moments of the gradient are forgotten: that of the gradient and that of its square, each at least 0
-    /// and below 1; (0.9, 0.999) by default.
+    /// How slowly the moments of the gradient are forgotten: that of the gradient and that of its square, each at least
+    /// 0 and below 1; (0.9, 0.999) by default.
     pub fn betas(self, first: f64, second: f64) -> Self {
         Self { moments: Moments { betas: (first, second), ..self.moments }, ..self }
     }
@@ -118,8 +119,9 @@ impl AdamW {
         Self { stepper: self.stepper.with_weight_decay(weight_decay), ..self }
     }
 
-    /// Whether the largest `v` so far takes the place of `v` in the step, so that steps do not grow again after rare large gradients;
-    /// it does not by default. It is kept beside the moments, as `v_max`. [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
+    /// Whether the largest `v` so far takes the place of `v` in the step, so that steps do not grow again after rare
+    /// large gradients; it does not by default. It is kept beside the moments, as `v_max`.
+    /// [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
     pub fn amsgrad(self, amsgrad: bool) -> Self {
         Self { moments: Moments { amsgrad, ..self.moments }, ..self }
     }

@@ -10,8 +10,8 @@ impl Grads {
     /// The norm of a model's gradients taken as one vector: `√Σ dw²`, over every element of every parameter that is not
     /// frozen.
     ///
-    /// A value on the gradients' tape. Hold it across the step and read it afterwards: it is computed along. To read it is an error
-    /// if none of the module's parameters has a gradient here, as those of another model.
+    /// A value on the gradients' tape. Hold it across the step and read it afterwards: it is computed along. To read it
+    /// is an error if none of the module's parameters has a gradient here, as those of another model.
     #[must_use]
     #[track_caller]
     pub fn norm(&self, module: &dyn Module) -> Var {
@@ -42,8 +42,8 @@ impl Grads {
     ///
     /// # Errors
     ///
-    /// If `max_norm` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) if none of the module's parameters has a gradient
-    /// here, as those of another model.
+    /// If `max_norm` is not above 0; [`NoGradient`](crate::ErrorKind::NoGradient) if none of the module's parameters
+    /// has a gradient here, as those of another model.
     #[track_caller]
     pub fn clip_norm(self, module: &dyn Module, max_norm: f64) -> Result<Self> {
         let trained = here(|| {

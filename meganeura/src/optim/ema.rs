@@ -12,8 +12,8 @@ use crate::{Error, ErrorKind, Result};
 /// a ← a + (1 − d)·(w − a)      with the decay d, or, with warm-up, min(d, (1 + t)/(10 + t)) after t updates
 /// ```
 ///
-/// Buffers are copied. [Polyak and Juditsky, 1992](https://doi.org/10.1137/0330046); the warm-up, which lets the average forget
-/// the start, is that of TensorFlow's `ExponentialMovingAverage`.
+/// Buffers are copied. [Polyak and Juditsky, 1992](https://doi.org/10.1137/0330046); the warm-up, which lets the
+/// average forget the start, is that of TensorFlow's `ExponentialMovingAverage`.
 ///
 /// ```
 /// use meganeura::optim::Ema;
@@ -48,8 +48,8 @@ impl<M: Module + Clone> Ema<M> {
     ///
     /// # Errors
     ///
-    /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is; if a parameter that is trained is
-    /// shared by both, in an `Arc`, as it would be its own average.
+    /// If the decay is not between 0 and 1, or a clone of the model cannot be tied as the model is; if a parameter that
+    /// is trained is shared by both, in an `Arc`, as it would be its own average.
     #[track_caller]
     pub fn new(model: &M, decay: f64) -> Result<Self> {
         here(|| {
@@ -109,7 +109,8 @@ impl<M: Module> Ema<M> {
     ///
     /// # Errors
     ///
-    /// If the model has changed its structure or its device, or shares a trained parameter with the average; nothing has changed then.
+    /// If the model has changed its structure or its device, or shares a trained parameter with the average; nothing
+    /// has changed then.
     #[track_caller]
     pub fn update(&mut self, model: &M) -> Result<()> {
         here(|| {

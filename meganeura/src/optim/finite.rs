@@ -16,7 +16,8 @@ pub(super) enum NotFinite {
     Skip,
 }
 
-/// Whether the gradients of a step are finite, computed in the same run as the update, which it holds back if they are not.
+/// Whether the gradients of a step are finite, computed in the same run as the update, which it holds back if they are
+/// not.
 pub(super) struct FiniteCheck {
     /// For each value, what it is called, and 1 if all of it is finite, else 0.
     each: Vec<(String, Var)>,
@@ -64,7 +65,8 @@ impl FiniteCheck {
     }
 }
 
-/// Whether a step was taken, by the values of [`FiniteCheck::vars`]; the error says which values held it back. Waits for the device.
+/// Whether a step was taken, by the values of [`FiniteCheck::vars`]; the error says which values held it back. Waits
+/// for the device.
 pub(super) async fn verify(names: &[String], verdicts: &[Tensor]) -> Result<()> {
     let [all, each @ ..] = verdicts else { return Ok(()) };
     if all.item_async().await? == 1.0 {
@@ -84,8 +86,8 @@ pub(super) async fn verify(names: &[String], verdicts: &[Tensor]) -> Result<()> 
     );
 }
 
-/// 1 if all elements are finite, else 0. By comparison with the largest number, false for NaN: drivers may fold the likes
-/// of `x − x = 0` and `x = x`.
+/// 1 if all elements are finite, else 0. By comparison with the largest number, false for NaN: drivers may fold the
+/// likes of `x − x = 0` and `x = x`.
 fn is_finite(x: &Var) -> Var {
     let largest = match x.ty().dtype {
         DType::F64 => f64::MAX,

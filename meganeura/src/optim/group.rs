@@ -16,9 +16,9 @@ pub(super) fn stamp() -> u64 {
 
 /// Parameters with a learning rate, or a weight decay, of their own.
 ///
-/// Chosen by a pattern of paths, as for [`ModuleExt::freeze`](crate::ModuleExt::freeze), or by a rule. The paths are those in
-/// the module that the optimizer steps. What no group says is the optimizer's; where several groups say it, the last one
-/// holds.
+/// Chosen by a pattern of paths, as for [`ModuleExt::freeze`](crate::ModuleExt::freeze), or by a rule. The paths are
+/// those in the module that the optimizer steps. What no group says is the optimizer's; where several groups say it,
+/// the last one holds.
 ///
 /// ```
 /// use meganeura::optim::Group;
@@ -146,8 +146,8 @@ impl Settings {
     }
 }
 
-/// Which parameters have which settings. Parameters are of one class if they are in the same groups, not if their numbers
-/// happen to be equal: so the structure of a step, and with it its plan, does not depend on the numbers.
+/// Which parameters have which settings. Parameters are of one class if they are in the same groups, not if their
+/// numbers happen to be equal: so the structure of a step, and with it its plan, does not depend on the numbers.
 pub(super) struct Classes {
     /// By leaf.
     classes: Vec<usize>,

@@ -13,8 +13,8 @@ use crate::{Result, Var};
 /// m ← β₂·m + (1 − β₂)·dw
 /// ```
 ///
-/// With the authors' defaults β = (0.9, 0.99), λ = 0. Every step is of size `lr`, so they advise a third to a tenth of AdamW's
-/// learning rate and as much more decay. It keeps one tensor for each parameter.
+/// With the authors' defaults β = (0.9, 0.99), λ = 0. Every step is of size `lr`, so they advise a third to a tenth of
+/// AdamW's learning rate and as much more decay. It keeps one tensor for each parameter.
 /// [Chen et al., 2023](https://arxiv.org/abs/2302.06675), algorithm 2.
 ///
 /// ```
@@ -42,7 +42,8 @@ impl Lion {
         Self { betas: (0.9, 0.99), stepper: Stepper::new(lr, 0.0) }
     }
 
-    /// The momentum's share in the step, and how slowly it is forgotten, each at least 0 and below 1; (0.9, 0.99) by default.
+    /// The momentum's share in the step, and how slowly it is forgotten, each at least 0 and below 1; (0.9, 0.99) by
+    /// default.
     pub fn betas(self, step: f64, momentum: f64) -> Self {
         Self { betas: (step, momentum), ..self }
     }

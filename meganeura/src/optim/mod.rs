@@ -4,8 +4,9 @@
 //! backward pass and update are one plan, and parameters and state are written in place. Learning rate,
 //! decay and bias corrections are numbers that the plan is given, so a schedule never makes a new one.
 //!
-//! An optimizer is a [`Rule`], a formula of a few lines. What all share (which parameters are trained, where state lives,
-//! refusing what is not finite) is in `step.rs`; settings that some of the parameters have for themselves are in `group.rs`.
+//! An optimizer is a [`Rule`], a formula of a few lines. What all share (which parameters are trained, where state
+//! lives, refusing what is not finite) is in `step.rs`; settings that some of the parameters have for themselves are in
+//! `group.rs`.
 //!
 //! | for | there is |
 //! |---|---|
@@ -93,27 +94,28 @@ use step::expect_no_wait;
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Optimizer: Rule {
-    /// Updates every parameter of `module` that is not frozen, and everything that is held on the tape is computed along.
+    /// Updates every parameter of `module` that is not frozen, and everything that is held on the tape is computed
+    /// along.
     ///
-    /// `module` may be a part of what the gradients are of: the rest is left alone, and another optimizer may step another part
-    /// along the same gradients ([an example, and what it costs](Grads#several-optimizers)). Buffers that the forward pass gave new
-    /// values change with the first of these steps. A step ends the tape for everything else that depends on the parameters which it
-    /// changes.
+    /// `module` may be a part of what the gradients are of: the rest is left alone, and another optimizer may step
+    /// another part along the same gradients ([an example, and what it costs](Grads#several-optimizers)). Buffers that
+    /// the forward pass gave new values change with the first of these steps. A step ends the tape for everything else
+    /// that depends on the parameters which it changes.
     ///
     /// # Errors
     ///
     /// Nothing has changed when any of these is returned:
     ///
     /// * what went wrong while recording the step;
-    /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no gradient, unless
-    ///   that [was allowed](Grads::allow_unused);
-    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was stepped along these gradients already, or changed
-    ///   otherwise;
+    /// * [`NoGradient`](crate::ErrorKind::NoGradient), with their paths, if parameters that are not frozen got no
+    ///   gradient, unless that [was allowed](Grads::allow_unused);
+    /// * [`StaleTape`](crate::ErrorKind::StaleTape) if one of the parameters was stepped along these gradients already,
+    ///   or changed otherwise;
     /// * likewise if there are parameters, and all of them are frozen;
-    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter or sets nothing; if the
-    ///   gradients were [accumulated](Self::accumulate) for a part of `module` only;
-    /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the optimizer
-    ///   was told to [check](Self::check_finite).
+    /// * [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or a [`Group`] has no parameter or sets
+    ///   nothing; if the gradients were [accumulated](Self::accumulate) for a part of `module` only;
+    /// * [`NotFinite`](crate::ErrorKind::NotFinite), with their paths, if gradients hold NaN or infinity and the
+    ///   optimizer was told to [check](Self::check_finite).
     #[track_caller]
     fn step(&mut self, module: &mut dyn Module, grads: &Grads) -> Result<()> {
         let line = Location::caller();
@@ -123,9 +125,10 @@ pub trait Optimizer: Rule {
         })
     }
 
-    /// As [`step`](Self::step), without blocking the thread: for a page, and for other programs that are async. It waits while
-    /// more runs are in flight than the device needs to be busy, as `step` does natively, and for the verdict of a
-    /// [check](Self::check_finite). A future that is dropped while it waits for a verdict leaves the step taken and not counted.
+    /// As [`step`](Self::step), without blocking the thread: for a page, and for other programs that are async. It
+    /// waits while more runs are in flight than the device needs to be busy, as `step` does natively, and for the
+    /// verdict of a [check](Self::check_finite). A future that is dropped while it waits for a verdict leaves the step
+    /// taken and not counted.
     ///
     /// # Errors
     ///
@@ -143,8 +146,8 @@ pub trait Optimizer: Rule {
         }))
     }
 
-    /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss counts as well, even where
-    /// every gradient is finite.
+    /// As [`step`](Self::step), for an optimizer that was told to check: NaN or infinity in the loss counts as well,
+    /// even where every gradient is finite.
     ///
     /// # Errors
     ///
@@ -177,21 +180,23 @@ pub trait Optimizer: Rule {
         }))
     }
 
-    /// Adds the gradients of a micro-batch to those before, so that a step is that of a batch too large for the device. With those
-    /// of the last one it gives the gradients to [`step`](Self::step) along, clipped or not, on the same tape; with others it runs
-    /// what was recorded, and everything that is held on the tape is computed along. See [`Accumulate`].
+    /// Adds the gradients of a micro-batch to those before, so that a step is that of a batch too large for the device.
+    /// With those of the last one it gives the gradients to [`step`](Self::step) along, clipped or not, on the same
+    /// tape; with others it runs what was recorded, and everything that is held on the tape is computed along. See
+    /// [`Accumulate`].
     ///
-    /// Each micro-batch but the last is one run: forward pass, backward pass and sum. In the last one the update is part of the run.
-    /// So there are two plans however many micro-batches make a step.
+    /// Each micro-batch but the last is one run: forward pass, backward pass and sum. In the last one the update is
+    /// part of the run. So there are two plans however many micro-batches make a step.
     ///
-    /// A parameter that some of the micro-batches leave out has the sum over the others, if that [is allowed](Grads::allow_unused). Where
-    /// several optimizers step parts of a model, each accumulates a [clone](Grads::clone) of the gradients for its part.
+    /// A parameter that some of the micro-batches leave out has the sum over the others, if that
+    /// [is allowed](Grads::allow_unused). Where several optimizers step parts of a model, each accumulates a
+    /// [clone](Grads::clone) of the gradients for its part.
     ///
     /// # Errors
     ///
     /// What went wrong while recording; [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](Self::step);
-    /// [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step, or the micro-batches before were of other parameters.
-    /// The sums have not changed then.
+    /// [`Argument`](crate::ErrorKind::Argument) if every 0 are to make a step, or the micro-batches before were of
+    /// other parameters. The sums have not changed then.
     #[track_caller]
     fn accumulate(&mut self, module: &dyn Module, grads: Grads, how: Accumulate) -> Result<Option<Grads>> {
         here(|| self.stepper_mut().sums.add(module, grads, how))
@@ -222,8 +227,8 @@ pub trait Optimizer: Rule {
         self.stepper_mut().settings.lr = lr;
     }
 
-    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last one
-    /// that says something holds.
+    /// Gives some of the parameters settings of their own. Of several groups that have a parameter in common, the last
+    /// one that says something holds.
     #[must_use]
     fn group(mut self, group: Group) -> Self
     where
@@ -238,8 +243,8 @@ pub trait Optimizer: Rule {
         &mut self.stepper_mut().groups
     }
 
-    /// Whether a gradient with NaN or infinity is an error that leaves the model, and this optimizer, as they were; it is
-    /// not by default. The verdict is computed along with the step, but each step then waits for the device.
+    /// Whether a gradient with NaN or infinity is an error that leaves the model, and this optimizer, as they were; it
+    /// is not by default. The verdict is computed along with the step, but each step then waits for the device.
     #[must_use]
     fn check_finite(mut self, check: bool) -> Self
     where
@@ -283,8 +288,8 @@ pub trait Optimizer: Rule {
         self.stepper().last_skip.as_ref()
     }
 
-    /// What is remembered from the steps, and of [micro-batches](Self::accumulate) that wait for theirs, by the paths of the
-    /// parameters in `module`: to be saved with it.
+    /// What is remembered from the steps, and of [micro-batches](Self::accumulate) that wait for theirs, by the paths
+    /// of the parameters in `module`: to be saved with it.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -307,8 +312,8 @@ pub trait Optimizer: Rule {
         state::save(self, module)
     }
 
-    /// Like [`state_of`](Self::state_of), with the state of all ranks if it is [sharded](Grads::average_to_owners). It is then a
-    /// collective call, and the tensors of other ranks are on the CPU. Any number of ranks can load it.
+    /// Like [`state_of`](Self::state_of), with the state of all ranks if it is [sharded](Grads::average_to_owners). It
+    /// is then a collective call, and the tensors of other ranks are on the CPU. Any number of ranks can load it.
     ///
     /// # Errors
     ///
@@ -318,13 +323,13 @@ pub trait Optimizer: Rule {
         here(|| state::save_whole(self, module))
     }
 
-    /// Takes up a state that [`state_of`](Self::state_of) gave: for a model of the same structure, by an optimizer with the same
-    /// settings. Training then goes on bit for bit; the learning rate is that of the state.
+    /// Takes up a state that [`state_of`](Self::state_of) gave: for a model of the same structure, by an optimizer with
+    /// the same settings. Training then goes on bit for bit; the learning rate is that of the state.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no parameter, or if
-    /// the learning rate is NaN, infinite or below 0; what the device meets. Nothing has changed then.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if something is missing, has another shape or belongs to no
+    /// parameter, or if the learning rate is NaN, infinite or below 0; what the device meets. Nothing has changed then.
     #[track_caller]
     fn load_state(&mut self, module: &dyn Module, state: &OptimizerState) -> Result<()> {
         here(|| state::load(self, module, state))

@@ -17,10 +17,10 @@ use crate::{Param, Result, Shape, Var};
 /// w ← w·(1 − lr·λ) − lr·0.2·√max(rows, columns) · orthogonal(u)
 /// ```
 ///
-/// `orthogonal` sends the singular values of a matrix near to 1 by five steps of a Newton–Schulz iteration. A tensor of more axes
-/// is the matrix of its first axis and all others, as the weight of a convolution is. The factor gives steps the size of AdamW's
-/// ([Liu et al., 2025](https://arxiv.org/abs/2502.16982)), so that one learning rate is right for both;
-/// PyTorch calls that `match_rms_adamw`, and its other defaults are these: µ = 0.95, λ = 0.1.
+/// `orthogonal` sends the singular values of a matrix near to 1 by five steps of a Newton–Schulz iteration. A tensor of
+/// more axes is the matrix of its first axis and all others, as the weight of a convolution is. The factor gives steps
+/// the size of AdamW's ([Liu et al., 2025](https://arxiv.org/abs/2502.16982)), so that one learning rate is right for
+/// both; PyTorch calls that `match_rms_adamw`, and its other defaults are these: µ = 0.95, λ = 0.1.
 /// [Jordan et al., 2024](https://kellerjordan.github.io/posts/muon/), who leave the first and the last layer to Adam:
 /// [`adam_for`](Self::adam_for).
 ///

@@ -17,8 +17,9 @@ use crate::{Result, Var};
 /// w ← w − lr·m/(1 − β₁ᵗ) · (r·√(1 − β₂ᵗ)/(√v + ε) if ρ > 5, else 1)
 /// ```
 ///
-/// The variance of `v` is that of ρ gradients. While they are few, it is a step of momentum, so that no warm-up is needed. As in PyTorch, with
-/// its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0. [Liu et al., 2019](https://arxiv.org/abs/1908.03265).
+/// The variance of `v` is that of ρ gradients. While they are few, it is a step of momentum, so that no warm-up is
+/// needed. As in PyTorch, with its defaults β = (0.9, 0.999), ε = 1e-8, λ = 0.
+/// [Liu et al., 2019](https://arxiv.org/abs/1908.03265).
 ///
 /// ```
 /// use meganeura::prelude::*;

@@ -1,4 +1,5 @@
-//! What a step computes, whatever the rule: find the trained parameters, their gradients and their state, and apply the rule.
+//! What a step computes, whatever the rule: find the trained parameters, their gradients and their state, and apply the
+//! rule.
 
 use std::collections::HashMap;
 use std::sync::Arc;

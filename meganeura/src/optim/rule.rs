@@ -8,10 +8,11 @@ use crate::{Result, Var};
 use super::Stepper;
 use super::group::Settings;
 
-/// An optimizer's formula: everything that tells it from others. Whatever implements it is an [`Optimizer`](super::Optimizer).
+/// An optimizer's formula: everything that tells it from others. Whatever implements it is an
+/// [`Optimizer`](super::Optimizer).
 ///
-/// What changes from step to step are [`numbers`](Self::numbers), computed on the host and handed to the plan; how they are
-/// used is [`update`](Self::update), recorded with [`Var`]'s operations. So a schedule makes no new plan.
+/// What changes from step to step are [`numbers`](Self::numbers), computed on the host and handed to the plan; how they
+/// are used is [`update`](Self::update), recorded with [`Var`]'s operations. So a schedule makes no new plan.
 ///
 /// ```
 /// use meganeura::optim::{Given, Rule, Settings, Stepper};
@@ -71,16 +72,18 @@ pub trait Rule {
     /// The setting that does not.
     fn check(&self) -> Result<()>;
 
-    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first. `gradient_sum` is taken.
+    /// The names of the tensors that are kept for a parameter: of its shape, and zeros at first. `gradient_sum` is
+    /// taken.
     fn state(&self, parameter: &Leaf<'_>) -> &'static [&'static str];
 
-    /// The numbers of the formula for a parameter with these settings at its update number `t`, from 1 on. How many there are
-    /// may not depend on either.
+    /// The numbers of the formula for a parameter with these settings at its update number `t`, from 1 on. How many
+    /// there are may not depend on either.
     fn numbers(&self, settings: Settings, t: u64) -> Vec<f64>;
 
-    /// What decides which operations [`update`](Self::update) records, besides the parameter and its settings: rules of one name
-    /// whose numbers and state may be updated by the same operations give the same. A [`TrainStep`](super::TrainStep) is recorded anew when
-    /// it changes. 0 by default, for rules that always record the same.
+    /// What decides which operations [`update`](Self::update) records, besides the parameter and its settings: rules of
+    /// one name whose numbers and state may be updated by the same operations give the same. A
+    /// [`TrainStep`](super::TrainStep) is recorded anew when it changes. 0 by default, for rules that always record the
+    /// same.
     fn variant(&self) -> u64 {
         0
     }
@@ -122,8 +125,8 @@ impl Given<'_> {
         if self.settings.weight_decay == 0.0 { self.dw.clone() } else { &self.dw + decay * &self.w }
     }
 
-    /// The parameter and its gradient with weight decay as a part of one of them: `w·kept` and `dw` if it is decoupled, else `w` and
-    /// [`decayed_gradient`](Self::decayed_gradient).
+    /// The parameter and its gradient with weight decay as a part of one of them: `w·kept` and `dw` if it is decoupled,
+    /// else `w` and [`decayed_gradient`](Self::decayed_gradient).
     pub(super) fn decayed(&self, decoupled: bool, decay: &Var) -> (Var, Var) {
         match decoupled {
             true => (&self.w * decay, self.dw.clone()),

@@ -10,11 +10,11 @@ use crate::module::{Leaf, Module, ModuleExt};
 use crate::param::{Cell, Kind};
 use crate::{Result, Tensor};
 
-/// Everything that an optimizer remembers from its steps, by name: `stem.weight.m` is what the optimizer calls `m` of the
-/// parameter at `stem.weight`, and the number `stem.weight.steps` is how often that one was updated. The number `lr` is the
-/// learning rate, `skipped` how many steps [were skipped](super::Optimizer::skipped). While micro-batches wait for their step,
-/// `accumulated` says [how many](super::Optimizer::accumulated), and `stem.weight.gradient_sum` is what they come to. What would be
-/// 0 is left out.
+/// Everything that an optimizer remembers from its steps, by name: `stem.weight.m` is what the optimizer calls `m` of
+/// the parameter at `stem.weight`, and the number `stem.weight.steps` is how often that one was updated. The number
+/// `lr` is the learning rate, `skipped` how many steps [were skipped](super::Optimizer::skipped). While micro-batches
+/// wait for their step, `accumulated` says [how many](super::Optimizer::accumulated), and `stem.weight.gradient_sum` is
+/// what they come to. What would be 0 is left out.
 ///
 /// Settings that the program gives, like betas and groups, are not among it.
 #[derive(Clone, Debug, Default)]

@@ -15,8 +15,8 @@ use crate::module::Module;
 use crate::world::Shards;
 use crate::{Device, Error, ErrorKind, Grads, Result, Var};
 
-/// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of each
-/// parameter.
+/// What every optimizer has besides its [`Rule`]: learning rate, weight decay, groups of parameters, and the state of
+/// each parameter.
 pub struct Stepper {
     pub(super) settings: Settings,
     pub(super) groups: Vec<Group>,
@@ -65,8 +65,8 @@ impl fmt::Debug for Stepper {
     }
 }
 
-/// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients. A step
-/// that is skipped is noted with the user's line. Waits for the device where gradients are checked.
+/// Updates each trained parameter, and its state, to what `rule` says. The loss is checked along with the gradients. A
+/// step that is skipped is noted with the user's line. Waits for the device where gradients are checked.
 pub(super) async fn step(
     rule: &mut (impl Rule + ?Sized),
     module: &dyn Module,

@@ -16,7 +16,8 @@ pub(super) struct Trained {
     pub(super) leaf: usize,
 }
 
-/// The parameters that are to be trained, each with its gradient, without those that [may lack one](Grads::allow_unused).
+/// The parameters that are to be trained, each with its gradient, without those that
+/// [may lack one](Grads::allow_unused).
 pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec<Trained>> {
     let (trained, missing) = trained(leaves, grads);
     let refused: Vec<_> = missing.iter().copied().filter(|leaf| !grads.may_lack(leaf)).collect();
@@ -40,8 +41,8 @@ pub(super) fn expect_gradients(leaves: &[Leaf<'_>], grads: &Grads) -> Result<Vec
     Ok(trained)
 }
 
-/// The parameters that are not frozen and have gradients. There is one at least, or all [may lack one](Grads::allow_unused): of another
-/// model's gradients, nothing would come.
+/// The parameters that are not frozen and have gradients. There is one at least, or all
+/// [may lack one](Grads::allow_unused): of another model's gradients, nothing would come.
 pub(super) fn expect_some(module: &dyn Module, grads: &Grads) -> Result<Vec<Trained>> {
     let leaves = module.leaves();
     let (trained, missing) = trained(&leaves, grads);

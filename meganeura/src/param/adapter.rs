@@ -73,8 +73,8 @@ impl Beside for Option<Box<Adapter>> {
 }
 
 impl Param {
-    /// `true` if a matrix of low rank is added to it where it is used; see [`Lora`](crate::Lora). [`value`](Self::value) is
-    /// without.
+    /// `true` if a matrix of low rank is added to it where it is used; see [`Lora`](crate::Lora).
+    /// [`value`](Self::value) is without.
     #[must_use]
     pub fn is_adapted(&self) -> bool {
         self.beside.is_some()

@@ -1,8 +1,9 @@
 //! The end of lowering: values become the new contents of leaves, in place where nobody reads the old contents later.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::lower::{Lowering, UNPLACED};
+use super::uses::Uses;
 use super::{Operand, Place, Plan, StorageId};
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
@@ -11,8 +12,8 @@ use crate::kernel::launch::Argument;
 struct Steps {
     /// The first one that writes it.
     writer: Vec<Option<usize>>,
-    /// How many write it. A leaf that is assigned twice has several, a result that parts are stored into, and what ranks exchange where it lies.
-    /// None of these is moved.
+    /// How many write it. A leaf that is assigned twice has several, a result that parts are stored into, and what
+    /// ranks exchange where it lies. None of these is moved.
     writers: Vec<usize>,
     readers: Vec<Vec<usize>>,
 }
@@ -102,4 +103,17 @@ impl Lowering<'_> {
             && steps.readers[target].iter().all(|&reader| reader <= maker)
             && steps.writer[target].is_none()
     }
+}
+
+/// The values that leaves become, and those that elementwise work alone makes them of.
+pub(super) fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
+    let mut found = HashSet::new();
+    let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
+    while let Some(value) = left.pop() {
+        let maker = uses.graph.maker_index(value);
+        if found.insert(value) && uses.is_pointwise(maker) {
+            left.extend(uses.graph.nodes()[maker].inputs.iter().map(|&input| uses.origin(input).value));
+        }
+    }
+    found
 }

@@ -1,5 +1,5 @@
-//! Limits on the elements of operands. A view, or a value computed while it is loaded, may have more elements than any memory, and
-//! more than 32 bits count. Values in memory are checked where that is allocated.
+//! Limits on the elements of operands. A view, or a value computed while it is loaded, may have more elements than any
+//! memory, and more than 32 bits count. Values in memory are checked where that is allocated.
 
 use super::{Plan, Step, Target, Work};
 use crate::{Error, ErrorKind, Result, TensorType};

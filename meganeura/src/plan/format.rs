@@ -1,13 +1,15 @@
-//! Pass for GPUs, after merging: decides which values lie in memory as halves ([`Format::Half`]), and in which order each step counts its
-//! elements.
+//! Pass for GPUs, after merging: decides which values lie in memory as halves ([`Format::Half`]), and in which order
+//! each step counts its elements.
 //!
-//! Kernels say what they read and store so. Those that gain from it, convolutions and large products on matrix units, always read halves. Other kernels
-//! follow what they read. A group of elementwise operations follows its operands, or else its readers: its elements all lie in one
-//! order, since it knows no axes. Leaves and what they become, numbers of the host, results that the caller alone wants, and whatever a
-//! kernel without such a form reads or makes are `f32` in the order of the API. Lowering converts for kernels, each value once.
+//! Kernels say what they read and store so. Those that gain from it, convolutions and large products on matrix units,
+//! always read halves. Other kernels follow what they read. A group of elementwise operations follows its operands, or
+//! else its readers: its elements all lie in one order, since it knows no axes. Leaves and what they become, numbers of
+//! the host, results that the caller alone wants, and whatever a kernel without such a form reads or makes are `f32` in
+//! the order of the API. Lowering converts for kernels, each value once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use super::assign::added_up;
 use super::fuse::Item;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
@@ -19,8 +21,8 @@ use crate::{DType, Layout, Shape, TensorType};
 pub(super) struct Formats {
     /// By value: how its memory holds it, unless it is a view.
     values: Vec<Format>,
-    /// By item of the schedule: where the channels of the elements are that it stores, or else loads, if it counts those in the order
-    /// of [`Format::Half`].
+    /// By item of the schedule: where the channels of the elements are that it stores, or else loads, if it counts
+    /// those in the order of [`Format::Half`].
     orders: Vec<Option<Channels>>,
     /// By item of the schedule: what of a kernel lies in halves.
     kernels: Vec<Option<Halves>>,
@@ -33,8 +35,9 @@ impl Formats {
         Self { values, orders: vec![None; items.len()], kernels: vec![None; items.len()] }
     }
 
-    /// What becomes of a leaf, one of `assigned`, is not rounded: it is added up from run to run. Nor is what elementwise work makes it of,
-    /// such as a weight's gradient. With `all`, every kernel that can reads and stores halves.
+    /// What becomes of a leaf, one of `assigned`, is not rounded: it is added up from run to run. Nor is what
+    /// elementwise work makes it of, such as a weight's gradient. With `all`, every kernel that can reads and stores
+    /// halves.
     pub(super) fn new(uses: &Uses<'_>, items: &[Item], assigned: &[ValueId], caps: &Caps, all: bool) -> Self {
         let mut formats = Self::full(uses, items);
         if !caps.half {
@@ -61,8 +64,8 @@ impl Formats {
                 }
             };
             let Some(channels) = order else { continue };
-            // Whether another item may read a value as halves. What becomes of a leaf is not rounded, nor what the caller wants, unless a
-            // kernel gains from that.
+            // Whether another item may read a value as halves. What becomes of a leaf is not rounded, nor what the
+            // caller wants, unless a kernel gains from that.
             let is_read = |value: ValueId, inside: &dyn Fn(usize) -> bool| {
                 let is_wanted = uses.is_wanted(value);
                 let may_read = |read: &&Read| {
@@ -106,8 +109,8 @@ impl Formats {
         self.kernels[item].as_ref()
     }
 
-    /// The channels of a value that lies in memory in lines of halves, as a whole or as some channels of what is held so; and where its
-    /// elements are, pixel after pixel.
+    /// The channels of a value that lies in memory in lines of halves, as a whole or as some channels of what is held
+    /// so; and where its elements are, pixel after pixel.
     pub(super) fn lines(&self, uses: &Uses<'_>, value: ValueId) -> Option<(Channels, Layout)> {
         let mut slices = Vec::new();
         let mut behind = value;
@@ -214,19 +217,6 @@ fn op(node: &Node) -> Option<&KernelOp> {
     }
 }
 
-/// The values that leaves become, and those that elementwise work alone makes them of.
-fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
-    let mut found = HashSet::new();
-    let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
-    while let Some(value) = left.pop() {
-        let maker = uses.graph.maker_index(value);
-        if found.insert(value) && uses.is_pointwise(maker) {
-            left.extend(uses.graph.nodes()[maker].inputs.iter().map(|&input| uses.origin(input).value));
-        }
-    }
-    found
-}
-
 /// The part that halves play in a kernel.
 fn halves(uses: &Uses<'_>, node: usize, caps: &Caps) -> Option<Halves> {
     let node = &uses.graph.nodes()[node];
@@ -284,7 +274,8 @@ mod tests {
         Ok(())
     }
 
-    /// The plan of a large GPU with matrix units for the gradients of what is recorded on images `[8, 16, 6, 6]` and weights.
+    /// The plan of a large GPU with matrix units for the gradients of what is recorded on images `[8, 16, 6, 6]` and
+    /// weights.
     fn planned(f: impl Fn(&Var, &[Var]) -> Var) -> Result<Plan> {
         let device = Device::cpu();
         let tape = Tape::new(&device);
@@ -366,7 +357,8 @@ mod tests {
 
     #[test]
     fn what_knows_f32_alone_gets_it() -> Result<()> {
-        // The input, and once for both that read it so. Their gradient is elementwise work, which reads `f32` as it lies.
+        // The input, and once for both that read it so. Their gradient is elementwise work, which reads `f32` as it
+        // lies.
         let padded = planned(|x, w| {
             let y = convolved(x, &w[0]).relu();
             let pad = |value| y.pad(&[(0, 0), (0, 0), (1, 0), (0, 1)], value);

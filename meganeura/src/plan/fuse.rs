@@ -1,20 +1,22 @@
 //! Second pass: decides which pointwise operations run together, and the order of everything.
 //!
-//! Each operation gets a *stage*. An edge between two pointwise operations that leaves the elements in order keeps the stage,
-//! every other edge raises it: reshapes between the two do no harm, since a program counts elements and knows no axes. Connected
-//! pointwise operations of one stage form a group: a way out of a group and back would have raised the stage, so groups never
-//! depend on each other in a circle, and sorting by stage is a valid order.
+//! Each operation gets a *stage*. An edge between two pointwise operations that leaves the elements in order keeps the
+//! stage, every other edge raises it: reshapes between the two do no harm, since a program counts elements and knows no
+//! axes. Connected pointwise operations of one stage form a group: a way out of a group and back would have raised the
+//! stage, so groups never depend on each other in a circle, and sorting by stage is a valid order.
 //!
-//! Pointwise operations (and those without computed operands) wait for the stage of their first reader. So a factor that
-//! only a gradient needs is recomputed there from what was kept anyway, rather than stored during the forward pass.
+//! Pointwise operations (and those without computed operands) wait for the stage of their first reader. So a factor
+//! that only a gradient needs is recomputed there from what was kept anyway, rather than stored during the forward
+//! pass.
 
 use std::collections::BTreeMap;
 
 use super::uses::{Bindings, Uses};
 
-/// The most operations of a group. A forward pass that is fused with its backward pass has about half of its group's values alive in
-/// between, so as many fit into the registers of a GPU's thread (255 on NVIDIA's), and what a thread of the native executor keeps of
-/// them, a kilobyte each, into its second cache. The time to plan and to compile a group is bounded as well.
+/// The most operations of a group. A forward pass that is fused with its backward pass has about half of its group's
+/// values alive in between, so as many fit into the registers of a GPU's thread (255 on NVIDIA's), and what a thread of
+/// the native executor keeps of them, a kilobyte each, into its second cache. The time to plan and to compile a group
+/// is bounded as well.
 const MOST_OPERATIONS: usize = 256;
 
 /// What runs as one step: nodes by index, in order.
@@ -22,7 +24,8 @@ const MOST_OPERATIONS: usize = 256;
 pub(super) enum Item {
     /// Pointwise operations.
     Group(Vec<usize>),
-    /// A kernel, with the groups that run inside of its launch: where it loads an operand, and where it stores its result.
+    /// A kernel, with the groups that run inside of its launch: where it loads an operand, and where it stores its
+    /// result.
     Kernel { node: usize, load: Vec<usize>, store: Vec<usize> },
 }
 
@@ -32,8 +35,8 @@ impl Item {
     }
 }
 
-/// The steps that compute what is wanted, in order. No group has more than [`MOST_OPERATIONS`], or binds more than `bindings`
-/// buffers: operands, results and the host's words.
+/// The steps that compute what is wanted, in order. No group has more than [`MOST_OPERATIONS`], or binds more than
+/// `bindings` buffers: operands, results and the host's words.
 pub(super) fn fuse(uses: &Uses<'_>, bindings: usize) -> Vec<Item> {
     let nodes = uses.graph.nodes().len();
     let stages = stages(uses);

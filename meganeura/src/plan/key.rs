@@ -24,10 +24,12 @@ impl Key {
     }
 }
 
-/// A part of a graph, and what is wanted of it: some of the nodes, in their order, and some of the values as leaves. Values, leaves and
-/// words of the host have names of their own, from 0 on. So equal parts of different graphs are equal.
+/// A part of a graph, and what is wanted of it: some of the nodes, in their order, and some of the values as leaves.
+/// Values, leaves and words of the host have names of their own, from 0 on. So equal parts of different graphs are
+/// equal.
 ///
-/// A graph of a step has thousands of nodes. So an excerpt is compared with keys as it stands in the graph; only a new key copies it.
+/// A graph of a step has thousands of nodes. So an excerpt is compared with keys as it stands in the graph; only a new
+/// key copies it.
 pub(crate) struct Excerpt<'a> {
     graph: &'a Graph,
     entries: Vec<Entry>,

@@ -60,8 +60,8 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
     Ok(())
 }
 
-/// Leaves out what loops longer than a device lets an invocation loop. An operation whose sums can be long has a variant that shares
-/// them between invocations.
+/// Leaves out what loops longer than a device lets an invocation loop. An operation whose sums can be long has a
+/// variant that shares them between invocations.
 fn expect_ends(op: &'static str, variants: &mut Vec<Variant>, caps: &Caps) -> Result<()> {
     let most = |variant: &Variant| variant.launches.iter().map(|launch| launch.loops).max().unwrap_or(0);
     let fewest = variants.iter().map(most).min().unwrap_or(0);
@@ -90,8 +90,8 @@ mod tests {
     use crate::plan::{Request, Target};
     use crate::{Device, Tape, Tensor, Var};
 
-    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: with the variant of
-    /// each, and how long an invocation loops at most.
+    /// The kernels that a device launches for a value of `x`, which has one element, and for the value's gradient: with
+    /// the variant of each, and how long an invocation loops at most.
     fn planned(caps: Caps, f: impl Fn(&Var) -> Var) -> Result<Vec<(&'static str, &'static str, usize)>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);

@@ -1,5 +1,5 @@
-//! Third pass: turns a schedule into steps on storages. Views become layouts here; what a kernel cannot read as it lies is
-//! copied first. `parts.rs` has what is joined without a copy, `assign.rs` the last of it: what leaves become.
+//! Third pass: turns a schedule into steps on storages. Views become layouts here; what a kernel cannot read as it lies
+//! is copied first. `parts.rs` has what is joined without a copy, `assign.rs` the last of it: what leaves become.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,8 @@ pub(super) struct Lowering<'a> {
     uses: &'a Uses<'a>,
     pub(super) formats: &'a Formats,
     programs: bool,
-    /// The channels by which the step that is made counts its elements, if it does not count them in the order of the API.
+    /// The channels by which the step that is made counts its elements, if it does not count them in the order of the
+    /// API.
     order: Option<Channels>,
     pub(super) plan: Plan,
     /// The storage of each computed value.
@@ -176,17 +177,18 @@ impl Lowering<'_> {
         converted
     }
 
-    /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, or as some channels of that. What is
-    /// held in `f32` is read so by elementwise work, whether or not a kernel has it converted, and keeps its digits.
+    /// The memory of a value that lies in lines of halves, if its channels are these: as it is held, or as some
+    /// channels of that. What is held in `f32` is read so by elementwise work, whether or not a kernel has it
+    /// converted, and keeps its digits.
     pub(super) fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
         let (found, layout) = self.formats.lines(self.uses, value)?;
         let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Half(channels) };
         (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
     }
 
-    /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided operands, any view
-    /// of what is held so, if strides can say it; or of what is converted, if the kernel gains from that and sees at least
-    /// half of it.
+    /// The operand of a kernel that reads halves: converted where it is not held so. Where the kernel reads strided
+    /// operands, any view of what is held so, if strides can say it; or of what is converted, if the kernel gains from
+    /// that and sees at least half of it.
     fn halves(&mut self, value: ValueId, halves: &Halves, strided: bool) -> Option<Operand> {
         let ty = self.graph.ty(value);
         if strided {
@@ -369,7 +371,8 @@ impl Lowering<'_> {
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
     }
 
-    /// Has ranks exchange values where they lie, if nobody else reads them there. Only GPUs do so; a native kernel's results are apart.
+    /// Has ranks exchange values where they lie, if nobody else reads them there. Only GPUs do so; a native kernel's
+    /// results are apart.
     fn exchange_in_place(&mut self, node: &Node, inputs: &[Operand]) {
         if !self.programs {
             return;
@@ -405,8 +408,8 @@ impl Lowering<'_> {
         (storage, ty)
     }
 
-    /// The program of a group, which appends what it reads to a step's operands, and the values that are its results. Where it
-    /// runs as an epilogue, `kernel` is what the kernel computes.
+    /// The program of a group, which appends what it reads to a step's operands, and the values that are its results.
+    /// Where it runs as an epilogue, `kernel` is what the kernel computes.
     fn program(
         &mut self,
         nodes: &[usize],

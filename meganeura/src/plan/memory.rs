@@ -6,8 +6,8 @@ use super::{Place, Plan};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Each slot of the memory that all plans of a device share, largest first: activations, gradients and scratch memory, those that live
-    /// at different times in one slot.
+    /// Each slot of the memory that all plans of a device share, largest first: activations, gradients and scratch
+    /// memory, those that live at different times in one slot.
     pub slots: Vec<usize>,
     /// What is handed out: values that the caller holds.
     pub outputs: usize,

@@ -1,5 +1,5 @@
-//! Pass for GPUs, after fusing: decides which groups run inside of a kernel's launch, so that values pass through no memory on
-//! their way.
+//! Pass for GPUs, after fusing: decides which groups run inside of a kernel's launch, so that values pass through no
+//! memory on their way.
 //!
 //! A group becomes a kernel's *prologue*, the way in which it loads an operand, if
 //!
@@ -12,11 +12,11 @@
 //!
 //! * the kernel can store so, and stores through no other group;
 //! * the group reads this result in order, and no other result of the kernel;
-//! * the group needs the kernel in no other way: no way leads from the kernel through other steps to the group. So contracting
-//!   the two makes no circle, and the kernel can wait until all else that the group reads is computed.
+//! * the group needs the kernel in no other way: no way leads from the kernel through other steps to the group. So
+//!   contracting the two makes no circle, and the kernel can wait until all else that the group reads is computed.
 //!
-//! Of several kernels whose results a group reads, the last one hosts it. Prologues come first: they save storing what the group
-//! computes, and a kernel's operands that it reads as well.
+//! Of several kernels whose results a group reads, the last one hosts it. Prologues come first: they save storing what
+//! the group computes, and a kernel's operands that it reads as well.
 //!
 //! Both keep to the buffers that a launch may bind, scratch memory included.
 
@@ -142,8 +142,8 @@ impl Merging<'_> {
         reads.all(elementwise) && bound <= self.most + absent && !self.leads_around(host, at)
     }
 
-    /// Whether a way leads from one item to another through a third. Kernels have moved to places up to `to` so far, so what comes
-    /// after that leads on, and not back.
+    /// Whether a way leads from one item to another through a third. Kernels have moved to places up to `to` so far, so
+    /// what comes after that leads on, and not back.
     fn leads_around(&self, from: usize, to: usize) -> bool {
         let mut seen = HashSet::new();
         let mut open = Vec::new();

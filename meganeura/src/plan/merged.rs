@@ -1,4 +1,5 @@
-//! The holes of a kernel's launch that the plan fills: `load` and `store`, with the elementwise work that was merged into them.
+//! The holes of a kernel's launch that the plan fills: `load` and `store`, with the elementwise work that was merged
+//! into them.
 
 use super::pointwise::{Element, Input, Program, Wgsl, eight, spell};
 use super::{KernelWork, Load, Step};
@@ -13,7 +14,8 @@ impl KernelWork {
         launch.bindings.len()
     }
 
-    /// Writes the `load` of a kernel's launch and the inside of its `store`, whose bindings are those of the step already.
+    /// Writes the `load` of a kernel's launch and the inside of its `store`, whose bindings are those of the step
+    /// already.
     pub(super) fn complete(&self, step: &Step, launch: &mut Launch) {
         if let Some(operand) = launch.loads {
             let (wgsl, body, result) = match &self.load {
@@ -56,7 +58,8 @@ impl KernelWork {
         }
     }
 
-    /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what it is then.
+    /// What the program declares that makes the operand which a launch loads, the statements that compute it, and what
+    /// it is then.
     fn load_program(&self, step: &Step, program: &Program, launch: &mut Launch) -> (Wgsl, String, String) {
         let wgsl = program.wgsl(step, &[], "load_", launch.lines, &mut launch.bindings);
         if launch.lines {

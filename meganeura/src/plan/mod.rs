@@ -63,7 +63,8 @@ pub(crate) enum Target<'a> {
     Gpu { caps: Caps, preferences: &'a Preferences },
 }
 
-/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first cache.
+/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first
+/// cache.
 const MOST_BUFFERS: usize = 8;
 
 /// The one way to compute an operation on the CPU.
@@ -124,8 +125,8 @@ pub(crate) enum Work {
     Kernel(Box<KernelWork>),
 }
 
-/// A kernel, with the programs that run inside of its launch. The step's operands are the kernel's, but the one that is loaded
-/// through a program, then those of the programs.
+/// A kernel, with the programs that run inside of its launch. The step's operands are the kernel's, but the one that is
+/// loaded through a program, then those of the programs.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelWork {
     pub(crate) op: KernelOp,
@@ -175,8 +176,8 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The operands of which result `output` needs element `i` alone for its own element `i`, and reads it before that is
-    /// written; `None` if the step stores the result in another way.
+    /// The operands of which result `output` needs element `i` alone for its own element `i`, and reads it before that
+    /// is written; `None` if the step stores the result in another way.
     pub(crate) fn elementwise(&self, output: usize) -> Option<Range<usize>> {
         match &self.work {
             Work::Pointwise(_) => Some(0..self.inputs.len()),

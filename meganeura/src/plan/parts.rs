@@ -1,5 +1,5 @@
-//! Lowering of operations that only join their operands, such as a concatenation. Where it can, the program that computes an operand stores
-//! it into its part of the result. Only GPUs do so; native programs store whole results.
+//! Lowering of operations that only join their operands, such as a concatenation. Where it can, the program that
+//! computes an operand stores it into its part of the result. Only GPUs do so; native programs store whole results.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Channels, Format};
 use crate::ops::Op;
 
-/// Values that can be stored into a part of another: their only reader joins its operands, and has its result in their format. For each,
-/// that result and the value's place in it.
+/// Values that can be stored into a part of another: their only reader joins its operands, and has its result in their
+/// format. For each, that result and the value's place in it.
 pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (ValueId, Layout)> {
     let mut parts = HashMap::new();
     for node in uses.graph.nodes() {
@@ -54,8 +54,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Copies the operands of a joining node that were not stored into its result. `false` if none was: then the operation's own
-    /// kernel copies all of them.
+    /// Copies the operands of a joining node that were not stored into its result. `false` if none was: then the
+    /// operation's own kernel copies all of them.
     pub(super) fn assemble(&mut self, node: &Node) -> bool {
         let Some(&storage) = self.storage.get(&node.first) else { return false };
         let layouts = assembled(self.graph, node, self.formats).expect("something was stored into a part of it");

@@ -46,8 +46,8 @@ pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
     }
 }
 
-/// Gives the results of each meeting, unless they are handed out, a range of their own: what lies in slots is apart, and NCCL reads and
-/// writes one piece of memory.
+/// Gives the results of each meeting, unless they are handed out, a range of their own: what lies in slots is apart,
+/// and NCCL reads and writes one piece of memory.
 fn place_ranges(plan: &mut Plan) {
     for (meeting, step) in plan.steps.iter().filter(|step| step.meets().is_some()).enumerate() {
         for (value, &(storage, _)) in step.outputs.iter().enumerate() {
@@ -58,8 +58,8 @@ fn place_ranges(plan: &mut Plan) {
     }
 }
 
-/// A slot for each interval, and the bytes of each slot. In order of first use: the free slot of the same element type that
-/// fits closest, else the largest free one grown, else a new one; of several the first.
+/// A slot for each interval, and the bytes of each slot. In order of first use: the free slot of the same element type
+/// that fits closest, else the largest free one grown, else a new one; of several the first.
 fn assign(intervals: &[Interval]) -> (Vec<usize>, Vec<usize>) {
     let mut order: Vec<usize> = (0..intervals.len()).collect();
     order.sort_by_key(|&i| (intervals[i].first, Reverse(intervals[i].bytes)));

@@ -27,14 +27,16 @@ pub(crate) enum Input {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     pub(crate) shape: Shape,
-    /// Where the channels of the elements are, if these are counted in the order of [`Format::Half`], and not in that of the API.
+    /// Where the channels of the elements are, if these are counted in the order of [`Format::Half`], and not in that
+    /// of the API.
     pub(crate) order: Option<Channels>,
     pub(crate) instructions: Vec<(Pointwise, Vec<Input>)>,
     /// What result `k` of the program is.
     pub(crate) results: Vec<Input>,
     /// How result `k` is held in memory.
     pub(crate) formats: Vec<Format>,
-    /// The layout of result `k` inside a larger tensor that it is a part of. It maps the order in which the result's format counts elements.
+    /// The layout of result `k` inside a larger tensor that it is a part of. It maps the order in which the result's
+    /// format counts elements.
     pub(crate) places: Vec<Option<Layout>>,
 }
 
@@ -53,8 +55,8 @@ pub(super) struct Element {
     writes: String,
 }
 
-/// Elements from which an invocation computes several: what then takes the time is to start workgroups, and reading is faster with
-/// more under way.
+/// Elements from which an invocation computes several: what then takes the time is to start workgroups, and reading is
+/// faster with more under way.
 const MANY: usize = 1 << 20;
 
 impl Program {
@@ -93,9 +95,10 @@ impl Program {
         read
     }
 
-    /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result `results[k]`
-    /// of the step; with no results given, nothing is stored. An operand in the memory of a result is read from there. Where statements
-    /// are for `lines`, halves are read and written in whole ones, and so is what else lies beside each other.
+    /// What the statements of [`Program::element`] need, with its bindings appended to a launch's. Result `k` is result
+    /// `results[k]` of the step; with no results given, nothing is stored. An operand in the memory of a result is read
+    /// from there. Where statements are for `lines`, halves are read and written in whole ones, and so is what else
+    /// lies beside each other.
     pub(super) fn wgsl(
         &self,
         step: &Step,
@@ -159,7 +162,8 @@ impl Program {
         operands
     }
 
-    /// The statements for one element. In the order of halves `i` counts places in memory, and `l` elements in the order of the API.
+    /// The statements for one element. In the order of halves `i` counts places in memory, and `l` elements in the
+    /// order of the API.
     pub(super) fn element(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut element = Element::default();
         let index = self.index(&mut element.reads, suffix);
@@ -221,8 +225,8 @@ impl Program {
         work
     }
 
-    /// The statements for a line, the first of whose elements is `i` with a suffix: `reads` are those of halves alone, in variables
-    /// `w{k}` with the suffix.
+    /// The statements for a line, the first of whose elements is `i` with a suffix: `reads` are those of halves alone,
+    /// in variables `w{k}` with the suffix.
     pub(super) fn line(&self, step: &Step, results: &[usize], prefix: &str, suffix: &str) -> Element {
         let mut line = Element::default();
         let halves = self.halves(step);
@@ -273,8 +277,8 @@ impl Program {
         self.order.expect("lines are in an order of theirs")
     }
 
-    /// Where the elements of a line of an operand are that is not held as halves. The line begins with channel `c` with the suffix, counted
-    /// through all images, of pixel `s`.
+    /// Where the elements of a line of an operand are that is not held as halves. The line begins with channel `c` with
+    /// the suffix, counted through all images, of pixel `s`.
     fn places(&self, step: &Step, k: usize, suffix: &str) -> Places {
         let layout = &step.inputs[k].argument.layout;
         Places::new(layout, self.channels(), &format!("c{suffix}"), &format!("s{suffix}"))

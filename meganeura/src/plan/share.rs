@@ -1,14 +1,14 @@
-//! GPU only: launches whose results an earlier launch has left in scratch memory, the same kernel with the same numbers on operands
-//! that nobody has written since, are not done again. Convolutions that read the same weight bring it into the same form;
-//! that is done once for all of them.
+//! GPU only: launches whose results an earlier launch has left in scratch memory, the same kernel with the same numbers
+//! on operands that nobody has written since, are not done again. Convolutions that read the same weight bring it into
+//! the same form; that is done once for all of them.
 
 use std::collections::HashMap;
 
 use super::{Plan, Step, StorageId};
 use crate::kernel::launch::{Binding, Launch};
 
-/// Elements that a scratch buffer may have to be kept for later steps, each for itself: what is larger is computed again, rather than
-/// held from the forward to the backward pass.
+/// Elements that a scratch buffer may have to be kept for later steps, each for itself: what is larger is computed
+/// again, rather than held from the forward to the backward pass.
 const MOST: usize = 1 << 21;
 
 /// What a launch computes: its kernel, its defines, and the storages that it reads.
@@ -46,8 +46,8 @@ pub(super) fn share(plan: &mut Plan) {
     }
 }
 
-/// What a launch computes that reads operands alone, and the scratch buffers that it writes: it is the first of its step to bind
-/// them. Launches after it only read them: a scratch buffer has one writer.
+/// What a launch computes that reads operands alone, and the scratch buffers that it writes: it is the first of its
+/// step to bind them. Launches after it only read them: a scratch buffer has one writer.
 fn transform(step: &Step, launch: &Launch, bound: &[bool]) -> Option<(Transform, Vec<usize>)> {
     if launch.loads.is_some() || launch.stores {
         return None;
@@ -71,8 +71,8 @@ mod tests {
     use crate::plan::{Plan, Preferences, Request, Target};
     use crate::{Device, Result, Shape, Tape, Tensor, Var};
 
-    /// The kernels that a large GPU launches for what is recorded on inputs of these shapes: its first value, where there is one, becomes
-    /// the first input.
+    /// The kernels that a large GPU launches for what is recorded on inputs of these shapes: its first value, where
+    /// there is one, becomes the first input.
     fn kernels(shapes: &[Shape], f: impl Fn(&[Var]) -> (Option<Var>, Vec<Var>)) -> Result<Vec<&'static str>> {
         let device = Device::cpu();
         let tape = Tape::new(&device);

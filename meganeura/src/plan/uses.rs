@@ -11,8 +11,8 @@ use crate::ops::Op;
 pub(super) struct Origin {
     /// The value that has memory of its own.
     pub(super) value: ValueId,
-    /// Whether the views, if there are any, leave every element in its place: reshapes do, so that element number `i` of both
-    /// is the same.
+    /// Whether the views, if there are any, leave every element in its place: reshapes do, so that element number `i`
+    /// of both is the same.
     pub(super) in_order: bool,
 }
 
@@ -158,8 +158,8 @@ impl<'a> Uses<'a> {
     }
 }
 
-/// The buffers that pointwise nodes bind when they run together, as one after the other joins them: operands that others make, the
-/// host's words, and results that others need.
+/// The buffers that pointwise nodes bind when they run together, as one after the other joins them: operands that
+/// others make, the host's words, and results that others need.
 pub(super) struct Bindings<'a> {
     uses: &'a Uses<'a>,
     /// A value that the nodes read and that is in no buffer.

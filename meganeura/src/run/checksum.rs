@@ -1,9 +1,10 @@
 //! The checksum of a run's files.
 
-/// A running sum of bytes. It notices every change within one aligned word of eight bytes, and all other changes but one in 2⁶⁴.
+/// A running sum of bytes. It notices every change within one aligned word of eight bytes, and all other changes but
+/// one in 2⁶⁴.
 ///
-/// FNV-1a over words of eight bytes, with a rotation, without which the upper bytes would hardly matter. Each step is a bijection,
-/// so two sums that differ stay different while the same bytes follow.
+/// FNV-1a over words of eight bytes, with a rotation, without which the upper bytes would hardly matter. Each step is a
+/// bijection, so two sums that differ stay different while the same bytes follow.
 #[derive(Clone, Debug)]
 pub(super) struct Checksum {
     sum: u64,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "ctrlc")]
 use std::time::{Duration, Instant};
 
-/// Somebody's wish that the training end soon, with its work saved: a flag that any thread may raise. Clones are the same flag.
+/// Somebody's wish that the training end soon, with its work saved: a flag that any thread may raise. Clones are the
+/// same flag.
 ///
 /// ```
 /// use meganeura::run::Interrupt;
@@ -36,19 +37,21 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A flag that Ctrl-C raises, and the system's own requests to end: SIGTERM and SIGHUP, or Ctrl-Break on Windows, which leaves
-    /// no time to save when the console is closed. A second one ends the process at once, with exit code 130; within a fifth of
-    /// a second it counts as the first, because some programs send two.
+    /// A flag that Ctrl-C raises, and the system's own requests to end: SIGTERM and SIGHUP, or Ctrl-Break on Windows,
+    /// which leaves no time to save when the console is closed. A second one ends the process at once, with exit code
+    /// 130; within a fifth of a second it counts as the first, because some programs send two.
     ///
-    /// SIGHUP stays ignored where it is when this is called: `nohup` is for trainings that outlive their terminal. Ctrl-C is
-    /// caught even then, and where a shell has it ignored in the background of a script: a request to end loses nothing, and who
-    /// asks this process for it, as with `kill -INT`, means it. What the program itself does about signals is done as well.
+    /// SIGHUP stays ignored where it is when this is called: `nohup` is for trainings that outlive their terminal.
+    /// Ctrl-C is caught even then, and where a shell has it ignored in the background of a script: a request to end
+    /// loses nothing, and who asks this process for it, as with `kill -INT`, means it. What the program itself does
+    /// about signals is done as well.
     ///
     /// Needs the feature `ctrlc`.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one flag; or if the system refuses.
+    /// [`Argument`](crate::ErrorKind::Argument) if it was called before: a process has one flag; or if the system
+    /// refuses.
     #[cfg(feature = "ctrlc")]
     #[track_caller]
     pub fn on_ctrl_c() -> crate::Result<Self> {

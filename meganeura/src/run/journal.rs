@@ -1,4 +1,5 @@
-//! What happened to a run: when it began, was taken up again, and why it ended. A line of JSON for each, in `events.jsonl`.
+//! What happened to a run: when it began, was taken up again, and why it ended. A line of JSON for each, in
+//! `events.jsonl`.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,5 @@
-//! Objects of JSON, read with errors that name the file and the field; and files of one object with a checksum of themselves.
+//! Objects of JSON, read with errors that name the file and the field; and files of one object with a checksum of
+//! themselves.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Files of lines of JSON, which only grow.
 //!
-//! A crash can cut the last line; no other. A line that could not be written whole, on a full disk, is taken back. If a sync fails,
-//! everything since the last good one is written again: after the failure the system may believe that nothing is left to write.
+//! A crash can cut the last line; no other. A line that could not be written whole, on a full disk, is taken back. If a
+//! sync fails, everything since the last good one is written again: after the failure the system may believe that
+//! nothing is left to write.
 
 use std::path::{Path, PathBuf};
 
@@ -50,11 +51,11 @@ impl Lines {
         Self::open_behind(path, Extent::of(&whole))
     }
 
-    /// Opens a file to go on behind its first bytes, which have this checksum. What was written since, which is to be written
-    /// again, is taken away by the first [`append`](Self::append).
+    /// Opens a file to go on behind its first bytes, which have this checksum. What was written since, which is to be
+    /// written again, is taken away by the first [`append`](Self::append).
     ///
-    /// A file with fewer or other bytes is an error, for no crash of this program does that. One that is not there is begun anew:
-    /// somebody took it away.
+    /// A file with fewer or other bytes is an error, for no crash of this program does that. One that is not there is
+    /// begun anew: somebody took it away.
     pub(super) fn open_at(path: &Path, (bytes, digits): (u64, &str)) -> Result<Self> {
         let there = if bytes > 0 { read_if_there(path)? } else { None };
         let Some(found) = there else { return Self::open_behind(path, Extent::of(&[])) };
@@ -142,7 +143,8 @@ pub(super) fn expect_whole(path: &Path, found: &[u8], (bytes, digits): (u64, &st
     Ok(())
 }
 
-/// What the whole lines of a file are made of, one by one: a file of a long training has a million. Of one that is not there, nothing.
+/// What the whole lines of a file are made of, one by one: a file of a long training has a million. Of one that is not
+/// there, nothing.
 pub(super) fn read<T>(path: &Path, make: impl Fn(Result<Object>) -> Result<T>) -> Result<Vec<T>> {
     let bytes = whole_lines(path)?;
     let object = |(index, line)| Object::parse(format!("{}, line {},", path.display(), index + 1), line);

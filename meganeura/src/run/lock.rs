@@ -1,7 +1,7 @@
 //! One process at a time: a lock on a file of the run's folder, which the system takes back when the process is gone.
 //!
-//! A lock belongs to a file, not to a path. So before a run writes, it checks that the locked file is still the one in its folder.
-//! Otherwise, if somebody deleted or moved the folder and began another run there, both would write to it.
+//! A lock belongs to a file, not to a path. So before a run writes, it checks that the locked file is still the one in
+//! its folder. Otherwise, if somebody deleted or moved the folder and began another run there, both would write to it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};

@@ -22,8 +22,8 @@ const OWN: [&str; 4] = ["step", "epoch", "batch", "time"];
 /// How long numbers may wait to be read from the device and written.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A number to log: a float, an integer, or a tensor of one element, which is read later, so that logging a loss does not wait
-/// for the device.
+/// A number to log: a float, an integer, or a tensor of one element, which is read later, so that logging a loss does
+/// not wait for the device.
 pub trait Metric {
     /// The number, or where it will be.
     fn reading(&self) -> Reading;
@@ -73,12 +73,13 @@ pub struct Line {
     pub values: BTreeMap<String, f64>,
 }
 
-/// Reads the metrics of a run, whether it goes on or not. A line that is being written, or that a crash cut, is left out.
+/// Reads the metrics of a run, whether it goes on or not. A line that is being written, or that a crash cut, is left
+/// out.
 ///
 /// # Errors
 ///
-/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the number of the
-/// line, if a whole line is not what a run writes. Of a run without metrics there are none.
+/// [`Io`](crate::ErrorKind::Io) if the file cannot be read; [`Checkpoint`](crate::ErrorKind::Checkpoint), with the
+/// number of the line, if a whole line is not what a run writes. Of a run without metrics there are none.
 #[track_caller]
 pub fn read_metrics(run: impl AsRef<Path>) -> Result<Vec<Line>> {
     here(|| read(run.as_ref()))
@@ -88,8 +89,8 @@ fn read(run: &Path) -> Result<Vec<Line>> {
     lines::read(&run.join(FILES.metrics), |line| line.and_then(Line::of))
 }
 
-/// Returns an error if the metrics do not begin as they did when a checkpoint was saved. A missing file is none: whoever took it
-/// away knows.
+/// Returns an error if the metrics do not begin as they did when a checkpoint was saved. A missing file is none:
+/// whoever took it away knows.
 pub(super) fn expect_whole(run: &Path, extent: (u64, &str)) -> Result<()> {
     let path = run.join(FILES.metrics);
     lines::read_if_there(&path)?.map_or(Ok(()), |found| lines::expect_whole(&path, &found, extent))

@@ -1,5 +1,5 @@
-//! Runs: trainings that survive. A folder with checkpoints, metrics and what happened, from which a training that ended,
-//! however it did, goes on bit for bit.
+//! Runs: trainings that survive. A folder with checkpoints, metrics and what happened, from which a training that
+//! ended, however it did, goes on bit for bit.
 //!
 //! ```
 //! use meganeura::prelude::*;
@@ -41,9 +41,9 @@
 //! # }
 //! ```
 //!
-//! The loop is the program's; a run only remembers. What a checkpoint holds: parameters and buffers, what the optimizer remembers,
-//! the position in the data, the device's random seed, the metrics up to there; and in `run.json`, what must not change
-//! ([`RunOptions::setting`]). The guide [training and resuming](crate::guide::runs) goes through it.
+//! The loop is the program's; a run only remembers. What a checkpoint holds: parameters and buffers, what the optimizer
+//! remembers, the position in the data, the device's random seed, the metrics up to there; and in `run.json`, what must
+//! not change ([`RunOptions::setting`]). The guide [training and resuming](crate::guide::runs) goes through it.
 //!
 //! Nothing here knows what is computed in a step.
 //!
@@ -180,8 +180,8 @@ impl Run {
         self.is_resumed
     }
 
-    /// The damaged checkpoints that [`RunOptions::resume_from_last_good`] passed over when this run was resumed, at their new
-    /// paths. Nothing reads them again; delete them when you like.
+    /// The damaged checkpoints that [`RunOptions::resume_from_last_good`] passed over when this run was resumed, at
+    /// their new paths. Nothing reads them again; delete them when you like.
     #[must_use]
     pub fn set_aside(&self) -> &[PathBuf] {
         &self.set_aside
@@ -193,14 +193,14 @@ impl Run {
         self.begun.settings.get(name).map(String::as_str)
     }
 
-    /// Gives model and optimizer what the last checkpoint has, and the device its random seed; `false` if there is no checkpoint
-    /// yet, as in a run just begun.
+    /// Gives model and optimizer what the last checkpoint has, and the device its random seed; `false` if there is no
+    /// checkpoint yet, as in a run just begun.
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint), naming what differs, if it is of another model or optimizer, or has
-    /// other parts than [`checkpoint`](Self::checkpoint) saves; what the device meets, as having no memory left. Nothing has
-    /// changed then, neither model nor optimizer nor folder.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint), naming what differs, if it is of another model or optimizer, or
+    /// has other parts than [`checkpoint`](Self::checkpoint) saves; what the device meets, as having no memory left.
+    /// Nothing has changed then, neither model nor optimizer nor folder.
     #[track_caller]
     pub fn restore(&mut self, model: &mut dyn Module, optimizer: &mut dyn Optimizer) -> Result<bool> {
         here(|| {
@@ -215,8 +215,8 @@ impl Run {
         })
     }
 
-    /// What the last checkpoint has, to be taken out one by one; gives the device its random seed. `None` if there is no
-    /// checkpoint yet. [`Parts::finish`] tells what was forgotten.
+    /// What the last checkpoint has, to be taken out one by one; gives the device its random seed. `None` if there is
+    /// no checkpoint yet. [`Parts::finish`] tells what was forgotten.
     ///
     /// # Errors
     ///
@@ -283,16 +283,16 @@ impl Run {
         self.notice();
     }
 
-    /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a second, so
-    /// that nothing waits for the device.
+    /// Notes numbers: a line of `metrics.jsonl` with the step and the time. Tensors are read and lines written once a
+    /// second, so that nothing waits for the device.
     ///
-    /// A run that is taken up has the lines that were logged before its checkpoint was saved, and no others: log first, then
-    /// save.
+    /// A run that is taken up has the lines that were logged before its checkpoint was saved, and no others: log first,
+    /// then save.
     ///
     /// # Errors
     ///
-    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file cannot be
-    /// written, or what the device meets.
+    /// If a name is there twice or is `step`, `epoch`, `batch` or `time`, or a tensor has not one element; if the file
+    /// cannot be written, or what the device meets.
     #[track_caller]
     pub fn log(&mut self, values: &[(&str, &dyn Metric)]) -> Result<()> {
         here(|| {
@@ -328,22 +328,22 @@ impl Run {
         is_new && (steps || is_time || self.is_interrupted())
     }
 
-    /// Whether somebody asked the run to end, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance) or
-    /// [`end_epoch`](Self::end_epoch). So it is the same from one step to the next, and where the loop leaves for it,
-    /// [`is_due`](Self::is_due) has said that it is time to save.
+    /// Whether somebody asked the run to end, by [`RunOptions::interrupt`], before the last [`advance`](Self::advance)
+    /// or [`end_epoch`](Self::end_epoch). So it is the same from one step to the next, and where the loop leaves for
+    /// it, [`is_due`](Self::is_due) has said that it is time to save.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.is_interrupted
     }
 
-    /// Saves model, optimizer and all that the run knows; the path of the checkpoint. Older ones are deleted, but for those
-    /// [to be kept](RunOptions::keep_last).
+    /// Saves model, optimizer and all that the run knows; the path of the checkpoint. Older ones are deleted, but for
+    /// those [to be kept](RunOptions::keep_last).
     ///
     /// # Errors
     ///
-    /// [`Io`](crate::ErrorKind::Io) if it cannot be written, on a full disk, say: those that were there still are then. The same
-    /// if the folder is no longer the one that the run was opened in: it was deleted or moved, and nothing is written.
-    /// [`Argument`](crate::ErrorKind::Argument) if the run was taken up and its last checkpoint not restored.
+    /// [`Io`](crate::ErrorKind::Io) if it cannot be written, on a full disk, say: those that were there still are then.
+    /// The same if the folder is no longer the one that the run was opened in: it was deleted or moved, and nothing is
+    /// written. [`Argument`](crate::ErrorKind::Argument) if the run was taken up and its last checkpoint not restored.
     #[track_caller]
     pub fn checkpoint(&mut self, model: &dyn Module, optimizer: &dyn Optimizer) -> Result<PathBuf> {
         here(|| {

@@ -91,8 +91,8 @@ impl RunOptions {
         Self { keep_last: count, ..self }
     }
 
-    /// Keeps the checkpoint with the lowest or highest value of a metric as well: of what was logged at its step, before it was
-    /// saved. NaN is never the best.
+    /// Keeps the checkpoint with the lowest or highest value of a metric as well: of what was logged at its step,
+    /// before it was saved. NaN is never the best.
     pub fn keep_best(self, metric: impl Into<String>, best: Best) -> Self {
         Self { keep_best: Some((metric.into(), best)), ..self }
     }
@@ -117,16 +117,17 @@ impl RunOptions {
         Self { interrupt: interrupt.clone(), ..self }
     }
 
-    /// Resumes from the last checkpoint that is whole, if newer ones are damaged. Without this, a damaged last checkpoint is an
-    /// error. The steps since then are made again. The damaged folders are kept, renamed to end in `.damaged`: see
-    /// [`Run::set_aside`].
+    /// Resumes from the last checkpoint that is whole, if newer ones are damaged. Without this, a damaged last
+    /// checkpoint is an error. The steps since then are made again. The damaged folders are kept, renamed to end in
+    /// `.damaged`: see [`Run::set_aside`].
     pub fn resume_from_last_good(self, is_allowed: bool) -> Self {
         Self { from_last_good: is_allowed, ..self }
     }
 
-    /// Lets the ranks of a [world](crate::world) train in this run. All open it, in a folder that all of them see. The first one writes
-    /// checkpoints, metrics and events; what the others log and save is left out. They read the checkpoint that the first one takes up, so a
-    /// run may go on with another number of ranks. One that is asked to end ends all of them at the same step.
+    /// Lets the ranks of a [world](crate::world) train in this run. All open it, in a folder that all of them see. The
+    /// first one writes checkpoints, metrics and events; what the others log and save is left out. They read the
+    /// checkpoint that the first one takes up, so a run may go on with another number of ranks. One that is asked to
+    /// end ends all of them at the same step.
     ///
     /// Log what counts for all: the [mean](crate::Var::all_mean) or the [sum](World::sum) over the ranks.
     pub fn world(self, world: &World) -> Self {
@@ -151,21 +152,22 @@ impl RunOptions {
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) if there is one in the folder already, or a setting makes no sense;
-    /// [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or another process trains there. Nothing was changed then.
+    /// [`Io`](crate::ErrorKind::Io) if the folder cannot be written, or another process trains there. Nothing was
+    /// changed then.
     #[track_caller]
     pub fn create(self) -> Result<Run> {
         here(|| self.start(Expected::Nothing))
     }
 
-    /// Takes a run up at its last checkpoint, or at its beginning if it has none yet; [`Run::restore`] then gives model and
-    /// optimizer their values.
+    /// Takes a run up at its last checkpoint, or at its beginning if it has none yet; [`Run::restore`] then gives model
+    /// and optimizer their values.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) if there is no run in the folder, or it was begun with other
-    /// [settings](Self::setting); [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is damaged, or of another version, with
-    /// the file and what to do; [`Io`](crate::ErrorKind::Io) if another process trains there, or the folder cannot be read or
-    /// written. Nothing was changed then.
+    /// [settings](Self::setting); [`Checkpoint`](crate::ErrorKind::Checkpoint) if it is damaged, or of another version,
+    /// with the file and what to do; [`Io`](crate::ErrorKind::Io) if another process trains there, or the folder cannot
+    /// be read or written. Nothing was changed then.
     #[track_caller]
     pub fn resume(self) -> Result<Run> {
         here(|| self.start(Expected::Run))

@@ -12,8 +12,8 @@ use super::{Best, FILES, Position, store};
 use crate::Result;
 use crate::error::here;
 
-/// What became of a run: whether it goes on or why it ended, what is saved, which checkpoint is the best, how to go on. Printed,
-/// it says all of that.
+/// What became of a run: whether it goes on or why it ended, what is saved, which checkpoint is the best, how to go on.
+/// Printed, it says all of that.
 ///
 /// ```
 /// use meganeura::prelude::*;

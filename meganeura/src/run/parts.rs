@@ -11,8 +11,8 @@ use crate::{Device, Error, ErrorKind, Result};
 
 /// What a checkpoint is made of: models, what optimizers remember, and texts, each under a name.
 ///
-/// [`Run::checkpoint`](super::Run::checkpoint) and [`Run::restore`](super::Run::restore) are for one model and one optimizer;
-/// whoever has more puts them in and takes them out one by one:
+/// [`Run::checkpoint`](super::Run::checkpoint) and [`Run::restore`](super::Run::restore) are for one model and one
+/// optimizer; whoever has more puts them in and takes them out one by one:
 ///
 /// ```
 /// use meganeura::optim::Ema;
@@ -76,12 +76,13 @@ impl Parts {
         })
     }
 
-    /// Adds what an optimizer remembers of a model. If its state is [sharded](crate::Grads::average_to_owners), all ranks call this
-    /// together.
+    /// Adds what an optimizer remembers of a model. If its state is [sharded](crate::Grads::average_to_owners), all
+    /// ranks call this together.
     ///
     /// # Errors
     ///
-    /// As [`put_model`](Self::put_model); [`Argument`](ErrorKind::Argument) if the optimizer has made steps, and none of this model.
+    /// As [`put_model`](Self::put_model); [`Argument`](ErrorKind::Argument) if the optimizer has made steps, and none
+    /// of this model.
     #[track_caller]
     pub fn put_optimizer(&mut self, name: &str, optimizer: &dyn Optimizer, model: &dyn Module) -> Result<()> {
         here(|| {
@@ -127,7 +128,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part or it is of another model; the model has not changed then.
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part or it is of another model; the model has not
+    /// changed then.
     #[track_caller]
     pub fn take_model(&mut self, name: &str, model: &mut dyn Module) -> Result<()> {
         here(|| {
@@ -141,8 +143,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or it is of another optimizer or another model; the
-    /// optimizer has not changed then.
+    /// [`Checkpoint`](ErrorKind::Checkpoint) if there is no such part, or it is of another optimizer or another model;
+    /// the optimizer has not changed then.
     #[track_caller]
     pub fn take_optimizer(&mut self, name: &str, optimizer: &mut dyn Optimizer, model: &dyn Module) -> Result<()> {
         here(|| {
@@ -152,8 +154,8 @@ impl Parts {
         })
     }
 
-    /// Gives a model and an optimizer what [`put_model`](Self::put_model) and [`put_optimizer`](Self::put_optimizer) saved under
-    /// these names, if there is nothing else: all of it, or nothing where there is an error.
+    /// Gives a model and an optimizer what [`put_model`](Self::put_model) and [`put_optimizer`](Self::put_optimizer)
+    /// saved under these names, if there is nothing else: all of it, or nothing where there is an error.
     pub(super) fn restore(
         &self,
         (model_name, model): (&str, &mut dyn Module),

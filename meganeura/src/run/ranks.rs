@@ -35,8 +35,8 @@ impl Written {
 }
 
 impl Run {
-    /// From here on to the next position a request to end is there or not, whenever it comes: else one between the questions
-    /// whether to save and whether to end would lose what was not saved.
+    /// From here on to the next position a request to end is there or not, whenever it comes: else one between the
+    /// questions whether to save and whether to end would lose what was not saved.
     pub(super) fn notice(&mut self) {
         let world = &self.options.world;
         let is_requested = self.options.interrupt.is_requested();

@@ -4,9 +4,9 @@
 //! checkpoints/step-00000400/model.safetensors, optimizer.safetensors, state.json
 //! ```
 //!
-//! While it is written, and before it is deleted, a folder's name ends in `.partial`; the next run sweeps such ones away. What has
-//! a whole name and is not whole was damaged by something else: that is told, and nothing is deleted. Each byte of a checkpoint is
-//! in a checksum, and the folder's name says what `state.json` says.
+//! While it is written, and before it is deleted, a folder's name ends in `.partial`; the next run sweeps such ones
+//! away. What has a whole name and is not whole was damaged by something else: that is told, and nothing is deleted.
+//! Each byte of a checkpoint is in a checksum, and the folder's name says what `state.json` says.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -181,8 +181,8 @@ fn clear_away(path: &Path, partial: &Path) {
     }
 }
 
-/// Deletes a checkpoint, if it is still there. Its name goes first, durably, so that no crash and no power failure leaves half of
-/// one.
+/// Deletes a checkpoint, if it is still there. Its name goes first, durably, so that no crash and no power failure
+/// leaves half of one.
 pub(super) fn delete(saved: &Saved) -> Result<()> {
     let partial = saved.path.with_file_name(saved.name() + PARTIAL);
     let delete = || {

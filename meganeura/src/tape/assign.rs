@@ -45,11 +45,12 @@ impl Tape {
     /// Gives a model's buffer a new value, made from its latest on this tape: running statistics, say.
     ///
     /// The buffer changes when the step is taken, in the same run: by an optimizer's step, or without one by
-    /// [`Tape::apply`]. A tape of which only values are read changes nothing. Where a step is held back, because a gradient is
-    /// not finite, buffers stay as well. Where several optimizers step parts of a model, the first step takes the buffers of all.
+    /// [`Tape::apply`]. A tape of which only values are read changes nothing. Where a step is held back, because a
+    /// gradient is not finite, buffers stay as well. Where several optimizers step parts of a model, the first step
+    /// takes the buffers of all.
     ///
-    /// Whether the tape [is training](Self::is_training) is the caller's to ask. A new value that does not fit is an error of
-    /// the step.
+    /// Whether the tape [is training](Self::is_training) is the caller's to ask. A new value that does not fit is an
+    /// error of the step.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -117,13 +118,13 @@ impl Tape {
         }
     }
 
-    /// Takes the step without an optimizer: computes everything that is held, and gives the buffers their new values. As any
-    /// step, it ends the tape for what depends on them.
+    /// Takes the step without an optimizer: computes everything that is held, and gives the buffers their new values.
+    /// As any step, it ends the tape for what depends on them.
     ///
     /// # Errors
     ///
-    /// What went wrong while recording; [`StaleTape`](ErrorKind::StaleTape) if a parameter changed meanwhile, or if a step has taken
-    /// the buffers already; what the device meets.
+    /// What went wrong while recording; [`StaleTape`](ErrorKind::StaleTape) if a parameter changed meanwhile, or if a
+    /// step has taken the buffers already; what the device meets.
     #[track_caller]
     pub fn apply(&self) -> Result<()> {
         here(|| {

@@ -20,9 +20,10 @@ use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 /// A function that was recorded and planned once: for serving a model. [`Device::compile`] makes it.
 ///
-/// A call binds its tensors and the parameters to the plan and runs it: nothing is recorded, and no plan is looked for. Clones are the
-/// same function; threads may share it and call it at the same time, and each gets the bits that it would get alone. Types to name it by are
-/// those of its inputs and results: `Compiled<Tensor, Tensor>`, `Compiled<(Tensor, Tensor), Tensor>`.
+/// A call binds its tensors and the parameters to the plan and runs it: nothing is recorded, and no plan is looked for.
+/// Clones are the same function; threads may share it and call it at the same time, and each gets the bits that it
+/// would get alone. Types to name it by are those of its inputs and results: `Compiled<Tensor, Tensor>`,
+/// `Compiled<(Tensor, Tensor), Tensor>`.
 pub struct Compiled<I = Tensor, O = Tensor> {
     function: Arc<Function>,
     signature: PhantomData<fn(I) -> O>,
@@ -68,8 +69,8 @@ enum Output {
 impl Device {
     /// Records a function of tensors of these types, as on a [`Tape::inference`], and plans it.
     ///
-    /// The types of the inputs are declared (see [`Inputs`]): a shape, a type, a tensor of the type, or a tuple of such; the function gets a
-    /// [`Var`] or a tuple of them, and gives one, a tuple or an array.
+    /// The types of the inputs are declared (see [`Inputs`]): a shape, a type, a tensor of the type, or a tuple of
+    /// such; the function gets a [`Var`] or a tuple of them, and gives one, a tuple or an array.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -90,18 +91,19 @@ impl Device {
     ///
     /// # What is seen and what is kept
     ///
-    /// * Parameters and buffers are **seen**: each call reads what they hold then, and an optimizer's step either whole or not at all. So a
-    ///   model can be served while it is trained; compile a clone of it (`net.clone()`), whose parameters have an identity of their
-    ///   own, to serve it as it is now. Parameters that were moved to another device are an error of the call.
-    /// * Everything else that the function reads is **kept** as it was: tensors that it brings onto the tape, numbers, seeds. What it says
-    ///   of buffers ([`Tape::update_buffer`]) is not done: a call changes nothing.
-    /// * Tensors of another shape are an error, not a reason to plan anew: a request must not take seconds because it is the first of
-    ///   its size. Compile the function for each batch size that is served; plans share their memory.
+    /// * Parameters and buffers are **seen**: each call reads what they hold then, and an optimizer's step either whole
+    ///   or not at all. So a model can be served while it is trained; compile a clone of it (`net.clone()`), whose
+    ///   parameters have an identity of their own, to serve it as it is now. Parameters that were moved to another
+    ///   device are an error of the call.
+    /// * Everything else that the function reads is **kept** as it was: tensors that it brings onto the tape, numbers,
+    ///   seeds. What it says of buffers ([`Tape::update_buffer`]) is not done: a call changes nothing.
+    /// * Tensors of another shape are an error, not a reason to plan anew: a request must not take seconds because it
+    ///   is the first of its size. Compile the function for each batch size that is served; plans share their memory.
     ///
     /// # Errors
     ///
-    /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value of the tape inside of the
-    /// function: there is none yet.
+    /// What goes wrong while recording, at once; what [`Var::to_tensor`] returns besides. Reading a value of the tape
+    /// inside of the function: there is none yet.
     #[track_caller]
     #[expect(clippy::needless_pass_by_value, reason = "shapes and tuples of them are written where they are passed")]
     pub fn compile<I: Inputs, O: Outputs>(
@@ -154,8 +156,8 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
 }
 
 impl Recording {
-    /// A function of inputs of these types that computes what is wanted, and gives cells new values. With it, the number that each of
-    /// its words has in the recording.
+    /// A function of inputs of these types that computes what is wanted, and gives cells new values. With it, the
+    /// number that each of its words has in the recording.
     pub(super) fn compile(
         &self,
         types: &[TensorType],
@@ -355,12 +357,14 @@ impl Input {
 impl<I: Tensors, O: Tensors> Compiled<I, O> {
     /// The results for these tensors: a tensor, or a tuple or an array, as declared.
     ///
-    /// On a GPU this submits the work and returns; [`Tensor::to_vec`] waits for it, and [`Tensor::to_vec_async`] does so without blocking
-    /// the thread. The CPU has computed when this returns; calls of several threads share its threads.
+    /// On a GPU this submits the work and returns; [`Tensor::to_vec`] waits for it, and [`Tensor::to_vec_async`] does
+    /// so without blocking the thread. The CPU has computed when this returns; calls of several threads share its
+    /// threads.
     ///
     /// # Errors
     ///
-    /// If a tensor is not of the declared type, or on another device; if parameters were moved to another; what the device meets.
+    /// If a tensor is not of the declared type, or on another device; if parameters were moved to another; what the
+    /// device meets.
     #[track_caller]
     pub fn call(&self, inputs: I::Refs<'_>) -> Result<O> {
         here(|| {

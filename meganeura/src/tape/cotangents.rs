@@ -7,8 +7,8 @@ use std::rc::{Rc, Weak};
 use super::{Leaf, Recording, Tape};
 use crate::graph::ValueId;
 
-/// The cotangents of one backward pass: names, not holds, so that a run computes only what it needs of them. The tape renames
-/// them when it forgets other values.
+/// The cotangents of one backward pass: names, not holds, so that a run computes only what it needs of them. The tape
+/// renames them when it forgets other values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cotangents {
     /// By value.
@@ -66,8 +66,8 @@ impl Tape {
 }
 
 impl Recording {
-    /// Gradients that a later step may go along: those of trained parameters, but for the parameters that are `stepped` now, or
-    /// that have changed already.
+    /// Gradients that a later step may go along: those of trained parameters, but for the parameters that are `stepped`
+    /// now, or that have changed already.
     pub(super) fn gradients_besides(&self, stepped: &HashSet<u64>) -> Vec<ValueId> {
         let tables: Vec<_> = self.cotangents.iter().filter_map(Weak::upgrade).collect();
         let mut gradients = Vec::new();

@@ -1,7 +1,7 @@
 //! Forgetting: what nobody can ask for any more leaves the recording, so that a tape may be used again and again.
 //!
-//! Values that somebody holds stay, and cotangents that somebody's `Grads` names, with all that led to them: their gradients may
-//! be asked for. Parameters stay as well, so that the tape goes on seeing the version that it recorded.
+//! Values that somebody holds stay, and cotangents that somebody's `Grads` names, with all that led to them: their
+//! gradients may be asked for. Parameters stay as well, so that the tape goes on seeing the version that it recorded.
 
 use std::rc::Weak;
 use std::sync::Arc;
@@ -29,9 +29,10 @@ impl Drop for Pin {
 }
 
 impl Recording {
-    /// After a run: forgets what nobody can ask for any more, once that is more than half of the nodes, or of the bytes of inputs and
-    /// values. So what is kept stays below twice what is wanted, and each node is moved a few times at most. A tape that runs once,
-    /// as that of a training step does, has nothing to gain and is not even looked through.
+    /// After a run: forgets what nobody can ask for any more, once that is more than half of the nodes, or of the bytes
+    /// of inputs and values. So what is kept stays below twice what is wanted, and each node is moved a few times at
+    /// most. A tape that runs once, as that of a training step does, has nothing to gain and is not even looked
+    /// through.
     pub(super) fn forget(&mut self) {
         if !std::mem::replace(&mut self.has_run, true) || self.pins > 0 {
             return;

@@ -1,7 +1,8 @@
 //! The tape: records operations as a graph, and runs what was recorded through a plan.
 //!
-//! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then turned
-//! into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as `Op`.
+//! Recording computes types only. Values come into being when one is read or an update is applied; the graph is then
+//! turned into a plan, or finds the plan of an earlier step with the same structure. The tape knows operations only as
+//! `Op`.
 
 mod assign;
 mod compile;
@@ -10,6 +11,7 @@ mod dot;
 mod dump;
 mod entered;
 mod forget;
+mod numbers;
 mod part;
 mod recompute;
 mod run;
@@ -39,21 +41,21 @@ pub(crate) use trace::{Trace, TraceLeaf};
 pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
-use crate::graph::{Exact, Graph, Operands, Source, ValueId};
+use crate::graph::{Graph, Operands, Source, ValueId};
 use crate::ops::Op;
 use crate::param::Cell;
 use crate::plan::HostWord;
-use crate::{Buffer, DType, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
+use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 
 /// Records one step of computation on one device.
 ///
 /// Make a new tape for each step: recording is cheap, and a step of the same structure runs the plan of the one before.
 /// Clones are the same tape.
 ///
-/// A tape may also be used again and again, for inference in a loop, say. A run computes what is wanted and not known yet, and
-/// what nobody can ask for any more is forgotten: nodes, inputs and values that lead to no [`Var`] and to no
-/// [`Grads`](crate::Grads) that somebody holds. A held `Var` keeps all that led to it, since its gradient may be asked for; a state
-/// that goes from pass to pass is cut off from its past by [`Var::detach`].
+/// A tape may also be used again and again, for inference in a loop, say. A run computes what is wanted and not known
+/// yet, and what nobody can ask for any more is forgotten: nodes, inputs and values that lead to no [`Var`] and to no
+/// [`Grads`](crate::Grads) that somebody holds. A held `Var` keeps all that led to it, since its gradient may be asked
+/// for; a state that goes from pass to pass is cut off from its past by [`Var::detach`].
 #[derive(Clone)]
 pub struct Tape {
     recording: Rc<RefCell<Recording>>,
@@ -95,7 +97,8 @@ struct Recording {
     assigned: Vec<assign::Assigned>,
     /// Where each buffer is among those, by its identity.
     assigned_at: HashMap<u64, usize>,
-    /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another precision.
+    /// Values to read instead of a parameter's own, by parameter identity: how gradients are checked in another
+    /// precision.
     substitutes: HashMap<u64, Tensor>,
     /// Which parts of a model recorded what, while a summary is made.
     trace: Option<Vec<Event>>,
@@ -127,8 +130,8 @@ enum Leaf {
 }
 
 impl Tape {
-    /// A tape for a training step: dropout drops, batch normalisation goes by the batch. Each tape of a device gets the next random seed, from
-    /// [`Device::set_seed`]'s on.
+    /// A tape for a training step: dropout drops, batch normalisation goes by the batch. Each tape of a device gets the
+    /// next random seed, from [`Device::set_seed`]'s on.
     #[must_use]
     pub fn new(device: &Device) -> Self {
         Self::make(device, true, device.next_seed())
@@ -181,9 +184,9 @@ impl Tape {
         self.recording.borrow().device.clone()
     }
 
-    /// `true` if this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left in the wrong
-    /// one; of a part of a model, [evaluation](crate::ModuleExt::evaluate) may be said besides. So layers of your own ask
-    /// [`is_training`](crate::ModuleExt::is_training).
+    /// `true` if this is a training step, in which dropout drops. The mode is the tape's, so that no model can be left
+    /// in the wrong one; of a part of a model, [evaluation](crate::ModuleExt::evaluate) may be said besides. So layers
+    /// of your own ask [`is_training`](crate::ModuleExt::is_training).
     #[must_use]
     pub fn is_training(&self) -> bool {
         self.recording.borrow().training
@@ -296,51 +299,6 @@ impl Tape {
         self.recording.borrow_mut().substitutes.insert(cell.id(), tensor);
     }
 
-    /// A number that may change from step to step without making a new plan: a learning rate, a loss weight.
-    #[must_use]
-    #[track_caller]
-    pub fn scalar(&self, value: f64) -> Var {
-        let mut recording = self.recording.borrow_mut();
-        let at = recording.host.len();
-        recording.host.push(HostWord::Float(value));
-        let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
-        let value = recording.push(Source::Host(at), [], [ty], Location::caller());
-        drop(recording);
-        self.var(value)
-    }
-
-    /// A number that is part of the program: changing it makes a new plan.
-    #[track_caller]
-    pub(crate) fn constant(&self, value: f64) -> Var {
-        let mut recording = self.recording.borrow_mut();
-        let ty = TensorType::new(recording.device.precision().dtype(), Shape::SCALAR);
-        let value = recording.push(Source::Const(Exact(value)), [], [ty], Location::caller());
-        drop(recording);
-        self.var(value)
-    }
-
-    /// The tape's random seed as two `u32` words, and the number of a fresh stream.
-    #[track_caller]
-    pub(crate) fn random_stream(&self) -> (Var, u32) {
-        let mut recording = self.recording.borrow_mut();
-        let stream = recording.streams;
-        recording.streams += 1;
-        let value = match recording.seed_value {
-            Some(value) => value,
-            None => {
-                let at = recording.host.len();
-                let seed = recording.seed;
-                #[expect(clippy::cast_possible_truncation, reason = "the seed's two halves")]
-                recording.host.extend([HostWord::Word(seed as u32), HostWord::Word((seed >> 32) as u32)]);
-                let ty = TensorType::new(DType::U32, Shape::from([2]));
-                recording.push(Source::Host(at), [], [ty], Location::caller())
-            }
-        };
-        recording.seed_value = Some(value);
-        drop(recording);
-        (self.var(value), stream)
-    }
-
     /// Appends an operation; its results, poisoned if an operand is or the types do not fit.
     pub(crate) fn record(&self, op: Op, x: &[&Var], location: &'static Location<'static>) -> Vars {
         let types: SmallVec<[TensorType; 4]> = x.iter().map(|v| v.ty()).collect();
@@ -410,7 +368,8 @@ impl Tape {
         }
     }
 
-    /// Notes that the value names one of so many classes or rows, so that an input that is known later can be checked then.
+    /// Notes that the value names one of so many classes or rows, so that an input that is known later can be checked
+    /// then.
     pub(crate) fn note_range(&self, value: ValueId, count: usize, ignored: Option<u32>) {
         let mut recording = self.recording.borrow_mut();
         let Some(leaf) = recording.viewed_leaf(value) else { return };

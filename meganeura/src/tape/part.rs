@@ -9,8 +9,8 @@ use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
 use crate::plan::{Excerpt, HostWord};
 
-/// An excerpt of the recording, in its order: two passes of the same structure are the same to the device, whatever else is on
-/// their tapes.
+/// An excerpt of the recording, in its order: two passes of the same structure are the same to the device, whatever
+/// else is on their tapes.
 pub(super) struct Part<'a> {
     pub(super) excerpt: Excerpt<'a>,
     pub(super) leaves: Vec<PartLeaf>,
@@ -37,7 +37,8 @@ impl Part<'_> {
 }
 
 impl Recording {
-    /// The part that computes `outputs`, and the values that leaves of the recording are to become. `known` values are leaves of it.
+    /// The part that computes `outputs`, and the values that leaves of the recording are to become. `known` values are
+    /// leaves of it.
     pub(super) fn part(
         &self,
         outputs: &[ValueId],

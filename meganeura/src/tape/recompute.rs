@@ -1,7 +1,7 @@
 //! Regions whose values the backward pass computes again instead of keeping them.
 //!
-//! A region is a run of nodes. `grad/replay.rs` records those nodes once more where the sweep reaches the region, and has
-//! them wait for the cotangents of its results. So nothing here runs the caller's code twice.
+//! A region is a run of nodes. `grad/replay.rs` records those nodes once more where the sweep reaches the region, and
+//! has them wait for the cotangents of its results. So nothing here runs the caller's code twice.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -15,13 +15,14 @@ use crate::ops::{Op, View};
 pub(crate) struct Region(u32);
 
 impl Tape {
-    /// Records `f` as a region whose intermediate values are recomputed in the backward pass: a trade of time for memory,
-    /// known as activation checkpointing or rematerialisation.
+    /// Records `f` as a region whose intermediate values are recomputed in the backward pass: a trade of time for
+    /// memory, known as activation checkpointing or rematerialisation.
     ///
-    /// The inputs of the region and its results are kept, as they would be without this; values in between live no longer
-    /// than their readers in the forward pass. Where the backward pass reaches the region, it computes again those of them that
-    /// gradients need. That is less than the region: what leads to its results alone is not computed twice. The numbers
-    /// are the same to the bit, except in fast precision, which rounds values where they are kept.
+    /// The inputs of the region and its results are kept, as they would be without this; values in between live no
+    /// longer than their readers in the forward pass. Where the backward pass reaches the region, it computes again
+    /// those of them that gradients need. That is less than the region: what leads to its results alone is not computed
+    /// twice. The numbers are the same to the bit, except in fast precision, which rounds values where they are kept.
+    /// Gradients of gradients are the same to rounding: their sums have another order.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -41,22 +42,25 @@ impl Tape {
     /// ```
     ///
     /// * **It pays** for a part with many large values inside and a small input: a block of a network. Around a single
-    ///   operation, or a whole network, there is nothing to gain. [`Layer::recompute`](crate::Layer::recompute) does this for a
-    ///   layer, `#[module(recompute)]` for a field of a sequential struct.
-    /// * **`f` is called once.** What was recorded is computed again, not the closure. So random numbers are drawn once (the
-    ///   same elements are dropped), [buffers](Self::update_buffer) are updated once, and whatever else `f` does happens once.
-    /// * **What is held is kept**: a [`Var`](crate::Var) of the region that somebody holds at a run is handed out as ever, and
-    ///   computed again besides.
+    ///   operation, or a whole network, there is nothing to gain. [`Layer::recompute`](crate::Layer::recompute) does
+    ///   this for a layer, `#[module(recompute)]` for a field of a sequential struct.
+    /// * **`f` is called once.** What was recorded is computed again, not the closure. So random numbers are drawn once
+    ///   (the same elements are dropped), [buffers](Self::update_buffer) are updated once, and whatever else `f` does
+    ///   happens once.
+    /// * **What is held is kept**: a [`Var`](crate::Var) of the region that somebody holds at a run is handed out as
+    ///   ever, and computed again besides.
     /// * A region inside of another one is part of that.
     /// * Each backward pass computes the region again: two losses that are differentiated apart do it twice.
     ///
-    /// On a tape without a backward pass this changes nothing. [`Device::stats`](crate::Device::stats) has the bytes that plans take.
+    /// On a tape without a backward pass this changes nothing. [`Device::stats`](crate::Device::stats) has the bytes
+    /// that plans take.
     pub fn recompute<R>(&self, f: impl FnOnce() -> R) -> R {
         let _open = self.open_region();
         f()
     }
 
-    /// Begins a region, which ends when the guard is dropped. For callers that a closure would hide from what they record.
+    /// Begins a region, which ends when the guard is dropped. For callers that a closure would hide from what they
+    /// record.
     pub(crate) fn open_region(&self) -> OpenRegion {
         let mut recording = self.recording.borrow_mut();
         let outer = recording.region;

@@ -14,7 +14,8 @@ use crate::tensor::Storage;
 use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 
 impl Tape {
-    /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed along.
+    /// The value of `value`, computed now unless it was before. Everything else that the caller holds is computed
+    /// along.
     pub(crate) fn tensor_of(&self, value: ValueId) -> Result<Tensor> {
         let mut recording = self.recording.borrow_mut();
         if recording.leaves.iter().any(|leaf| matches!(leaf, Leaf::Declared { .. })) {
@@ -29,16 +30,17 @@ impl Tape {
         Ok(tensor)
     }
 
-    /// Computes everything that the caller holds, and replaces the value of each cell and of the buffers that were given new
-    /// ones while recording, all in one run.
+    /// Computes everything that the caller holds, and replaces the value of each cell and of the buffers that were
+    /// given new ones while recording, all in one run.
     ///
     /// Takes the new values by name only: held, each would also be handed out as a tensor of its own.
     pub(crate) fn update(&self, updates: Vec<(Arc<Cell>, Var)>) -> Result<()> {
         self.update_and_keep(updates, |_| Vec::new())
     }
 
-    /// [`update`](Self::update) for a step along gradients. The gradients of trained parameters besides the `stepped` ones are
-    /// computed along and kept: a later step may go along them, and this one changes what they are computed from.
+    /// [`update`](Self::update) for a step along gradients. The gradients of trained parameters besides the `stepped`
+    /// ones are computed along and kept: a later step may go along them, and this one changes what they are computed
+    /// from.
     pub(crate) fn update_besides(&self, updates: Vec<(Arc<Cell>, Var)>, stepped: &HashSet<u64>) -> Result<()> {
         self.update_and_keep(updates, |recording| recording.gradients_besides(stepped))
     }
@@ -108,8 +110,8 @@ impl Recording {
         along.chain(wanted.iter().copied()).filter(is_new).collect()
     }
 
-    /// For each value, whether it can be computed: no parameter that it depends on has changed, and every input is there. `None` if
-    /// all can.
+    /// For each value, whether it can be computed: no parameter that it depends on has changed, and every input is
+    /// there. `None` if all can.
     fn available(&self) -> Option<Vec<bool>> {
         let is_there = |leaf: &Leaf| match leaf {
             Leaf::Input(_) => true,
@@ -219,8 +221,8 @@ pub(super) fn stale(cell: &Cell) -> Error {
     Error::new(ErrorKind::StaleTape, message)
 }
 
-/// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name the one with the
-/// largest tensor. `path` names the parameter that a leaf is.
+/// An error for want of memory with the line and the operands of the operation that wanted it: of those of that name
+/// the one with the largest tensor. `path` names the parameter that a leaf is.
 pub(super) fn locate(
     error: Error,
     graph: &Graph,
@@ -252,16 +254,16 @@ fn nothing_to_read() -> Error {
     Error::new(ErrorKind::Argument, message)
 }
 
-/// The storages of a run's leaves. Cells that the run updates lend theirs, so that it can be written in place, and get it back
-/// however the run ends.
+/// The storages of a run's leaves. Cells that the run updates lend theirs, so that it can be written in place, and get
+/// it back however the run ends.
 pub(super) struct Lent<'a> {
     pub(super) leaves: Vec<Storage>,
     pub(super) cells: Vec<(usize, MutexGuard<'a, State>)>,
 }
 
 impl<'a> Lent<'a> {
-    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too. The cell must still have the
-    /// version, if there is one.
+    /// Moves a cell's storage into the run: a copy of it, if somebody else sees the storage too. The cell must still
+    /// have the version, if there is one.
     pub(super) fn lend(&mut self, device: &Device, leaf: usize, cell: &'a Cell, version: Option<u64>) -> Result<()> {
         let mut state = cell.lock();
         if version.is_some_and(|version| version != state.version) {

@@ -5,8 +5,8 @@ use crate::{Shape, Tensor, TensorType};
 
 /// Types to declare the inputs of a [compiled function](crate::Compiled) by.
 ///
-/// One input: a [`TensorType`], a shape (`[8, 3, 32, 32]`: floats of the device's precision), or a tensor of the type, `&x`. Several:
-/// a tuple of such, or where their number is known at run time only, a `Vec<TensorType>`.
+/// One input: a [`TensorType`], a shape (`[8, 3, 32, 32]`: floats of the device's precision), or a tensor of the type,
+/// `&x`. Several: a tuple of such, or where their number is known at run time only, a `Vec<TensorType>`.
 pub trait Inputs {
     /// What a call takes: [`Tensor`], or a tuple or `Vec` of them.
     type Tensors: Tensors;

@@ -1,4 +1,5 @@
-//! A training step that was recorded once: a compiled function that gives cells new values, with numbers that each call brings.
+//! A training step that was recorded once: a compiled function that gives cells new values, with numbers that each call
+//! brings.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ impl Tape {
         Ok((tape, inputs))
     }
 
-    /// Compiles what was recorded: the values that are wanted, the new values of cells and of the buffers that were given some, and
-    /// the [scalars](Self::scalar) that each call is to bring.
+    /// Compiles what was recorded: the values that are wanted, the new values of cells and of the buffers that were
+    /// given some, and the [scalars](Self::scalar) that each call is to bring.
     pub(crate) fn compile_step(
         &self,
         types: &[TensorType],

@@ -18,9 +18,9 @@ use crate::{Buffer, Error, ErrorKind, Param, Result, Shape, Tensor, TensorType};
 
 /// A value on a [`Tape`]: what layers take and give. Cheap to clone.
 ///
-/// Nothing is computed until a value is read ([`Var::to_tensor`], [`Var::item`]) or an optimizer steps. An operation whose
-/// operands do not fit gives a poisoned `Var`; the error, with the caller's line, is returned by the first call that needs
-/// a value.
+/// Nothing is computed until a value is read ([`Var::to_tensor`], [`Var::item`]) or an optimizer steps. An operation
+/// whose operands do not fit gives a poisoned `Var`; the error, with the caller's line, is returned by the first call
+/// that needs a value.
 #[derive(Clone)]
 pub struct Var {
     tape: Tape,
@@ -61,7 +61,8 @@ impl Var {
         self.id().ok().and_then(|id| self.tape.path_of(id))
     }
 
-    /// The largest of these indices but for those that are ignored, if they are the caller's and so known without reading them back.
+    /// The largest of these indices but for those that are ignored, if they are the caller's and so known without
+    /// reading them back.
     pub(crate) fn largest_index(&self, ignored: Option<u32>) -> Option<u32> {
         self.tape.largest_index(self.id().ok()?, ignored)
     }
@@ -108,8 +109,9 @@ impl Var {
         }
     }
 
-    /// The same value, poisoned: what an operation or a layer says of an operand that does not fit, at the caller's line. The first
-    /// call that needs a value returns it as an error, with `op`, this operand's shape and, if it is a parameter, its path.
+    /// The same value, poisoned: what an operation or a layer says of an operand that does not fit, at the caller's
+    /// line. The first call that needs a value returns it as an error, with `op`, this operand's shape and, if it is a
+    /// parameter, its path.
     ///
     /// ```
     /// use meganeura::ErrorKind;
@@ -186,13 +188,13 @@ impl Var {
 
     /// The value as a tensor. Computes what is needed, together with all other values that the caller holds.
     ///
-    /// Read a loss after the optimizer's step: the step computes it along with everything else, while reading before runs
-    /// the forward pass on its own and the step runs it again.
+    /// Read a loss after the optimizer's step: the step computes it along with everything else, while reading before
+    /// runs the forward pass on its own and the step runs it again.
     ///
     /// # Errors
     ///
-    /// What went wrong while recording; [`StaleTape`](crate::ErrorKind::StaleTape) if a parameter changed meanwhile; what the
-    /// device meets.
+    /// What went wrong while recording; [`StaleTape`](crate::ErrorKind::StaleTape) if a parameter changed meanwhile;
+    /// what the device meets.
     #[track_caller]
     pub fn to_tensor(&self) -> Result<Tensor> {
         here(|| self.tape.tensor_of(self.id()?))

@@ -6,8 +6,8 @@ use crate::host::HostBuffer;
 use crate::{DType, Result};
 
 impl Tensor {
-    /// Whether each number is within `absolute + relative·|expected|` of the expected one. NaN is near nothing, an infinity near itself
-    /// alone. Reads both; the devices may differ.
+    /// Whether each number is within `absolute + relative·|expected|` of the expected one. NaN is near nothing, an
+    /// infinity near itself alone. Reads both; the devices may differ.
     ///
     /// # Errors
     ///
@@ -17,7 +17,8 @@ impl Tensor {
         here(|| Ok(self.farthest(expected, relative, absolute)?.is_none()))
     }
 
-    /// As [`is_close`](Self::is_close), for a test: the error says how many numbers are too far off, and which is farthest.
+    /// As [`is_close`](Self::is_close), for a test: the error says how many numbers are too far off, and which is
+    /// farthest.
     ///
     /// ```
     /// use meganeura::prelude::*;

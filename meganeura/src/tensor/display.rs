@@ -14,8 +14,9 @@ const WIDTH: usize = 75;
 /// Digits behind the point, unless the format says how many.
 const PRECISION: usize = 8;
 
-/// The numbers, as NumPy prints them: row by row, with points below each other; of more than 1,000 only the first and last three of each
-/// axis. A precision, as in `{:.3}`, bounds the digits behind the point. Waits for the device; if that fails, its error is printed.
+/// The numbers, as NumPy prints them: row by row, with points below each other; of more than 1,000 only the first and
+/// last three of each axis. A precision, as in `{:.3}`, bounds the digits behind the point. Waits for the device; if
+/// that fails, its error is printed.
 ///
 /// ```
 /// use meganeura::prelude::*;

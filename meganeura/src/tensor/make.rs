@@ -18,7 +18,8 @@ impl Tensor {
         Self::full(device, shape, 1.0)
     }
 
-    /// `start, start + step, …` as far as it is before `end`: `[⌈(end − start)/step⌉]`. Each is computed by itself, so that errors do not add up.
+    /// `start, start + step, …` as far as it is before `end`: `[⌈(end − start)/step⌉]`. Each is computed by itself, so
+    /// that errors do not add up.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -29,7 +30,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If a number is not finite, if there is nothing between `start` and `end` in the direction of `step`, or if the device has no room.
+    /// If a number is not finite, if there is nothing between `start` and `end` in the direction of `step`, or if the
+    /// device has no room.
     #[track_caller]
     pub fn arange(device: &Device, start: f64, end: f64, step: f64) -> Result<Self> {
         here(|| {

@@ -22,8 +22,8 @@ pub struct Tensor {
     device: Device,
     ty: TensorType,
     storage: Storage,
-    /// The largest and the second largest of the different elements of a `u32` tensor, known from when it was made: labels
-    /// are checked without reading them back from the device, even where one of them says "no label".
+    /// The largest and the second largest of the different elements of a `u32` tensor, known from when it was made:
+    /// labels are checked without reading them back from the device, even where one of them says "no label".
     largest: [Option<u32>; 2],
 }
 
@@ -172,8 +172,8 @@ impl Tensor {
         self.largest.into_iter().flatten().find(|&element| Some(element) != ignored)
     }
 
-    /// What a function of [`Var`]s makes of this tensor: every operation and layer, without a tape in sight. In evaluation, as
-    /// [`Tape::inference`](crate::Tape::inference).
+    /// What a function of [`Var`]s makes of this tensor: every operation and layer, without a tape in sight. In
+    /// evaluation, as [`Tape::inference`](crate::Tape::inference).
     ///
     /// ```
     /// use meganeura::prelude::*;

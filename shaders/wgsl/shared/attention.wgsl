@@ -3,21 +3,14 @@
 // What the products read comes through workgroup memory in chunks. The next chunk is on its way while one is
 // multiplied.
 //
-// Defines: WG           TILE²/(16·HEIGHT)
-//          TILE         64 or 32
-//          HEIGHT       1 or 2, an invocation's groups of four rows; ROWS_EACH is 4·HEIGHT
-//          DEPTH        fours of features in a chunk for scores, a power of two
-//          FOURS        fours of features of a result that a workgroup computes: a power of two from 4 to 16
-//          LOADS        fours of a chunk that an invocation loads, DEPTH·TILE/WG
-//          EACH         max(1, FOURS/(TILE/4))
-//          SHARED_SUMS  1: FOURS is less than TILE/4
-//          UNROLL       fours that the products add in a row: 2 if they are even for D and E, else 1
-//          BATCH, L, S, D, E
-//          SCALE        a literal
-//          CAUSAL       1: query i sees the keys up to i + S − L
-//          BIAS         1: there is a bias
-//          Q_BATCH, Q_ROW, Q_COL  where batch b of q begins, an expression of `b: u32`; its strides. K_…, V_…, BIAS_… the same
-//          Q_ELEM       vec4<f32> where four neighbours along a row can be read at once, else f32. K_ELEM, V_ELEM the same
+// Defines: WG TILE²/(16·HEIGHT) TILE 64 or 32 HEIGHT 1 or 2, an invocation's groups of four rows; ROWS_EACH is 4·HEIGHT
+// DEPTH fours of features in a chunk for scores, a power of two FOURS fours of features of a result that a workgroup
+// computes: a power of two from 4 to 16 LOADS fours of a chunk that an invocation loads, DEPTH·TILE/WG EACH max(1,
+// FOURS/(TILE/4)) SHARED_SUMS 1: FOURS is less than TILE/4 UNROLL fours that the products add in a row: 2 if they are
+// even for D and E, else 1 BATCH, L, S, D, E SCALE a literal CAUSAL 1: query i sees the keys up to i + S − L BIAS 1:
+// there is a bias Q_BATCH, Q_ROW, Q_COL where batch b of q begins, an expression of `b: u32`; its strides. K_…, V_…,
+// BIAS_… the same Q_ELEM vec4<f32> where four neighbours along a row can be read at once, else f32. K_ELEM, V_ELEM the
+// same
 
 #include "shared/grid"
 #include "shared/float"
@@ -63,7 +56,8 @@ fn place(group: u32, four: u32, pitch: u32) -> u32 {
     return group * (4u * pitch + 1u) + four;
 }
 
-/// Fours that an invocation loads of a chunk. An array of them has no other name: HLSL, as naga writes it, would define it twice.
+/// Fours that an invocation loads of a chunk. An array of them has no other name: HLSL, as naga writes it, would define
+/// it twice.
 const LOADS: u32 = ${LOADS};
 
 /// Stores a chunk of so many rows, with so many fours in each.

@@ -22,7 +22,8 @@ fn place_b(at: u32) -> vec2<u32> {
 #endif
 }
 
-/// Whether the block that an invocation loads, counted from `first`, is one of a. `first` is a constant, so this often is one, too.
+/// Whether the block that an invocation loads, counted from `first`, is one of a. `first` is a constant, so this often
+/// is one, too.
 fn is_of_a(lane: u32, first: u32) -> bool {
     return first + WG <= BLOCKS_A || (first < BLOCKS_A && first + lane < BLOCKS_A);
 }

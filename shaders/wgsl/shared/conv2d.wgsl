@@ -1,6 +1,7 @@
 // Geometry of a 2-D convolution: x[N,C,H,W] and w[O,C/G,KH,KW] give y[N,O,P,Q].
 //
-// The gradient of its input is a convolution, too: of the cotangents, with turned weights, whose pixels lie as far apart as the stride was.
+// The gradient of its input is a convolution, too: of the cotangents, with turned weights, whose pixels lie as far
+// apart as the stride was.
 //
 // Defines: those of shared/window; PH and PW may be below zero, modulo 2³²
 //          C, O, G

@@ -1,5 +1,5 @@
-// What convolutions as products share: their geometry, and where the sums go. The kernel that includes this says how many elements
-// the result has, RESULT, by which its parts follow each other.
+// What convolutions as products share: their geometry, and where the sums go. The kernel that includes this says how
+// many elements the result has, RESULT, by which its parts follow each other.
 
 #include "shared/gemm"
 #include "shared/conv2d"

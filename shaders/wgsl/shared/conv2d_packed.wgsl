@@ -1,4 +1,5 @@
-// The rows of products of convolutions: weights w[G,DEPTH,ROWS], in the order that `conv2d_pack` leaves them in, four at a time.
+// The rows of products of convolutions: weights w[G,DEPTH,ROWS], in the order that `conv2d_pack` leaves them in, four
+// at a time.
 
 @group(0) @binding(1) var<storage, read> w: array<vec4<f32>>;
 

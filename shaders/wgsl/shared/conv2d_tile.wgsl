@@ -1,12 +1,11 @@
-// The pixels that a workgroup of a convolution on matrix units takes at a time: a tile of TILE_P×TILE_Q outputs of TILE_N·IMAGES
-// images, and the inputs that those read, which lie in workgroup memory. Sixteen outputs of a row are a fragment; images narrower
-// than sixteen take turns, IMAGES of them. Columns of inputs that are a stride apart lie beside each other, so that a tap of a
-// fragment is a distance, whatever the stride.
+// The pixels that a workgroup of a convolution on matrix units takes at a time: a tile of TILE_P×TILE_Q outputs of
+// TILE_N·IMAGES images, and the inputs that those read, which lie in workgroup memory. Sixteen outputs of a row are a
+// fragment; images narrower than sixteen take turns, IMAGES of them. Columns of inputs that are a stride apart lie
+// beside each other, so that a tap of a fragment is a distance, whatever the stride.
 //
-// Defines: TILE_P, TILE_Q, TILE_N, IMAGES: IMAGES is 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES
-//          STRIDE_P  the stride among the rows that are loaded: a single tap of a stride reads every SH-th row alone, and those that it
-//                    skips are not loaded
-//          HALO_P    rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
+// Defines: TILE_P, TILE_Q, TILE_N, IMAGES: IMAGES is 1, 2, 4, 8 or 16, TILE_Q a multiple of 16/IMAGES STRIDE_P the
+// stride among the rows that are loaded: a single tap of a stride reads every SH-th row alone, and those that it skips
+// are not loaded HALO_P rows that a tile reads, (TILE_P − 1)·STRIDE_P + (KH − 1)·DH + 1
 
 #include "shared/conv2d"
 
@@ -27,7 +26,8 @@ const STEP_Q: u32 = SW / STRIDE_Q;
 
 const HALO_P: u32 = ${HALO_P};
 const HALO_Q: u32 = (TILE_Q - 1u) * STRIDE_Q + (KW - 1u) * DW + 1u;
-/// Columns among them that lie inside an image in some tile, and the first of them. With STEP_Q there is nothing to leave out.
+/// Columns among them that lie inside an image in some tile, and the first of them. With STEP_Q there is nothing to
+/// leave out.
 const ONE_ACROSS: bool = TILES_Q == 1u && STEP_Q == 1u;
 const INSIDE: u32 = select(HALO_Q, min(W, HALO_Q - min(PW, HALO_Q)), ONE_ACROSS);
 const FIRST: u32 = select(0u, PW, ONE_ACROSS);
@@ -38,9 +38,9 @@ const PLANE: u32 = TILE_Q + (KW - 1u) * DW / STRIDE_Q;
 /// Inputs in workgroup memory.
 const HALO: u32 = TILE_N * HALO_P * STRIDE_Q * PLANE;
 
-/// The pixel, and which eight of its channels, of line `at` of so many pixels and eights, an even number. Eight invocations load two lines
-/// of each of four pixels, two apart: whole sectors of 32 bytes, which they store to different banks where the distance of
-/// pixels is an odd multiple of 16 bytes. Some lines are beyond the pixels.
+/// The pixel, and which eight of its channels, of line `at` of so many pixels and eights, an even number. Eight
+/// invocations load two lines of each of four pixels, two apart: whole sectors of 32 bytes, which they store to
+/// different banks where the distance of pixels is an odd multiple of 16 bytes. Some lines are beyond the pixels.
 fn line_at(at: u32, pixels: u32, eights: u32) -> vec2<u32> {
     let turn = at / 8u;
     let pairs = eights / 2u;
@@ -63,8 +63,8 @@ fn input_pixel(pixel: u32) -> Pixel {
     return Pixel(vec3(block * IMAGES + turn, row * STEP_P, column * STEP_Q), place);
 }
 
-/// The place in workgroup memory of the first input of a fragment: in block `block` of IMAGES images, row `row` of the tile's inputs,
-/// tap `s` of a row, the fragment's first output being number `first` of its row.
+/// The place in workgroup memory of the first input of a fragment: in block `block` of IMAGES images, row `row` of the
+/// tile's inputs, tap `s` of a row, the fragment's first output being number `first` of its row.
 fn fragment_of_inputs(block: u32, row: u32, s: u32, first: u32) -> u32 {
     return (((block * HALO_P + row) * STRIDE_Q + s * DW % STRIDE_Q) * PLANE + s * DW / STRIDE_Q) * IMAGES + first;
 }
@@ -74,7 +74,8 @@ fn first_of(t: u32) -> vec3<u32> {
     return vec3(t / (TILES_P * TILES_Q) * TILE_N, t / TILES_Q % TILES_P * TILE_P, t % TILES_Q * TILE_Q);
 }
 
-/// Image, row and column of an input of the tile with this first output. There may be no such; negative numbers are large ones.
+/// Image, row and column of an input of the tile with this first output. There may be no such; negative numbers are
+/// large ones.
 fn input_at(first: vec3<u32>, pixel: vec3<u32>) -> vec3<u32> {
     return first * vec3(1u, SH, SW) - vec3(0u, PH, PW) + pixel;
 }

@@ -1,4 +1,5 @@
-// The states of a CTC example, and the probabilities of their classes. The kernel declares x, targets, input_lengths and target_lengths.
+// The states of a CTC example, and the probabilities of their classes. The kernel declares x, targets, input_lengths
+// and target_lengths.
 //
 // Defines: STEPS, EXAMPLES, CLASSES, LABELS the extents; BLANK a class
 

@@ -1,16 +1,17 @@
-// Powers of two that make operands fit f16. A workgroup guesses them from the blocks that it begins with, leaving room for larger
-// elements. One that is too large becomes infinite, and so do the sums that it is part of: shared/fit_check looks for those at the
-// end, and the workgroup starts over with powers found from all blocks. So nothing is compared on the way. With BFLOAT everything fits
-// as it is.
+// Powers of two that make operands fit f16. A workgroup guesses them from the blocks that it begins with, leaving room
+// for larger elements. One that is too large becomes infinite, and so do the sums that it is part of: shared/fit_check
+// looks for those at the end, and the workgroup starts over with powers found from all blocks. So nothing is compared
+// on the way. With BFLOAT everything fits as it is.
 //
-// WG and SUBGROUP, constants of the kernel, are the invocations of a workgroup and of a subgroup. Subgroups look at and store their sums
-// in TURNS turns, which bounds the memory that this takes.
+// WG and SUBGROUP, constants of the kernel, are the invocations of a workgroup and of a subgroup. Subgroups look at and
+// store their sums in TURNS turns, which bounds the memory that this takes.
 
 #include "shared/powers"
 #include "shared/units"
 #include "shared/float"
 
-/// Binary digits of room that a guess leaves. What is 2³⁰ times smaller than the largest element guessed from becomes zero.
+/// Binary digits of room that a guess leaves. What is 2³⁰ times smaller than the largest element guessed from becomes
+/// zero.
 const ROOM: i32 = 6;
 
 /// The distance of rows of sixteen sums, in groups of four.

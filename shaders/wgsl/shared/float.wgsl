@@ -1,5 +1,5 @@
-// What WGSL leaves to the implementation: NaN and infinity. It may assume that neither occurs, so that `x != x`, `max(x, y)` or
-// a literal cannot be relied on; the bits can.
+// What WGSL leaves to the implementation: NaN and infinity. It may assume that neither occurs, so that `x != x`,
+// `max(x, y)` or a literal cannot be relied on; the bits can.
 
 fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;

@@ -1,15 +1,14 @@
-// A matrix product y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j]: one workgroup computes a tile of y, BM×BN. The operands pass through
-// workgroup memory, BK deep at a time, in blocks of 4×4; while those of one step are multiplied, the next are on their way.
+// A matrix product y[b,i,j] = Σ_k a[b,i,k] · b[b,k,j]: one workgroup computes a tile of y, BM×BN. The operands pass
+// through workgroup memory, BK deep at a time, in blocks of 4×4; while those of one step are multiplied, the next are
+// on their way.
 //
-// The kernel that includes this says what the operands are:
-//   fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32>   column c of the result is column k + c of rows i.. of a
-//   fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>   column c of the result is row k + c of columns j.. of b
-//       both with zeros where `is_row`, `is_column` and `is_term` say no; i, j and k are multiples of 4. A load that depends on a
-//       condition waits for it, and the next for that: better to read element 0 and select
-//   fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32   their sum is where shared/gemm_epilogue puts the sum of
-//       row i and column j
-//   const BATCH, ROWS, COLUMNS, DEPTH   the number of products, rows of a, columns of b, terms of each sum
-// It includes this first, since what it enables must come first.
+// The kernel that includes this says what the operands are: fn load_a(b: u32, i: u32, k: u32, end: u32) -> mat4x4<f32>
+// column c of the result is column k + c of rows i.. of a fn load_b(b: u32, k: u32, j: u32, end: u32) -> mat4x4<f32>
+// column c of the result is row k + c of columns j.. of b both with zeros where `is_row`, `is_column` and `is_term` say
+// no; i, j and k are multiples of 4. A load that depends on a condition waits for it, and the next for that: better to
+// read element 0 and select fn row_at(b: u32, part: u32, i: u32) -> u32, fn column_at(j: u32) -> u32 their sum is where
+// shared/gemm_epilogue puts the sum of row i and column j const BATCH, ROWS, COLUMNS, DEPTH the number of products,
+// rows of a, columns of b, terms of each sum It includes this first, since what it enables must come first.
 //
 // Where PARTS > 1 the reduction is cut into so many parts, each by a workgroup of its own.
 //

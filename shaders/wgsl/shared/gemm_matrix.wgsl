@@ -1,6 +1,7 @@
-// The product of shared/gemm on matrix units: operands are rounded to f16 on their way through workgroup memory, scaled by powers of
-// two (shared/scales), and the sums are scaled back. Blocks are not looked at as they are stored, which would take a tenth of the time:
-// where something was too large, the tile's sums are not finite in the end, and are computed once more.
+// The product of shared/gemm on matrix units: operands are rounded to f16 on their way through workgroup memory, scaled
+// by powers of two (shared/scales), and the sums are scaled back. Blocks are not looked at as they are stored, which
+// would take a tenth of the time: where something was too large, the tile's sums are not finite in the end, and are
+// computed once more.
 //
 // Defines: those of shared/matrix_units
 //          LOADS  blocks that an invocation loads, (BM + BN)·BK/(16·SUBGROUP·SM·SN)

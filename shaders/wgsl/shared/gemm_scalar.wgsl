@@ -1,15 +1,12 @@
-// The product of shared/gemm in f32: each invocation computes FM×FN blocks of 4×4 elements, which stay in registers. Workgroup
-// memory holds one step, or two: then one is multiplied while the next is stored.
+// The product of shared/gemm in f32: each invocation computes FM×FN blocks of 4×4 elements, which stay in registers.
+// Workgroup memory holds one step, or two: then one is multiplied while the next is stored.
 //
 // BM = 4·FM·TM, BN = 4·FN·TN; TM·TN invocations.
 //
-// Defines: TM, TN         invocations down and across a tile; TN a multiple of 8, TM of 4
-//          FM, FN         blocks of each, down and across
-//          BK             a multiple of 4
-//          HALVES         1 or 2, the steps that workgroup memory holds: one takes another barrier, and leaves memory for more
-//                         workgroups, which work while others wait for theirs
-//          UNROLL         terms that the loop adds in a row, a divisor of BK
-//          LOADS          blocks that an invocation loads, (BM + BN)·BK/(16·TM·TN)
+// Defines: TM, TN invocations down and across a tile; TN a multiple of 8, TM of 4 FM, FN blocks of each, down and
+// across BK a multiple of 4 HALVES 1 or 2, the steps that workgroup memory holds: one takes another barrier, and leaves
+// memory for more workgroups, which work while others wait for theirs UNROLL terms that the loop adds in a row, a
+// divisor of BK LOADS blocks that an invocation loads, (BM + BN)·BK/(16·TM·TN)
 
 #include "shared/grid"
 #include "shared/blocks"
@@ -61,8 +58,8 @@ fn main(
     let part = tile / (TILES_M * TILES_N) % PARTS;
     let row0 = tile / TILES_N % TILES_M * BM;
     let column0 = tile % TILES_N * BN;
-    // 32 invocations that run together make 4×8 of the tile: they read few lines of it. Of neighbours both read the same line of a, of
-    // those that are two apart both the same of b: hardware joins such reads.
+    // 32 invocations that run together make 4×8 of the tile: they read few lines of it. Of neighbours both read the
+    // same line of a, of those that are two apart both the same of b: hardware joins such reads.
     let x = lane / 32u % (TN / 8u) * 8u + lane / 8u % 4u * 2u + lane % 2u;
     let y = lane / 32u / (TN / 8u) * 4u + lane / 2u % 4u;
 
@@ -76,7 +73,8 @@ fn main(
     let begin = part * PART_K;
     let end = min(begin + PART_K, DEPTH);
 
-    // A round loads a step and multiplies the one before it: the first has nothing to multiply, the last nothing to load.
+    // A round loads a step and multiplies the one before it: the first has nothing to multiply, the last nothing to
+    // load.
     var half = 0u;
     var depth = 0u;
     for (var k0 = begin; k0 < end + BK; k0 += BK) {

@@ -1,5 +1,6 @@
-// Elements that lie in memory as halves: the upper 16 bits of an f32 (bf16), two in a word, the first in its lower half. They have
-// f32's range and eight digits of its fraction. A line is eight of them, neighbouring channels, read and written at once.
+// Elements that lie in memory as halves: the upper 16 bits of an f32 (bf16), two in a word, the first in its lower
+// half. They have f32's range and eight digits of its fraction. A line is eight of them, neighbouring channels, read
+// and written at once.
 
 struct Eight {
     first: vec4<f32>,

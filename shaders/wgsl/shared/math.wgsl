@@ -1,8 +1,9 @@
-// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. Each keeps NaN. To the errors stated
-// comes that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
+// Elementary functions that WGSL lacks, or whose accuracy or special cases it leaves open. Each keeps NaN. To the
+// errors stated comes that of the driver's `exp`, which WGSL allows to be off by 3 + 2·|x| units in the last place.
 //
-// Where two formulas cost little, both are evaluated and one is selected: without branches, what a kernel does to several elements
-// runs side by side. No function has a loop: they run in the loops of kernels, whose iterations `Launch::loops` counts.
+// Where two formulas cost little, both are evaluated and one is selected: without branches, what a kernel does to
+// several elements runs side by side. No function has a loop: they run in the loops of kernels, whose iterations
+// `Launch::loops` counts.
 
 #include "shared/float"
 
@@ -94,8 +95,8 @@ fn m_silu(x: f32) -> f32 {
     return x * m_sigmoid(x);
 }
 
-/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, a negative finite x has powers of integer y only. Products where |y| is an
-/// integer up to 16; else the relative error is |y| times the error of the driver's `log2`.
+/// xʸ as in IEEE 754: x⁰ = 1ʸ = 1 for every x and y, a negative finite x has powers of integer y only. Products where
+/// |y| is an integer up to 16; else the relative error is |y| times the error of the driver's `log2`.
 fn m_pow(x: f32, y: f32) -> f32 {
     if y == 0.0 || x == 1.0 {
         return 1.0;
@@ -123,8 +124,8 @@ fn m_pow(x: f32, y: f32) -> f32 {
     } else {
         power = exp2(y * log2(size));
     }
-    // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign. The bound is in hexadecimal: Tint
-    // takes a rounded decimal for a number beyond f32.
+    // Only a negative x that is neither zero nor infinite needs an integer y. Minus zero has a sign. The bound is in
+    // hexadecimal: Tint takes a rounded decimal for a number beyond f32.
     if x < 0.0 && x >= -0x1.fffffep+127 && !whole {
         return quiet_nan();
     }

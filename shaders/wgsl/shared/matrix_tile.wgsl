@@ -1,6 +1,6 @@
-    // The workgroup's tile and part of the reduction, and where in the tile its subgroups' fragments begin, whose sums are zero.
-    // Not `workgroup_index`: matrix units want control flow that naga knows to be uniform.
-    // The remainder says how large it can be: whose line, or which operand's, is then known while compiling.
+    // The workgroup's tile and part of the reduction, and where in the tile its subgroups' fragments begin, whose sums
+    // are zero. Not `workgroup_index`: matrix units want control flow that naga knows to be uniform. The remainder says
+    // how large it can be: whose line, or which operand's, is then known while compiling.
     let lane = invocation % WG;
     let tile = workgroup.x + workgroup.y * workgroups.x;
     if tile >= BATCH * PARTS * TILES_M * TILES_N {

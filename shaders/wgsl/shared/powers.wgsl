@@ -1,7 +1,7 @@
 // Powers of two that bring numbers into the range of f16, 6e-8 to 65,504.
 
-/// The exponents that bring these largest magnitudes to 2^(14 − room) or above, below 2^(15 − room): between those of normal numbers
-/// whose inverses are normal.
+/// The exponents that bring these largest magnitudes to 2^(14 − room) or above, below 2^(15 − room): between those of
+/// normal numbers whose inverses are normal.
 fn exponents_for(peaks: vec2<f32>, room: i32) -> vec2<i32> {
     return clamp(vec2(141 - room) - vec2<i32>(bitcast<vec2<u32>>(peaks) >> vec2(23u)), vec2(-113), vec2(113));
 }

@@ -14,8 +14,8 @@ const W: u32 = ${W};
 const P: u32 = ${P};
 const Q: u32 = ${Q};
 
-/// `made` positions out of `taken`. In the linear rule, position p lies at max(p·slope + shift, 0)/unit, in the cubic one at
-/// (p·slope + shift)/unit.
+/// `made` positions out of `taken`. In the linear rule, position p lies at max(p·slope + shift, 0)/unit, in the cubic
+/// one at (p·slope + shift)/unit.
 struct Axis {
     taken: i32,
     made: i32,

@@ -1,15 +1,16 @@
-// The powers of two by which a product's operands are scaled to fit f16, found on the way, so that operands are read once: the
-// blocks that a tile begins with give them, with room for elements sixteen times as large. What f16 loses is 2³⁶ times smaller than
-// what came with it.
+// The powers of two by which a product's operands are scaled to fit f16, found on the way, so that operands are read
+// once: the blocks that a tile begins with give them, with room for elements sixteen times as large. What f16 loses is
+// 2³⁶ times smaller than what came with it.
 //
-// A number of a later block that is too large even so becomes infinite, and so do the sums that it is part of, for `note_sum` to find.
+// A number of a later block that is too large even so becomes infinite, and so do the sums that it is part of, for
+// `note_sum` to find.
 
 #include "shared/powers"
 
 const ROOM: i32 = 3;
 
-/// Whether there was anything that f16 cannot hold, in x. Four numbers: what follows begins at a multiple of 16 bytes. Fragments are
-/// loaded wrongly from elsewhere, and NVIDIA's driver does not see to it.
+/// Whether there was anything that f16 cannot hold, in x. Four numbers: what follows begins at a multiple of 16 bytes.
+/// Fragments are loaded wrongly from elsewhere, and NVIDIA's driver does not see to it.
 var<workgroup> too_large: vec4<u32>;
 
 /// Invocations that compare magnitudes. That they are few saves workgroup memory: see `Tiling::memory`.
@@ -22,7 +23,8 @@ fn note_sum(sum: f32) {
     }
 }
 
-/// The largest of all invocations' values, none below zero. All invocations call this together. Uses `sums`, 2·FINDERS elements.
+/// The largest of all invocations' values, none below zero. All invocations call this together. Uses `sums`, 2·FINDERS
+/// elements.
 fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
     workgroupBarrier();
     let at = lane % FINDERS;
@@ -43,8 +45,8 @@ fn largest_of_workgroup(lane: u32, held: vec2<f32>) -> vec2<f32> {
     return vec2(sums[0], sums[FINDERS]);
 }
 
-/// The exponents of the scales for a block, of whose operands a and b each invocation holds elements of these magnitudes at most. All
-/// invocations call this together.
+/// The exponents of the scales for a block, of whose operands a and b each invocation holds elements of these
+/// magnitudes at most. All invocations call this together.
 fn exponents_of_block(lane: u32, held: vec2<f32>) -> vec2<i32> {
     workgroupBarrier();
     if lane == 0u {

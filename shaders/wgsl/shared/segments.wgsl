@@ -1,9 +1,10 @@
-// Reductions over segments of a workgroup: LANES of its WG invocations that work on one thing, so that a workgroup works on
-// SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for elements that lie side by side. ACROSS 1: neighbours are
-// members of neighbouring segments, for things that lie side by side. In both, neighbours read neighbouring addresses.
+// Reductions over segments of a workgroup: LANES of its WG invocations that work on one thing, so that a workgroup
+// works on SEGMENTS of them. ACROSS 0: a segment's members are neighbours, for elements that lie side by side. ACROSS
+// 1: neighbours are members of neighbouring segments, for things that lie side by side. In both, neighbours read
+// neighbouring addresses.
 //
-// The order is that of a tree, fixed. All invocations of a workgroup must call a reduction together; each gets the result of its
-// segment. LANES and `WG`, a constant of the kernel, are powers of two.
+// The order is that of a tree, fixed. All invocations of a workgroup must call a reduction together; each gets the
+// result of its segment. LANES and `WG`, a constant of the kernel, are powers of two.
 
 #include "shared/float"
 

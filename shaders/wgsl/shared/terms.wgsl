@@ -1,13 +1,10 @@
-// The main of kernels whose results are sums of terms. An invocation computes a result by itself, or a workgroup does, in a tree whose
-// order is fixed.
+// The main of kernels whose results are sums of terms. An invocation computes a result by itself, or a workgroup does,
+// in a tree whose order is fixed.
 //
-// The kernel that includes this says what a result is:
-//   const RESULTS: u32                               the number of results
-//   struct Terms                                     what the terms of a result have in common; `extent: vec2<u32>` is how many
-//                                                    there are down and across
-//   fn terms_of(at: u32) -> Terms                    those of result `at`
-//   fn term(terms: Terms, t: vec2<u32>) -> Value     the term in row t.x and column t.y, inside of the extent
-//   fn result(terms: Terms, sum: Value) -> Value     the result, from the sum of all terms
+// The kernel that includes this says what a result is: const RESULTS: u32 the number of results struct Terms what the
+// terms of a result have in common; `extent: vec2<u32>` is how many there are down and across fn terms_of(at: u32) ->
+// Terms those of result `at` fn term(terms: Terms, t: vec2<u32>) -> Value the term in row t.x and column t.y, inside of
+// the extent fn result(terms: Terms, sum: Value) -> Value the result, from the sum of all terms
 //
 // ⌈RESULTS/WG⌉ workgroups, or RESULTS.
 //

@@ -1,8 +1,8 @@
-// Sums over segments of a workgroup, two at once: LANES neighbours of its WG invocations that work on one thing. Eight partial
-// sums are added between two barriers, so that 256 of them meet at three.
+// Sums over segments of a workgroup, two at once: LANES neighbours of its WG invocations that work on one thing. Eight
+// partial sums are added between two barriers, so that 256 of them meet at three.
 //
-// The order is fixed. All invocations of a workgroup must ask for a total together; each gets that of its segment. LANES is a
-// power of two, 256 at most, and divides `WG`, a constant of the kernel.
+// The order is fixed. All invocations of a workgroup must ask for a total together; each gets that of its segment.
+// LANES is a power of two, 256 at most, and divides `WG`, a constant of the kernel.
 
 const LANES: u32 = ${LANES};
 /// Partial sums of a segment after its values were added by eights, and after those were.

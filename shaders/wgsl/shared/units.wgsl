@@ -1,6 +1,6 @@
-// What matrix units multiply: numbers of 16 bits, in workgroup memory in fours. They are f16, which lines of images are scaled to fit; or
-// with BFLOAT bf16, as lines of images are in memory. WGSL has no bf16: with BFLOAT, what it calls f16 is bf16, which the host tells the
-// driver. Nothing is computed with it but products of matrices.
+// What matrix units multiply: numbers of 16 bits, in workgroup memory in fours. They are f16, which lines of images are
+// scaled to fit; or with BFLOAT bf16, as lines of images are in memory. WGSL has no bf16: with BFLOAT, what it calls
+// f16 is bf16, which the host tells the driver. Nothing is computed with it but products of matrices.
 
 #include "shared/half"
 

@@ -1,5 +1,5 @@
-// The unit that a kernel computes with: an element, or a line of halves. Operands are bound as arrays of Held, which `value` turns into
-// a Value.
+// The unit that a kernel computes with: an element, or a line of halves. Operands are bound as arrays of Held, which
+// `value` turns into a Value.
 //
 // Defines: FORMAT  full: elements; lines: lines
 

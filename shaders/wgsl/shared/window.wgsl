@@ -1,5 +1,5 @@
-// Geometry of a 2-D window that slides over padded planes of H×W and yields P×Q outputs: KH×KW taps, stride SH, SW, padding PH,
-// PW (of which only the part before the plane matters here), dilation DH, DW.
+// Geometry of a 2-D window that slides over padded planes of H×W and yields P×Q outputs: KH×KW taps, stride SH, SW,
+// padding PH, PW (of which only the part before the plane matters here), dilation DH, DW.
 
 const N: u32 = ${N};
 const H: u32 = ${H};
@@ -32,8 +32,8 @@ fn columns_inside(q: u32) -> vec2<u32> {
     return taps_inside(q, KW, SW, PW, DW, W);
 }
 
-/// The first output whose window reaches over coordinate `at`, and the number of those that do, which follow each other. With a
-/// dilation, some read only what is beside it.
+/// The first output whose window reaches over coordinate `at`, and the number of those that do, which follow each
+/// other. With a dilation, some read only what is beside it.
 fn outputs_over(at: u32, taps: u32, stride: u32, padding: u32, dilation: u32, outputs: u32) -> vec2<u32> {
     let start = at + padding;
     let reach = (taps - 1u) * dilation;

@@ -1,10 +1,10 @@
 // The transforms of Winograd's minimal filtering F(4×4, 3×3): a tile of 4×4 outputs of a 3×3 convolution is
-// Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A, with d the 6×6 inputs that it depends on: 36 products instead of 144, and sums over channels
-// commute with all of it, so that they become 36 matrix products. Each function here transforms one line.
+// Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A, with d the 6×6 inputs that it depends on: 36 products instead of 144, and sums over
+// channels commute with all of it, so that they become 36 matrix products. Each function here transforms one line.
 // Source: Lavin and Gray, 2015, https://arxiv.org/abs/1509.09308.
 //
-// The polynomials behind it are evaluated at 0, ±3/4, ±3/2 and infinity rather than at 0, ±1, ±2 and infinity: powers of the points
-// stay nearer to one, and rounding errors are a quarter as large.
+// The polynomials behind it are evaluated at 0, ±3/4, ±3/2 and infinity rather than at 0, ±1, ±2 and infinity: powers
+// of the points stay nearer to one, and rounding errors are a quarter as large.
 
 const NEAR: f32 = 0.75;
 const FAR: f32 = 1.5;

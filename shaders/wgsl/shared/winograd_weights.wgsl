@@ -1,5 +1,5 @@
-// How products of frequencies become weights again: their parts are added up, and the weights of a workgroup's pairs of channels, nine
-// each, are stored through the epilogue.
+// How products of frequencies become weights again: their parts are added up, and the weights of a workgroup's pairs of
+// channels, nine each, are stored through the epilogue.
 //
 // Defines: WG, O, C
 //          FREQUENCIES  16 or 36, as the kernel's transform has
@@ -19,7 +19,8 @@ const FREQUENCIES: u32 = ${FREQUENCIES};
 
 var<workgroup> weights: array<f32, 9u * WG>;
 
-/// The products of a pair of channels. All of a part are read together: to read one alone waits just as long for memory.
+/// The products of a pair of channels. All of a part are read together: to read one alone waits just as long for
+/// memory.
 fn products(pair: u32) -> array<f32, FREQUENCIES> {
     var sums: array<f32, FREQUENCIES>;
 #for F in FREQUENCIES
@@ -34,7 +35,8 @@ fn products(pair: u32) -> array<f32, FREQUENCIES> {
     return sums;
 }
 
-/// Stores what is in `weights`, the pairs from `first` on, so that neighbours store neighbours. All invocations call this together.
+/// Stores what is in `weights`, the pairs from `first` on, so that neighbours store neighbours. All invocations call
+/// this together.
 fn store_weights(first: u32, lane: u32) {
     workgroupBarrier();
 #for T in 9

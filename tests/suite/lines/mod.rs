@@ -256,7 +256,8 @@ const WITHOUT_A_CASE: &[(&str, &str)] = &[
     ("world/start.rs::join", "fails by environment variables alone"),
 ];
 
-/// Methods that the framework calls and users write: their errors get the line of the user's call from the function in between.
+/// Methods that the framework calls and users write: their errors get the line of the user's call from the function in
+/// between.
 const CALLED_BY_THE_FRAMEWORK: &[&str] = &[
     "data/collate.rs::collate",
     "data/examples.rs::read",
@@ -332,7 +333,8 @@ fn every_function_has_a_case() -> Outcome {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }
 
-/// Neither a line of the framework nor one of the standard library is named where the caller is not known, but that of the next call.
+/// Neither a line of the framework nor one of the standard library is named where the caller is not known, but that of
+/// the next call.
 fn of_a_call_that_nobody_sees() -> Outcome {
     let w = Stage::new()?;
     let u = w.tape.input(&w.labels);

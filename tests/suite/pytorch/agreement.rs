@@ -1,4 +1,5 @@
-//! The table of how far we are from PyTorch: of every layer, loss, optimizer and model the largest error, by what computed it.
+//! The table of how far we are from PyTorch: of every layer, loss, optimizer and model the largest error, by what
+//! computed it.
 //!
 //! `--agreement` before the other arguments prints it when the tests are over, as rows of Markdown.
 

@@ -4,8 +4,8 @@ use libtest_mimic::Trial;
 
 use crate::numbers::{Computed, Reference};
 
-/// `max |a − b| / max |b|`, and infinite where one is not finite or there are not as many. Of nothing but zeros, which rounding may
-/// have left at 1e-15, it is `max |a − b|`: everything that golden cases put in is about 1.
+/// `max |a − b| / max |b|`, and infinite where one is not finite or there are not as many. Of nothing but zeros, which
+/// rounding may have left at 1e-15, it is `max |a − b|`: everything that golden cases put in is about 1.
 pub(super) fn relative_error(computed: &Computed, reference: &Reference) -> f64 {
     let (Computed(computed), Reference(reference)) = (computed, reference);
     let all_finite = computed.iter().chain(reference).all(|x| x.is_finite());

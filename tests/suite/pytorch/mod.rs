@@ -1,8 +1,8 @@
 //! What PyTorch computes, number for number: results, every gradient, and what becomes of buffers and parameters.
 //!
-//! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. A case here has the name of a
-//! case there, which is the expression that PyTorch evaluated; beside it stands what is held to be the same. Its numbers go
-//! into the layer by [`Checkpoint::load_safetensors_with`], and its gradients come out by
+//! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. A case here has the
+//! name of a case there, which is the expression that PyTorch evaluated; beside it stands what is held to be the same.
+//! Its numbers go into the layer by [`Checkpoint::load_safetensors_with`], and its gradients come out by
 //! [`Checkpoint::to_safetensors_with`], under PyTorch's keys again.
 
 mod agreement;
@@ -112,8 +112,8 @@ fn agrees(case: &Case, device: &Device) -> Result<(), Failed> {
     for (_, error) in &errors {
         agreement::note(case.file, &case.torch, device, *error);
     }
-    // Rounding images to eight digits turns signs of what nearly cancels, on the way through every ReLU: gradients of these small models
-    // are noted, and held to nothing.
+    // Rounding images to eight digits turns signs of what nearly cancels, on the way through every ReLU: gradients of
+    // these small models are noted, and held to nothing.
     let is_held = |key: &str| device.precision() != Precision::Fast || case.file != "models" || key == "output";
     let errors: Vec<_> = errors.into_iter().filter(|(key, _)| is_held(key)).collect();
     within(&errors, tolerance(case.file, &case.torch, device.precision()))
@@ -161,7 +161,8 @@ fn wrong_settings() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A module that `build` makes, with the state of the golden case, whose names `names` reads; and what it computes of the inputs.
+/// A module that `build` makes, with the state of the golden case, whose names `names` reads; and what it computes of
+/// the inputs.
 fn module<M: Module + 'static>(
     file: &'static str,
     torch: impl Into<String>,

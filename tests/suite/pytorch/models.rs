@@ -78,8 +78,8 @@ fn load<M: Module>(net: &mut M, file: &str, names: &Names) -> Result<LoadReport>
     net.load_with(path_of(file), names)
 }
 
-/// Their file, loaded and saved under its names, has the same names, shapes and numbers, in this framework's type. Written to
-/// `MEGANEURA_SAVE` if that is set, for PyTorch to load.
+/// Their file, loaded and saved under its names, has the same names, shapes and numbers, in this framework's type.
+/// Written to `MEGANEURA_SAVE` if that is set, for PyTorch to load.
 fn saved_as_theirs<M: Module>(file: &str, build: fn(&Device) -> Result<M>, names: &Names) -> Outcome {
     let bytes = std::fs::read(path_of(file))?;
     let theirs = SafeTensors::deserialize(&bytes)?;

@@ -17,7 +17,8 @@ where
     module("sequences", torch, Names::new(), build, |layer, inputs| layer.forward(inputs.var("x")))
 }
 
-/// A recurrent layer, its state of the inputs `h` and `c` if it has any: the outputs and all final states, one after the other.
+/// A recurrent layer, its state of the inputs `h` and `c` if it has any: the outputs and all final states, one after
+/// the other.
 fn recurrent<G>(torch: &str, config: RecurrentConfig<G>, state: fn(&Inputs) -> Option<G::State>) -> Arc<Case>
 where
     G: RecurrentGates,

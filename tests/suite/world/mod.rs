@@ -1,4 +1,5 @@
-//! Ranks that train together, through MPI: this program starts itself under `mpirun`, and each rank runs one of the [`programs`].
+//! Ranks that train together, through MPI: this program starts itself under `mpirun`, and each rank runs one of the
+//! [`programs`].
 //!
 //! Without `mpirun` these tests show as ignored, and fail in CI.
 
@@ -17,7 +18,8 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use programs::{How, train};
 
-/// The argument by which this program knows that it is a rank; the folder, the name of the program and its options follow.
+/// The argument by which this program knows that it is a rank; the folder, the name of the program and its options
+/// follow.
 const RANK: &str = "be-a-rank";
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {

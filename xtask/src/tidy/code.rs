@@ -76,7 +76,8 @@ fn raw_string(rest: &[char]) -> Option<usize> {
     Some(len.map_or(rest.len(), |len| body + len + end.len()))
 }
 
-/// Every path that begins with `crate::`, with its line: `use crate::{nn, ops::conv2d::X}` is `nn` and `ops::conv2d::X`.
+/// Every path that begins with `crate::`, with its line: `use crate::{nn, ops::conv2d::X}` is `nn` and
+/// `ops::conv2d::X`.
 pub fn crate_paths(code: &str) -> Vec<(usize, String)> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("crate::") {

@@ -86,8 +86,8 @@ fn check(path: &str, text: &str) -> Vec<Violation> {
     RULES.iter().flat_map(|rule| rule(&file)).map(violation).collect()
 }
 
-/// Lists files below `dir`, but for what is built (`target`) and what belongs to tools (hidden folders other than our own, and
-/// the file that stands for `.git` in a second working tree).
+/// Lists files below `dir`, but for what is built (`target`) and what belongs to tools (hidden folders other than our
+/// own, and the file that stands for `.git` in a second working tree).
 fn collect(root: &Path, dir: &str, paths: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(root.join(dir))? {
         let entry = entry?;

@@ -23,8 +23,8 @@ impl RandomCrop {
         Self { height, width, padding: 0 }
     }
 
-    /// With a border of so many zeros on every side before. Put it ahead of [`Normalise`](super::Normalise) for a black border, behind for
-    /// one of the mean colour.
+    /// With a border of so many zeros on every side before. Put it ahead of [`Normalise`](super::Normalise) for a black
+    /// border, behind for one of the mean colour.
     #[must_use]
     pub fn padding(self, padding: usize) -> Self {
         Self { padding, ..self }
@@ -91,7 +91,8 @@ mod tests {
             .map(|seed| cropped(RandomCrop::new(2, 1).padding(1), [1, 2, 2], seed))
             .map(|crop| crop.into_iter().map(|x| x as u32).collect())
             .collect();
-        // By hand: 3 × 4 windows of 2×1 in (0 0 0 0, 0 1 2 0, 0 3 4 0, 0 0 0 0); those of the two border columns are all zeros.
+        // By hand: 3 × 4 windows of 2×1 in (0 0 0 0, 0 1 2 0, 0 3 4 0, 0 0 0 0); those of the two border columns are
+        // all zeros.
         let expected = [[0, 0], [0, 1], [1, 3], [3, 0], [0, 2], [2, 4], [4, 0]];
         assert_eq!(crops, expected.map(Vec::from).into());
     }

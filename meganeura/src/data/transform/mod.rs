@@ -55,8 +55,9 @@ pub trait Transform: fmt::Debug + Send + Sync {
     /// If such examples cannot be transformed, or the transformation itself makes no sense.
     fn shape(&self, shape: Shape) -> Result<Shape>;
 
-    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All that is random about it comes from
-    /// the seed, which is another for each epoch, position and transformation. `example` has room for both, one behind the other.
+    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All that is random
+    /// about it comes from the seed, which is another for each epoch, position and transformation. `example` has room
+    /// for both, one behind the other.
     fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed);
 }
 

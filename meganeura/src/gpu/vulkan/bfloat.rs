@@ -1,6 +1,7 @@
-//! bf16 on matrix units: `VK_KHR_shader_bfloat16`, which neither wgpu nor naga knows. Devices are opened with it where they have it. Kernels
-//! that multiply bf16 say f16, and compute nothing with it but products of matrices. So it is enough to turn that type into bf16 in their
-//! SPIR-V, and what takes words apart into f16 into a cast that keeps the bits.
+//! bf16 on matrix units: `VK_KHR_shader_bfloat16`, which neither wgpu nor naga knows. Devices are opened with it where
+//! they have it. Kernels that multiply bf16 say f16, and compute nothing with it but products of matrices. So it is
+//! enough to turn that type into bf16 in their SPIR-V, and what takes words apart into f16 into a cast that keeps the
+//! bits.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
@@ -86,8 +87,8 @@ pub(super) fn is_open(extensions: &[&CStr]) -> bool {
     extensions.contains(&EXTENSION)
 }
 
-/// A module that says bf16 where `words`, a module of naga's, says f16. What it makes of the two halves of a word by `unpack2x16float` and
-/// a conversion to f16 has the bits of that word.
+/// A module that says bf16 where `words`, a module of naga's, says f16. What it makes of the two halves of a word by
+/// `unpack2x16float` and a conversion to f16 has the bits of that word.
 pub(super) fn instead_of_f16(words: &[u32]) -> Vec<u32> {
     const CAPABILITY: u32 = 17;
     const EXTENSION: u32 = 10;

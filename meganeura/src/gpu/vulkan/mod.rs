@@ -1,8 +1,8 @@
 //! Vulkan itself, below wgpu: a plan's launches as a command buffer that is recorded once.
 //!
-//! wgpu opens the device, owns its memory and its queue, and is told of no launch: it would put a barrier between any two, and check
-//! and encode each of them in every run. Command buffers of this module are executed from wgpu's encoders, so that everything is
-//! submitted in one order. The only place that knows `ash`.
+//! wgpu opens the device, owns its memory and its queue, and is told of no launch: it would put a barrier between any
+//! two, and check and encode each of them in every run. Command buffers of this module are executed from wgpu's
+//! encoders, so that everything is submitted in one order. The only place that knows `ash`.
 
 mod bfloat;
 #[cfg(target_os = "linux")]

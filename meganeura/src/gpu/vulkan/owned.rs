@@ -1,5 +1,5 @@
-//! Folders and files that nobody else can write: this user's, by the system's permissions. On systems other than Unix they are not
-//! looked at; there the folder for caches is the user's own unless `MEGANEURA_CACHE` names another.
+//! Folders and files that nobody else can write: this user's, by the system's permissions. On systems other than Unix
+//! they are not looked at; there the folder for caches is the user's own unless `MEGANEURA_CACHE` names another.
 
 use std::fs::{self, File};
 use std::io;

@@ -31,8 +31,8 @@ pub(in crate::gpu) struct Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         let device = &self.shared.raw;
-        // SAFETY: whoever executed the recording kept it until that was done, and nothing refers to the parts any more. Null
-        // handles, of a recording that failed halfway, are ignored.
+        // SAFETY: whoever executed the recording kept it until that was done, and nothing refers to the parts any more.
+        // Null handles, of a recording that failed halfway, are ignored.
         unsafe {
             device.destroy_command_pool(self.pool, None);
             device.destroy_descriptor_pool(self.descriptors, None);
@@ -51,7 +51,8 @@ struct Hazards {
 }
 
 impl Hazards {
-    /// Notes a launch, by the buffers that it binds and whether it writes them. `true` if it must wait for those before it.
+    /// Notes a launch, by the buffers that it binds and whether it writes them. `true` if it must wait for those before
+    /// it.
     fn wait(&mut self, bound: &[(u64, bool)]) -> bool {
         let conflicts =
             |&(buffer, writes): &(u64, bool)| self.written.contains(&buffer) || (writes && self.read.contains(&buffer));
@@ -239,12 +240,13 @@ fn pipeline<'a>(dispatch: &Dispatch<'a>) -> &'a Pipeline {
 }
 
 impl Recording {
-    /// Puts the launches into wgpu's commands, with the words of the host that they read from a buffer; `false` if the device is
-    /// gone. The recording is to be kept until they have run.
+    /// Puts the launches into wgpu's commands, with the words of the host that they read from a buffer; `false` if the
+    /// device is gone. The recording is to be kept until they have run.
     pub(in crate::gpu) fn execute(&self, encoder: &mut wgpu::CommandEncoder, words: Option<(&Buffer, &[u32])>) -> bool {
         let device = &self.shared.raw;
-        // SAFETY: the encoder is open and outside of any pass; the recording was finished, and allows to be pending several times.
-        // It ends and begins with barriers, so words are written after an earlier run has read them, and before this one does.
+        // SAFETY: the encoder is open and outside of any pass; the recording was finished, and allows to be pending
+        // several times. It ends and begins with barriers, so words are written after an earlier run has read them, and
+        // before this one does.
         unsafe {
             let words = match words {
                 Some((buffer, words)) => match buffer.raw().as_hal::<api::Vulkan>() {

@@ -21,8 +21,9 @@ pub(super) fn instructions(module: &[u32]) -> impl Iterator<Item = (u32, &[u32])
     })
 }
 
-/// The module whose loops drivers leave as they are. Kernels on matrix units unroll in WGSL what pays. Where it unrolls more, NVIDIA's
-/// driver takes up to twice as long to compile them, and they are no faster. Others are: a step in single precision, by 7 %.
+/// The module whose loops drivers leave as they are. Kernels on matrix units unroll in WGSL what pays. Where it unrolls
+/// more, NVIDIA's driver takes up to twice as long to compile them, and they are no faster. Others are: a step in
+/// single precision, by 7 %.
 pub(super) fn without_unrolling(module: &[u32]) -> Vec<u32> {
     const LOOP_MERGE: u32 = 246;
     const DONT_UNROLL: u32 = 2;

@@ -1,11 +1,11 @@
 //! What the driver compiled, kept on disk from one process to the next.
 //!
-//! A file for each adapter, in the user's folder for caches or the one that `MEGANEURA_CACHE` names; `off` keeps nothing. A file
-//! that does not fit is ignored, and one that cannot be written is counted: neither is worth an error.
+//! A file for each adapter, in the user's folder for caches or the one that `MEGANEURA_CACHE` names; `off` keeps
+//! nothing. A file that does not fit is ignored, and one that cannot be written is counted: neither is worth an error.
 //!
-//! A driver trusts what it is given, so whoever can write the file can run code in the processes that read it. What keeps others
-//! out is the system's permissions: see [`owned`]. The checksum is against damage, a full disk or a torn write. It proves nothing
-//! about who wrote the file, and neither would a key that lies beside it.
+//! A driver trusts what it is given, so whoever can write the file can run code in the processes that read it. What
+//! keeps others out is the system's permissions: see [`owned`]. The checksum is against damage, a full disk or a torn
+//! write. It proves nothing about who wrote the file, and neither would a key that lies beside it.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -23,8 +23,8 @@ const OVERRIDE: &str = "MEGANEURA_CACHE";
 /// What a file begins with, before the checksum of what follows.
 const MAGIC: [u8; 8] = *b"mgnpipe3";
 
-/// A file that would be larger is removed instead: it holds the shapes of past experiments, and the next process keeps what it
-/// compiles itself.
+/// A file that would be larger is removed instead: it holds the shapes of past experiments, and the next process keeps
+/// what it compiles itself.
 const MOST_BYTES: usize = 64 << 20;
 
 /// BLAKE3.
@@ -67,8 +67,8 @@ impl Keeping {
         };
         let create = |data: &[u8]| {
             let description = vk::PipelineCacheCreateInfo::default().initial_data(data);
-            // SAFETY: the bytes are those that the driver gave a process of this user for this device: the file was this user's
-            // alone to write, is whole, and begins with the device and the driver that it is of.
+            // SAFETY: the bytes are those that the driver gave a process of this user for this device: the file was
+            // this user's alone to write, is whole, and begins with the device and the driver that it is of.
             unsafe { shared.raw.create_pipeline_cache(&description, None) }.ok()
         };
         let data = kept.as_deref().and_then(unpack).filter(|data| is_of(data, properties));
@@ -100,7 +100,8 @@ impl Store {
         lock(&self.state).failures
     }
 
-    /// Writes the file if there is anything new. A cache only grows, and telling how large it is costs nothing beside copying it.
+    /// Writes the file if there is anything new. A cache only grows, and telling how large it is costs nothing beside
+    /// copying it.
     pub(super) fn save(&self) {
         if self.bytes().is_none_or(|bytes| lock(&self.state).kept == Some(bytes)) {
             return;

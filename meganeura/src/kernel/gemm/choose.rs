@@ -23,7 +23,8 @@ const LARGE: Tiling = tiling!("tile 128", Units::Scalar { halves: 1 }, [16, 8], 
 const LARGE_TWICE: Tiling = tiling!("tile 128 twice", Units::Scalar { halves: 2 }, [16, 8], [2, 4], 16);
 /// 64×64: four times as many workgroups, of which a multiprocessor has memory for five.
 const MEDIUM: Tiling = tiling!("tile 64", Units::Scalar { halves: 1 }, [8, 8], [2, 2], 16);
-/// The same as [`LARGE_TWICE`] is: never the quickest, but small enough for drivers that compute on the CPU, where tests run it.
+/// The same as [`LARGE_TWICE`] is: never the quickest, but small enough for drivers that compute on the CPU, where
+/// tests run it.
 const MEDIUM_TWICE: Tiling = tiling!("tile 64 twice", Units::Scalar { halves: 2 }, [8, 8], [2, 2], 16);
 /// 32×32, for small matrices.
 const SMALL: Tiling = tiling!("tile 32", Units::Scalar { halves: 1 }, [8, 8], [1, 1], 16);
@@ -34,8 +35,8 @@ const MATRIX_WIDE: Tiling = tiling!("matrix 128×256", Units::Matrix { halves: 1
 const MATRIX_TALL: Tiling = tiling!("matrix 256×128", Units::Matrix { halves: 1 }, [4, 2], [4, 4], 32);
 /// 128×128.
 const MATRIX_LARGE: Tiling = tiling!("matrix 128", Units::Matrix { halves: 1 }, [2, 2], [4, 4], 32);
-/// The same by eight subgroups: registers for operands that are gathered, and twice as many loads at a time where there are few
-/// tiles.
+/// The same by eight subgroups: registers for operands that are gathered, and twice as many loads at a time where there
+/// are few tiles.
 const MATRIX_EIGHT: Tiling = tiling!("matrix 128 by 8", Units::Matrix { halves: 1 }, [2, 4], [4, 2], 32);
 /// 64×256, where rows are few.
 const MATRIX_FLAT: Tiling = tiling!("matrix 64×256", Units::Matrix { halves: 1 }, [1, 4], [4, 4], 32);
@@ -99,9 +100,9 @@ impl Product {
         choices
     }
 
-    /// About how long a choice takes, in nanoseconds of an H200: multiprocessors share the workgroups, and those of one take turns.
-    /// The figures are fitted to products of 512³ to 4096³ and to convolutions, Winograd's and others (2026-11-22). Devices of
-    /// other kinds have fewer multiprocessors, which are taken to be alike.
+    /// About how long a choice takes, in nanoseconds of an H200: multiprocessors share the workgroups, and those of one
+    /// take turns. The figures are fitted to products of 512³ to 4096³ and to convolutions, Winograd's and others
+    /// (2026-11-22). Devices of other kinds have fewer multiprocessors, which are taken to be alike.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(self, &Choice { tiling, parts, .. }: &Choice, cut: Cut, caps: &Caps) -> f64 {
         let each = (parts * tiling.tiles(self)).div_ceil(busy(caps));
@@ -113,8 +114,8 @@ impl Product {
             SMALL => 9.0 * (many + 3.0),
             _ => unreachable!("there are figures for these"),
         };
-        // For a term of all of them. Lines along the reduction are turned on their way, which takes time where nothing else is to be
-        // done meanwhile, and what is gathered takes longer to come.
+        // For a term of all of them. Lines along the reduction are turned on their way, which takes time where nothing
+        // else is to be done meanwhile, and what is gathered takes longer to come.
         let term = match (tiling, each, self.operands) {
             (LARGE | LARGE_TWICE, 1, Operands::Gathered) => 160.0,
             (LARGE, 1, _) => 117.0,
@@ -128,7 +129,8 @@ impl Product {
             (_, _, Operands::Gathered) => 1.3 * one_by_one,
             _ => one_by_one,
         };
-        // Beginning and end are worth 56 terms. Where parts are not whole steps, each read asks whether there is a term.
+        // Beginning and end are worth 56 terms. Where parts are not whole steps, each read asks whether there is a
+        // term.
         let part = tiling.part(self, parts);
         let asked = if parts * part == self.k { 1.0 } else { 1.3 };
         let product = term * asked * (part + 56) as f64;
@@ -142,10 +144,11 @@ impl Product {
         }
     }
 
-    /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or else the
-    /// smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide and tall ones those that must
-    /// be turned on their way. Where half as many tiles of 128×128 would do, long sums are cut in two: fewer elements are read
-    /// than for smaller tiles, and what is done to the sums is done by more invocations.
+    /// Tilings on matrix units of operands in f32: the largest of which there are enough to keep the device busy, or
+    /// else the smallest, cut into parts of 256 terms or more. Small ones suit operands that are gathered, wide and
+    /// tall ones those that must be turned on their way. Where half as many tiles of 128×128 would do, long sums are
+    /// cut in two: fewer elements are read than for smaller tiles, and what is done to the sums is done by more
+    /// invocations.
     fn matrix_choices(self, caps: &Caps, cut: bool) -> Vec<Choice> {
         let (small, busy) = (self.m.min(self.n), busy(caps));
         // Few rows, and too few columns for many workgroups: the weights of a narrow layer.
@@ -200,7 +203,8 @@ mod tests {
         let best = |m, n, k, operands| choices(m, n, k, operands, Cut::Added, &Caps::DISCRETE)[0].name();
         assert_eq!(best(4096, 4096, 4096, Operands::Along), "tile 128");
         assert_eq!(best(2048, 2048, 2048, Operands::Across), "tile 128");
-        // 144 tiles of 128×128 would be two for some multiprocessors and one for most; twice 576 of 64×64 are nine for each.
+        // 144 tiles of 128×128 would be two for some multiprocessors and one for most; twice 576 of 64×64 are nine for
+        // each.
         assert_eq!(best(1536, 1536, 1536, Operands::Along), "tile 64, split");
         assert_eq!(best(3072, 3072, 3072, Operands::Along), "tile 64");
         // One for each: nothing else works while it waits.

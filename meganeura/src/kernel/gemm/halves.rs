@@ -7,7 +7,8 @@ use crate::Layout;
 use crate::kernel::launch::{Argument, Binding, Caps, Format, LINE, Launch, Variant, define, lies_in_lines, tree};
 use crate::kernel::offset::offset;
 
-/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other multiplies.
+/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other
+/// multiplies.
 const MEMORY: usize = 24 << 10;
 
 /// The most turns in which subgroups store their sums.
@@ -22,7 +23,8 @@ struct Tiling {
     fragments: [usize; 2],
     /// Terms of a step.
     depth: usize,
-    /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several that share one.
+    /// Microseconds per step on an H200: of a workgroup alone on its multiprocessor, and of each of several that share
+    /// one.
     step: [f64; 2],
 }
 
@@ -58,7 +60,8 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Operand `[B…,rows,columns]`, whose reduction is along its columns if it is the first; `None` where it does not lie in lines.
+    /// Operand `[B…,rows,columns]`, whose reduction is along its columns if it is the first; `None` where it does not
+    /// lie in lines.
     #[must_use]
     pub fn new(argument: &Argument, is_first: bool) -> Option<Self> {
         let (batch, [row, column]) = strides(&argument.layout);
@@ -94,14 +97,14 @@ impl Tiling {
         8 * (tile(rows, across[0]) + tile(columns, across[1])) + sums
     }
 
-    /// Into how many parts the reduction may be cut: as many as still have 512 terms each and make no more than four workgroups for
-    /// each multiprocessor.
+    /// Into how many parts the reduction may be cut: as many as still have 512 terms each and make no more than four
+    /// workgroups for each multiprocessor.
     fn most_parts(&self, product: &Product, caps: &Caps) -> usize {
         (4 * busy(caps) / self.tiles(product)).clamp(1, (product.k / 512).clamp(1, 64))
     }
 
-    /// About how long this takes, in microseconds of an H200. The figures are fitted to products of 256³ to 4096³ (2026-11-24). Devices of
-    /// other kinds have fewer multiprocessors, which are taken to be alike.
+    /// About how long this takes, in microseconds of an H200. The figures are fitted to products of 256³ to 4096³
+    /// (2026-11-24). Devices of other kinds have fewer multiprocessors, which are taken to be alike.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn estimate(&self, product: &Product, parts: usize, caps: &Caps) -> f64 {
         let each = (parts * self.tiles(product)).div_ceil(busy(caps));

@@ -1,5 +1,5 @@
-//! Products of matrices that lie in the caches already, in the order in which they are read: what kernels are made of that
-//! prepare their operands themselves. `gemm` would copy each operand once more.
+//! Products of matrices that lie in the caches already, in the order in which they are read: what kernels are made of
+//! that prepare their operands themselves. `gemm` would copy each operand once more.
 
 use std::ops::Range;
 
@@ -51,8 +51,8 @@ impl Block<'_> {
     }
 }
 
-/// Terms that are summed before they are added to what is there: rounding errors grow with their number and that of the parts,
-/// not of all, and columns of so many terms stay in the first cache.
+/// Terms that are summed before they are added to what is there: rounding errors grow with their number and that of the
+/// parts, not of all, and columns of so many terms stay in the first cache.
 const TERMS: usize = 128;
 
 /// Rows of a tile of sums: with two vectors each, and those of `b`, they fit into 32 registers.
@@ -113,8 +113,8 @@ impl Block<'_> {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
         let [row_stride, term_stride] = self.a_strides;
         let mut sums = [[simd.splat_f32s(0.0); N]; M];
-        // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's lie inside
-        // the extents, and vectors have no alignment here.
+        // SAFETY: `multiply` checked that all rows, terms and columns of the extents lie inside the slices; this tile's
+        // lie inside the extents, and vectors have no alignment here.
         unsafe {
             let (a, b) = (self.a.as_ptr().add(row * row_stride), self.b.as_ptr().add(column));
             for term in terms.clone() {

@@ -2,8 +2,8 @@
 
 /// Partial results of a fold, up to `L` side by side: those of blocks, which go by sixteens into those of all.
 ///
-/// Terms of one sign that are added to a far larger sum all round in one direction: what follows an outlier in its chain of
-/// additions may be off by half a unit in the outlier's last place for each. So chains are short.
+/// Terms of one sign that are added to a far larger sum all round in one direction: what follows an outlier in its
+/// chain of additions may be off by half a unit in the outlier's last place for each. So chains are short.
 pub(crate) struct Cascade<T, const L: usize> {
     few: [T; L],
     all: [T; L],

@@ -1,8 +1,8 @@
-//! Peaks and masses: `m = max x` and `Σ eˣ⁻ᵐ`, the parts of `ln Σ eˣ = m + ln Σ eˣ⁻ᵐ`. They are kept apart, because their sum would
-//! be rounded at the magnitude of `m`. Without a finite maximum the mass is NaN.
+//! Peaks and masses: `m = max x` and `Σ eˣ⁻ᵐ`, the parts of `ln Σ eˣ = m + ln Σ eˣ⁻ᵐ`. They are kept apart, because
+//! their sum would be rounded at the magnitude of `m`. Without a finite maximum the mass is NaN.
 //!
-//! All of it is inlined into what the caller dispatches to the processor's SIMD; exponentials stand in loops rather than in closures,
-//! which might not be.
+//! All of it is inlined into what the caller dispatches to the processor's SIMD; exponentials stand in loops rather
+//! than in closures, which might not be.
 
 use super::cascade::{Cascade, by_halves};
 use super::{Real, real};

@@ -4,8 +4,9 @@ use gemm_common::Parallelism;
 
 use super::Real;
 
-/// A product of the `gemm` crate for one element type: `m, n, k`; destination, its column and row strides, whether it is
-/// added to; left operand and its column and row strides; right operand likewise; factors of both terms; conjugations.
+/// A product of the `gemm` crate for one element type: `m, n, k`; destination, its column and row strides, whether it
+/// is added to; left operand and its column and row strides; right operand likewise; factors of both terms;
+/// conjugations.
 pub type Product<T> = unsafe fn(
     usize,
     usize,
@@ -72,9 +73,9 @@ pub(crate) fn gemm<T: Real>(a: Matrix<'_, T>, b: Matrix<'_, T>, y: &mut [T], acc
     let small = a.rows * b.columns * a.columns < 64 * 64 * 64;
     let parallelism = if threads == Threads::One || small { Parallelism::None } else { Parallelism::Rayon(0) };
     let stride = |s: usize| isize::try_from(s).expect("slices are shorter than isize::MAX");
-    // The microkernels want results by columns, so this computes `yᵀ = bᵀ·aᵀ`.
-    // SAFETY: `Matrix::new` checked that every element of `a` and `b` lies inside its slice, `y` has exactly the result's
-    // elements, and `&mut` keeps it apart from the operands.
+    // The microkernels want results by columns, so this computes `yᵀ = bᵀ·aᵀ`. SAFETY: `Matrix::new` checked that every
+    // element of `a` and `b` lies inside its slice, `y` has exactly the result's elements, and `&mut` keeps it apart
+    // from the operands.
     unsafe {
         T::product()(
             b.columns,

@@ -10,7 +10,8 @@ pub(crate) fn grain(work: usize) -> usize {
     (16_384 / work.max(1)).max(1)
 }
 
-/// Runs `f(first, part)` for parts of `chunk` elements of `y`, in threads; `first` is the number of the part's first element.
+/// Runs `f(first, part)` for parts of `chunk` elements of `y`, in threads; `first` is the number of the part's first
+/// element.
 pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     if y.len() <= chunk {
         f(0, y);
@@ -19,8 +20,8 @@ pub(crate) fn parallel<T: Send>(y: &mut [T], chunk: usize, f: impl Fn(usize, &mu
     }
 }
 
-/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that borrow so many elements each; a thread that
-/// gets none leaves its parts as they are.
+/// Runs `f(number, part, scratch)` for parts of `chunk` elements of `y`, in threads that borrow so many elements each;
+/// a thread that gets none leaves its parts as they are.
 pub(crate) fn parallel_scratch<T: Real>(
     y: &mut [T],
     chunk: usize,
@@ -54,9 +55,9 @@ pub(crate) fn real<T: Real>(n: usize) -> T {
 /// Interleaved partial sums: several of the widest vectors, so that one addition need not wait for another.
 const LANES: usize = 32;
 
-/// Groups of [`LANES`] elements in a block, and blocks that are added before they go into the sums of all. What follows an outlier
-/// in its chain of additions may be off by half a unit in the outlier's last place for each, all in one direction; so chains are
-/// short.
+/// Groups of [`LANES`] elements in a block, and blocks that are added before they go into the sums of all. What follows
+/// an outlier in its chain of additions may be off by half a unit in the outlier's last place for each, all in one
+/// direction; so chains are short.
 const BLOCK: usize = 8;
 const BLOCKS: usize = 16;
 
@@ -66,8 +67,8 @@ pub(crate) fn sum<T: Real>(x: &[T]) -> T {
     sum_by(x, |x| x)
 }
 
-/// `Σ f(x)`, in interleaved partial sums, and those in blocks: the loop is SIMD, and rounding errors grow with a small part of the
-/// length.
+/// `Σ f(x)`, in interleaved partial sums, and those in blocks: the loop is SIMD, and rounding errors grow with a small
+/// part of the length.
 #[inline(always)]
 pub(crate) fn sum_by<T: Real>(x: &[T], f: impl Fn(T) -> T) -> T {
     let [sum] = sums_by(x, |x| [f(x)]);

@@ -196,8 +196,8 @@ fn none<A, B>(_: A) -> Option<B> {
     None
 }
 
-/// Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C library
-/// prevents. Errors are a few units in the last place; tests below hold them to that.
+/// Branch-free single-precision functions: the compiler turns loops over them into SIMD, which a call into the C
+/// library prevents. Errors are a few units in the last place; tests below hold them to that.
 #[expect(clippy::excessive_precision, reason = "coefficients as they were fitted")]
 mod fast {
     /// eˣ by reduction to `[-ln2/2, ln2/2]` and a polynomial of degree 6.

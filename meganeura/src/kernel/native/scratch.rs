@@ -1,5 +1,5 @@
-//! Memory that kernels need while they run, kept from one to the next: to fault in fresh pages and clear them takes as long as
-//! many a kernel does.
+//! Memory that kernels need while they run, kept from one to the next: to fault in fresh pages and clear them takes as
+//! long as many a kernel does.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -17,8 +17,8 @@ pub(crate) struct Buffers {
 
 /// Temporary memory for the kernels of a run.
 ///
-/// A kernel that gets none returns at once and leaves its results unwritten. The executor checks for this after each kernel and fails
-/// the run.
+/// A kernel that gets none returns at once and leaves its results unwritten. The executor checks for this after each
+/// kernel and fails the run.
 #[derive(Debug, Default)]
 pub struct Scratch {
     buffers: Arc<Buffers>,

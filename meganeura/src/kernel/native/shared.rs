@@ -32,7 +32,8 @@ impl<'a, T: Copy> Shared<'a, T> {
     #[inline(always)]
     pub(crate) unsafe fn write(&self, at: usize, values: &[T]) {
         assert!(at <= self.len && values.len() <= self.len - at, "writes stay in the slice");
-        // SAFETY: the elements lie in the slice, which is borrowed for as long as `self` lives; nobody else touches them.
+        // SAFETY: the elements lie in the slice, which is borrowed for as long as `self` lives; nobody else touches
+        // them.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(at), values.len()) }
     }
 }

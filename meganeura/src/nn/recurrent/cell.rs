@@ -126,7 +126,8 @@ pub(super) struct OnTape {
     /// `W_hhᵀ`
     pub(super) hidden: Var,
     bias: Option<Var>,
-    /// The bias within the formula, `[N, H]`. One value for all steps, so that its gradient is summed over the batch once.
+    /// The bias within the formula, `[N, H]`. One value for all steps, so that its gradient is summed over the batch
+    /// once.
     pub(super) within: Option<Var>,
 }
 

@@ -74,8 +74,8 @@ pub trait RecurrentGates: Copy + fmt::Debug + Send + Sync + 'static {
         (bias_ih + bias_hh, None)
     }
 
-    /// The next state. `x [N, COUNT·H]` are the input's products with their bias, `weight [H, COUNT·H]` is the transposed weight of
-    /// the hidden state, `bias [N, H]` the second of [`biases`](Self::biases).
+    /// The next state. `x [N, COUNT·H]` are the input's products with their bias, `weight [H, COUNT·H]` is the
+    /// transposed weight of the hidden state, `bias [N, H]` the second of [`biases`](Self::biases).
     #[doc(hidden)]
     #[track_caller]
     fn step(self, x: &Var, weight: &Var, bias: Option<&Var>, state: &[Var]) -> SmallVec<[Var; 2]>;

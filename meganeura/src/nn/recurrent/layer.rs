@@ -10,19 +10,21 @@ use crate::module::{At, Init, Layer, Module, ModuleExt, Seed, Slot, SlotMut, fmt
 use crate::nn::Dropout;
 use crate::{Device, Result, Shape, Var};
 
-/// A stack of recurrent cells over sequences: [`Rnn`](super::Rnn), [`Lstm`](super::Lstm) or [`Gru`](super::Gru), by its gates
+/// A stack of recurrent cells over sequences: [`Rnn`](super::Rnn), [`Lstm`](super::Lstm) or [`Gru`](super::Gru), by its
+/// gates
 ///
-/// [`forward`](Layer::forward) starts from zeros and gives the outputs of the last layer. [`run`](Self::run) starts from any state,
-/// knows sequences of different lengths, and gives the final state too.
+/// [`forward`](Layer::forward) starts from zeros and gives the outputs of the last layer. [`run`](Self::run) starts
+/// from any state, knows sequences of different lengths, and gives the final state too.
 ///
-/// Each layer reads what the one below gives. With two directions, a second cell goes from the end to the beginning, and the
-/// outputs of both stand side by side. Dropout is between layers, in training.
+/// Each layer reads what the one below gives. With two directions, a second cell goes from the end to the beginning,
+/// and the outputs of both stand side by side. Dropout is between layers, in training.
 ///
-/// Parameters have the names, shapes and order of gates of PyTorch's: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, with
-/// `_reverse` at the end for the second direction. Sequences have the batch first, as with `batch_first=True`.
+/// Parameters have the names, shapes and order of gates of PyTorch's: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`,
+/// `bias_hh_l0`, with `_reverse` at the end for the second direction. Sequences have the batch first, as with
+/// `batch_first=True`.
 ///
-/// Shapes, with `L` layers, `D` directions and a state of `H` numbers: `x [N, T, I]` → `y [N, T, D·H]`; states `[L·D, N, H]`, the
-/// directions of the first layer first.
+/// Shapes, with `L` layers, `D` directions and a state of `H` numbers: `x [N, T, I]` → `y [N, T, D·H]`; states
+/// `[L·D, N, H]`, the directions of the first layer first.
 #[derive(Debug, Clone)]
 pub struct Recurrent<G> {
     /// The cells of the first layer, one for each direction, then those of the second, and so on.
@@ -42,11 +44,11 @@ impl<G: RecurrentGates + Default> Recurrent<G> {
 }
 
 impl<G: RecurrentGates> Recurrent<G> {
-    /// The outputs `[N, T, D·H]` and the final state, from sequences `[N, T, I]`, an initial state (zeros if there is none), and the
-    /// steps that there are.
+    /// The outputs `[N, T, D·H]` and the final state, from sequences `[N, T, I]`, an initial state (zeros if there is
+    /// none), and the steps that there are.
     ///
-    /// States are `[L·D, N, H]`. The final state is the one after each sequence's last step, in the reverse direction the one
-    /// after its first.
+    /// States are `[L·D, N, H]`. The final state is the one after each sequence's last step, in the reverse direction
+    /// the one after its first.
     #[must_use]
     #[track_caller]
     pub fn run(&self, x: &Var, state: Option<&G::State>, steps: Steps<'_>) -> (Var, G::State) {

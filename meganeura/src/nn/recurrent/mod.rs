@@ -1,8 +1,8 @@
 //! Recurrent layers: [`Rnn`], [`Lstm`] and [`Gru`] over sequences, and their cells, which take a single step.
 //!
-//! The formulas of a cell are a [`RecurrentGates`]; [`RecurrentCell`] holds its weights, [`Recurrent`] the cells of all layers and directions. One
-//! matrix product computes the input's part of all steps. A step is one product of the hidden state, and one launch of
-//! elementwise work.
+//! The formulas of a cell are a [`RecurrentGates`]; [`RecurrentCell`] holds its weights, [`Recurrent`] the cells of all
+//! layers and directions. One matrix product computes the input's part of all steps. A step is one product of the
+//! hidden state, and one launch of elementwise work.
 
 mod cell;
 mod gates;
@@ -18,7 +18,8 @@ pub use steps::Steps;
 ///
 /// Everything but the formula is that of [`Recurrent`].
 ///
-/// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first. [Elman, 1990](https://doi.org/10.1207/s15516709cog1402_1).
+/// Shapes: `x [N, T, I]` → `y [N, T, D·H]`, with the batch first.
+/// [Elman, 1990](https://doi.org/10.1207/s15516709cog1402_1).
 ///
 /// ```
 /// use meganeura::prelude::*;
@@ -33,8 +34,8 @@ pub use steps::Steps;
 /// ```
 pub type Rnn = Recurrent<RnnGates>;
 
-/// A recurrent layer with long short-term memory: `i, f, o = σ(…)`, `g = tanh(…)`, `c′ = f·c + i·g`, `h′ = o·tanh(c′)`, where `…`
-/// is `W_ih·x + b_ih + W_hh·h + b_hh` with a block of rows for each of `i`, `f`, `g` and `o`, in this order
+/// A recurrent layer with long short-term memory: `i, f, o = σ(…)`, `g = tanh(…)`, `c′ = f·c + i·g`, `h′ = o·tanh(c′)`,
+/// where `…` is `W_ih·x + b_ih + W_hh·h + b_hh` with a block of rows for each of `i`, `f`, `g` and `o`, in this order
 ///
 /// Everything but the formula is that of [`Recurrent`]. The state is an [`LstmState`].
 ///
@@ -57,8 +58,9 @@ pub type Rnn = Recurrent<RnnGates>;
 /// ```
 pub type Lstm = Recurrent<LstmGates>;
 
-/// A recurrent layer of gated units: `r, z = σ(W_ih·x + b_ih + W_hh·h + b_hh)`, `n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn))`,
-/// `h′ = (1 − z)·n + z·h`, with a block of rows for each of `r`, `z` and `n`, in this order
+/// A recurrent layer of gated units: `r, z = σ(W_ih·x + b_ih + W_hh·h + b_hh)`,
+/// `n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn))`, `h′ = (1 − z)·n + z·h`, with a block of rows for each of `r`, `z` and
+/// `n`, in this order
 ///
 /// Everything but the formula is that of [`Recurrent`].
 ///

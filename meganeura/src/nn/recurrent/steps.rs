@@ -6,14 +6,15 @@ use crate::{DType, Error, ErrorKind, Shape, Tensor, Var};
 
 /// The steps that the sequences of a batch `[N, T, I]` have; the others are padding.
 ///
-/// Padding leaves states as they are and gives zeros. What stands there does not matter: it may be NaN. The reverse direction of
-/// a bidirectional layer begins at each sequence's own end.
+/// Padding leaves states as they are and gives zeros. What stands there does not matter: it may be NaN. The reverse
+/// direction of a bidirectional layer begins at each sequence's own end.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Steps<'a> {
     /// All of them.
     #[default]
     All,
-    /// Of each sequence the first so many: `u32 [N]`, from [`Tensor::indices`]. A sequence of length 0 keeps its initial state.
+    /// Of each sequence the first so many: `u32 [N]`, from [`Tensor::indices`]. A sequence of length 0 keeps its
+    /// initial state.
     Lengths(&'a Var),
     /// Those where this is not 0, `[N, T]`, wherever they are.
     Mask(&'a Var),

@@ -9,9 +9,9 @@ use crate::{Result, Shape, TensorType};
 
 /// `dq`, `dk` and `dv` of [`Attention`].
 ///
-/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and a bias where there is one → those of
-/// `q`, `k` and `v`. The
-/// drift is `Σ dy·y − dspread`. Gradient: by operations on the scores, which are in memory then.
+/// Shapes: `q`, `k`, `v`, `spread [B…, L, 2]`, `drift [B…, L]`, `dy [B…, L, E]`, and a bias where there is one → those
+/// of `q`, `k` and `v`. The drift is `Σ dy·y − dspread`. Gradient: by operations on the scores, which are in memory
+/// then.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttentionGrad {
     pub(super) forward: Attention,
@@ -37,8 +37,9 @@ impl Primitive for AttentionGrad {
         Ok(vec![*q, *k, *v])
     }
 
-    /// With `w` the weights, `p = dy·vᵀ − drift` and `ds = scale·w·p`, from cotangents `a`, `b` and `c` of `dq = ds·k`, `dk = dsᵀ·q` and
-    /// `dv = wᵀ·dy`: that of `ds` is `a·kᵀ + q·bᵀ`, that of `w` is `dy·cᵀ` and what comes through `ds`, and so on down to the scores.
+    /// With `w` the weights, `p = dy·vᵀ − drift` and `ds = scale·w·p`, from cotangents `a`, `b` and `c` of `dq = ds·k`,
+    /// `dk = dsᵀ·q` and `dv = wᵀ·dy`: that of `ds` is `a·kᵀ + q·bᵀ`, that of `w` is `dy·cᵀ` and what comes through
+    /// `ds`, and so on down to the scores.
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let [q, k, v, spread, drift, dresult] = &x[..6] else { unreachable!("the type rule counted the operands") };
         let scale = self.forward.scale.0;

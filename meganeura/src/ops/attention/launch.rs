@@ -24,7 +24,8 @@ struct Tiling {
 const TILINGS: [(&str, usize, usize); 2] = [("tile 64", 64, 2), ("tile 32", 32, 1)];
 
 impl Tiling {
-    /// Bytes of workgroup memory. A multiprocessor of NVIDIA's has 48 KB, room for two workgroups; registers allow no more.
+    /// Bytes of workgroup memory. A multiprocessor of NVIDIA's has 48 KB, room for two workgroups; registers allow no
+    /// more.
     fn memory(self) -> usize {
         2 * 16 * (self.tile / 4) * (4 * DEPTH + 1)
     }
@@ -112,8 +113,8 @@ pub(super) fn forward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Varian
 
 pub(super) fn backward(op: &Attention, x: &[Argument], caps: &Caps) -> Vec<Variant> {
     let g = Geometry::of(x[0].ty.shape.dims(), x[2].ty.shape.dims());
-    // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. Where fewer can be bound, a launch joins spread
-    // and drift first.
+    // Queries, keys, values, spread, drift, dy, a bias, and two results: nine buffers. Where fewer can be bound, a
+    // launch joins spread and drift first.
     let is_packed = x.len() + 2 > caps.bindings;
     let mut inputs: Vec<_> = (0..x.len()).map(Binding::Input).collect();
     if is_packed {

@@ -28,7 +28,8 @@ use crate::{Error, ErrorKind, Precision, Result, Shape, TensorType};
 /// Gradient: with `w = e^(score − spread)`, `dv = wᵀ·dy` and `ds = w·(dy·vᵀ − Σ dy·y + dspread)`, `dq = scale·ds·k`,
 /// `dk = scale·dsᵀ·q`, `dbias = ds`: [`AttentionGrad`] computes `w` anew.
 ///
-/// Sources: [Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682), [Dao et al., 2022](https://arxiv.org/abs/2205.14135).
+/// Sources: [Rabe and Staats, 2021](https://arxiv.org/abs/2112.05682),
+/// [Dao et al., 2022](https://arxiv.org/abs/2205.14135).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Attention {
     pub(super) scale: Exact,
@@ -252,8 +253,9 @@ impl Kernel for Attention {
 pub struct AttentionOptions<'a> {
     /// What is added to the scores, so −∞ hides a key: a mask, or a bias that is learned. Broadcasts to `[.., L, S]`.
     pub mask: Option<&'a Var>,
-    /// Whether query `i` of `L` sees the first `i + 1 + S − L` of `S` keys alone: the last query sees all. For `L = S` that is PyTorch's
-    /// `is_causal`; with fewer queries than keys, the keys before are those of an earlier part of the sequence.
+    /// Whether query `i` of `L` sees the first `i + 1 + S − L` of `S` keys alone: the last query sees all. For `L = S`
+    /// that is PyTorch's `is_causal`; with fewer queries than keys, the keys before are those of an earlier part of the
+    /// sequence.
     pub causal: bool,
     /// The factor of the scores; `1/√d` unless it is given.
     pub scale: Option<f64>,
@@ -262,8 +264,8 @@ pub struct AttentionOptions<'a> {
 impl Var {
     /// Scaled dot-product attention from these queries: `softmax(q·kᵀ/√d + mask)·v`, over the last two axes
     ///
-    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, leading axes as for [`Var::matmul`]; the mask broadcasts to
-    /// `[.., L, S]` → `[.., L, e]`. A query must see some key, else its result is NaN.
+    /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, leading axes as for [`Var::matmul`]; the mask
+    /// broadcasts to `[.., L, S]` → `[.., L, e]`. A query must see some key, else its result is NaN.
     #[must_use]
     #[track_caller]
     pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
@@ -358,7 +360,8 @@ impl Var {
 /// Features of a head up to which attention is in one pass. The passes over wider ones compute scores several times.
 const WIDEST: usize = 128;
 
-/// Features of a head, queries or keys up to which one pass trains faster on a GPU: products of whole matrices are small.
+/// Features of a head, queries or keys up to which one pass trains faster on a GPU: products of whole matrices are
+/// small.
 const NARROW: usize = 32;
 
 /// Scores up to which products of whole matrices are worth their memory, 64 MiB.

@@ -66,7 +66,8 @@ impl<'a, T: Real> Operands<'a, T> {
         if self.op.causal { (i + 1 + s).saturating_sub(l) } else { s }
     }
 
-    /// The scores of some queries with all keys that the last of them sees, in rows of so many; −∞ where a key is not seen.
+    /// The scores of some queries with all keys that the last of them sees, in rows of so many; −∞ where a key is not
+    /// seen.
     fn scores(&self, b: usize, first: usize, rows: usize, scores: &mut [T]) -> usize {
         let keys = self.visible(first + rows - 1);
         if keys == 0 {
@@ -181,7 +182,8 @@ pub(super) fn backward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutV
     let all = Operands::new(op, x, x.get(6));
     let Geometry { batch, l, s, d, e } = all.g;
     let [spread, drift, dy] = [&x[3], &x[4], &x[5]].map(View::floats);
-    // Blocks of queries add to the same keys. So heads go side by side, and few heads by all threads one after the other.
+    // Blocks of queries add to the same keys. So heads go side by side, and few heads by all threads one after the
+    // other.
     let threads = if batch < FEW_HEADS { Threads::All } else { Threads::One };
     let [dq, dk, dv] = y else { unreachable!("three results") };
     let arch = Arch::new();

@@ -1,10 +1,11 @@
-//! What `conv2d_taps` computes: a convolution of images in lines, which a forward pass is, and the gradient of the input as well; and
-//! how the weights are packed for it.
+//! What `conv2d_taps` computes: a convolution of images in lines, which a forward pass is, and the gradient of the
+//! input as well; and how the weights are packed for it.
 //!
-//! The gradient of the input at stride 1 is a convolution of the cotangents, with turned taps. At stride `s` its pixels fall into `s`
-//! phases along each axis, by their remainders. The pixels of a phase are reached through some taps, and only through those. So the
-//! gradient is a convolution without stride whose output channels are those of all phases; the result is scattered where it is stored.
-//! A window that holds the taps of every phase is common to all, and weights are zeros where a phase has no such tap.
+//! The gradient of the input at stride 1 is a convolution of the cotangents, with turned taps. At stride `s` its pixels
+//! fall into `s` phases along each axis, by their remainders. The pixels of a phase are reached through some taps, and
+//! only through those. So the gradient is a convolution without stride whose output channels are those of all phases;
+//! the result is scattered where it is stored. A window that holds the taps of every phase is common to all, and
+//! weights are zeros where a phase has no such tap.
 
 use super::Geometry;
 use super::pass::Pass;
@@ -17,8 +18,8 @@ const PHASES: usize = 3;
 /// A pass as a convolution of the images that it reads.
 #[derive(Clone, Copy)]
 pub(super) struct Convolution<'g> {
-    /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of [`LINE`]; those that
-    /// the weight lacks are zeros.
+    /// Of the images that are read; output channels are those of all phases. Channels of a group are multiples of
+    /// [`LINE`]; those that the weight lacks are zeros.
     pub(super) geometry: Geometry,
     /// The convolution that the pass is of.
     of: &'g Geometry,
@@ -26,8 +27,8 @@ pub(super) struct Convolution<'g> {
     axes: Option<[Axis; 2]>,
 }
 
-/// How the gradient of an input goes along an axis: in phase `a`, tap `t` of the window has weight `(base + a − step·t) / dilation`,
-/// if there is one.
+/// How the gradient of an input goes along an axis: in phase `a`, tap `t` of the window has weight
+/// `(base + a − step·t) / dilation`, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Axis {
     phases: usize,
@@ -153,8 +154,9 @@ impl<'g> Convolution<'g> {
         self.of.groups * m.div_ceil(rows) * (k / LINE)
     }
 
-    /// Rows of a block that a workgroup of the kernel that packs weights takes, for tiles of so many; `None` where it has no memory for
-    /// them, and for what a block's peak is found with. In bf16 rows have nothing in common: few of them make many workgroups.
+    /// Rows of a block that a workgroup of the kernel that packs weights takes, for tiles of so many; `None` where it
+    /// has no memory for them, and for what a block's peak is found with. In bf16 rows have nothing in common: few of
+    /// them make many workgroups.
     fn rows_of_block(&self, rows: usize, caps: &Caps) -> Option<usize> {
         let fits = |rows: &usize, bytes: usize| 8 * bytes * self.taps() * (rows + 2) + 1024 <= caps.workgroup_memory;
         if caps.bfloat {
@@ -169,8 +171,8 @@ impl<'g> Convolution<'g> {
         self.rows_of_block(rows, caps).is_some()
     }
 
-    /// The launch that rounds weights and brings them into order, for tiles of so many rows, into what `packed` binds: the weights, and
-    /// their powers of two if they are in f16.
+    /// The launch that rounds weights and brings them into order, for tiles of so many rows, into what `packed` binds:
+    /// the weights, and their powers of two if they are in f16.
     pub(super) fn pack(&self, rows: usize, packed: &[Binding], caps: &Caps) -> Launch {
         let rows = self.rows_of_block(rows, caps).expect("asked before");
         let (g, [m, k], taps, blocks) = (self.of, self.extents(), self.taps(), self.blocks(rows));

@@ -130,7 +130,8 @@ impl Geometry {
         self.c / self.groups * self.kernel[0] * self.kernel[1]
     }
 
-    /// Whether Winograd's algorithm for 3×3 weights applies: no stride, dilation or groups, and no more padding than weights reach over.
+    /// Whether Winograd's algorithm for 3×3 weights applies: no stride, dilation or groups, and no more padding than
+    /// weights reach over.
     pub(super) fn suits_winograd(&self) -> bool {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         let plain = self.kernel == [3, 3] && stride == [1, 1] && dilation == [1, 1] && groups == 1;
@@ -244,7 +245,8 @@ impl Geometry {
         (self.groups == 1 || [c, o] == [self.c, self.o]).then_some(Self { c, o, ..*self })
     }
 
-    /// The convolution without stride that reads this one's outputs, and whose output channels are `phases` times its input channels.
+    /// The convolution without stride that reads this one's outputs, and whose output channels are `phases` times its
+    /// input channels.
     pub(super) fn transposed(
         &self,
         phases: usize,
@@ -263,8 +265,8 @@ impl Geometry {
         self.defines_below(0)
     }
 
-    /// The same where windows begin so many rows of inputs further down. That is less padding, which may be below zero: shaders count
-    /// modulo 2³².
+    /// The same where windows begin so many rows of inputs further down. That is less padding, which may be below zero:
+    /// shaders count modulo 2³².
     pub(super) fn defines_below(&self, rows: usize) -> Vec<(&'static str, String)> {
         let Conv2dOptions { stride, padding, dilation, groups } = self.options;
         #[expect(clippy::cast_possible_truncation, reason = "that is meant")]
@@ -311,7 +313,8 @@ pub(super) fn cases(
         (of([1, 1], [3, 3], [1, 1], 1), [3, 40, 5, 4], [8, 40, 3, 3]),
         (of([1, 1], [2, 2], [1, 1], 1), [1, 8, 6, 7], [8, 8, 5, 5]),
         (of([2, 1], [3, 2], [1, 1], 1), [2, 16, 15, 12], [40, 16, 7, 5]),
-        // … in sixteens: narrow images by turns, wide ones in two tiles, a dilated one with more rows than taps reach, whole tiles
+        // … in sixteens: narrow images by turns, wide ones in two tiles, a dilated one with more rows than taps reach,
+        // whole tiles
         (of([1, 1], [1, 1], [1, 1], 1), [3, 16, 6, 5], [32, 16, 3, 3]),
         (of([1, 1], [0, 1], [1, 1], 2), [1, 64, 5, 40], [96, 32, 2, 3]),
         (of([1, 1], [3, 0], [2, 1], 1), [5, 32, 3, 4], [16, 32, 3, 2]),

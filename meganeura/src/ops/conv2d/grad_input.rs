@@ -13,8 +13,8 @@ use crate::{Result, Shape, TensorType};
 
 /// `dx[n,c,h,w] = Σ dy[n,o,p,q] · w[o,c,i,j]` over all `p·s + i·d − pad = h`, `q·s + j·d − pad = w`
 ///
-/// Shapes: `dy [N,O,P,Q]`, `w [O,C/g,KH,KW]` → `dx [N,C,H,W]`; H and W are given, as several inputs share an output shape.
-/// Gradient: with respect to `dy` a convolution, with respect to `w` the weight gradient.
+/// Shapes: `dy [N,O,P,Q]`, `w [O,C/g,KH,KW]` → `dx [N,C,H,W]`; H and W are given, as several inputs share an output
+/// shape. Gradient: with respect to `dy` a convolution, with respect to `w` the weight gradient.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Conv2dGradInput {
     pub(crate) options: Conv2dOptions,

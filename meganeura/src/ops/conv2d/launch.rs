@@ -1,15 +1,16 @@
 //! Ways to compute a convolution and its gradients on a GPU, and which of them suits which shape.
 //!
-//! * One invocation an output (`direct`, `gather`): best for tiny sums and for channels that are convolved one by one. One workgroup
-//!   (`tree`): best for the weights where those are few, and for sums so long that a device does not let an invocation loop over them.
-//! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut into
-//!   parts, which are added up in their order.
-//! * Tiles of pixels, on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), with what all taps read of
-//!   them in workgroup memory once: `taps`, and for the weights `taps_weight`. The result is in halves if its channels fall into lines,
-//!   else in `f32`. Where taps reach too far for a tile, images are converted.
-//! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its errors are
-//!   of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16 between its transforms
-//!   would lose too many digits.
+//! * One invocation an output (`direct`, `gather`): best for tiny sums and for channels that are convolved one by one.
+//!   One workgroup (`tree`): best for the weights where those are few, and for sums so long that a device does not let
+//!   an invocation loop over them.
+//! * Tiles of an implicit matrix product: any shape. For the weights, whose sums are few and long, the reduction is cut
+//!   into parts, which are added up in their order.
+//! * Tiles of pixels, on matrix units, of images in halves ([`Format::Half`](crate::kernel::launch::Format)), with what
+//!   all taps read of them in workgroup memory once: `taps`, and for the weights `taps_weight`. The result is in halves
+//!   if its channels fall into lines, else in `f32`. Where taps reach too far for a tile, images are converted.
+//! * Winograd's F(4×4, 3×3), for 3×3 weights without stride, dilation and groups: a quarter of the multiplications. Its
+//!   errors are of the size of the others': below 5e-6 of the largest result at 512 channels. On matrix units, f16
+//!   between its transforms would lose too many digits.
 
 use super::convolution::Convolution;
 use super::pass::Pass;
@@ -70,8 +71,9 @@ pub(super) fn halves(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Halves> {
     Some(Halves { innermost: Innermost::Channels, operands, stores, wanted: true })
 }
 
-/// Ways to compute a pass where images whose channels fall into lines are in halves, best first. Other images, beside one of those, are
-/// padded first if they are read, and stored in `f32` if they are the result: networks begin and end with such.
+/// Ways to compute a pass where images whose channels fall into lines are in halves, best first. Other images, beside
+/// one of those, are padded first if they are read, and stored in `f32` if they are the result: networks begin and end
+/// with such.
 fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     let pixels = (g.h * g.w).min(g.p * g.q);
     let in_lines = [g.input(), g.output()].map(|shape| Channels::of(shape).is_some());
@@ -97,7 +99,8 @@ fn on_halves(pass: Pass, g: &Geometry, caps: &Caps) -> Vec<Variant> {
     variants
 }
 
-/// Lets `variant` begin with a launch that brings an operand, an image in `f32`, into lines whose further channels are zeros.
+/// Lets `variant` begin with a launch that brings an operand, an image in `f32`, into lines whose further channels are
+/// zeros.
 fn pad(variant: &mut Variant, operand: usize, shape: Shape) {
     let &[n, c, h, w] = shape.dims() else { unreachable!("images have four axes") };
     let (from, to) = (Binding::Input(operand), Binding::Scratch(variant.scratch.len()));
@@ -176,8 +179,8 @@ fn tiled(pass: Pass, g: &Geometry, choice: Choice, product: Product) -> Variant 
     variant
 }
 
-/// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a further scratch
-/// buffer.
+/// Lets `variant` begin with a launch that puts the weights into the order in which its product reads them, in a
+/// further scratch buffer.
 fn pack(variant: &mut Variant, g: &Geometry, form: &'static str) {
     let (bindings, len) = (vec![Binding::Input(1), Binding::Scratch(variant.scratch.len())], g.o * g.patch());
     let (o, c, taps) = (g.o / g.groups, g.c / g.groups, g.kernel[0] * g.kernel[1]);

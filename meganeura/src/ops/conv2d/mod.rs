@@ -1,5 +1,5 @@
-//! 2-D convolution and its two gradients. Each is linear in both operands and the three are closed under differentiation,
-//! so second derivatives come for free.
+//! 2-D convolution and its two gradients. Each is linear in both operands and the three are closed under
+//! differentiation, so second derivatives come for free.
 
 mod convolution;
 pub(crate) mod geometry;
@@ -53,9 +53,8 @@ impl Primitive for Conv2d {
 
     fn vjp(&self, x: &[Var], _y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>> {
         let ([x, w], Some(dy)) = (x, &dy[0]) else { return Ok(vec![None, None]) };
-        // First, so that it runs first: from then on nobody needs `x`, and `dx` may lie where that did.
-        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
         let dx = dy.record(Conv2dGradInput { options: self.0, input: x.shape() }, &[dy, w]);
+        let dw = dy.record(Conv2dGradWeight { options: self.0, weight: w.shape() }, &[x, dy]);
         Ok(vec![Some(dx), Some(dw)])
     }
 
@@ -86,7 +85,8 @@ impl Primitive for Conv2d {
                 x[0].scale(1e-4).conv2d(&x[1].scale(1e4), Conv2dOptions::default())
             }));
         }
-        // Parts of a sum that differ in size, over channels and over images: scales that were found with the first do not hold.
+        // Parts of a sum that differ in size, over channels and over images: scales that were found with the first do
+        // not hold.
         for (axis, stride) in [(1, 1), (1, 2), (0, 1), (0, 2)] {
             let (x, w) = ([2, 16, 7, 6], [8, if axis == 1 { 64 } else { 16 }, 3, 3]);
             cases.push(super::case::Case::recorded("conv2d", &[&x, &w], move |x| {

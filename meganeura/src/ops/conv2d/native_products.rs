@@ -1,7 +1,8 @@
 //! Convolutions on the CPU as matrix products with the patches of images as columns (im2col).
 //!
-//! Small images are taken several at once, side by side: each pixel is followed by the same pixel of the next image. So what is copied into
-//! patches are rows of several numbers, however short the rows of an image are, and a product has columns enough to be worth its overhead.
+//! Small images are taken several at once, side by side: each pixel is followed by the same pixel of the next image. So
+//! what is copied into patches are rows of several numbers, however short the rows of an image are, and a product has
+//! columns enough to be worth its overhead.
 
 use super::Geometry;
 use crate::kernel::native::{self, Accumulate, Matrix, Real, Scratch, Threads};
@@ -12,8 +13,8 @@ const PIXELS: usize = 128;
 const SIDE: usize = 16;
 /// … and the fewest that are worth being brought there.
 const FEW: usize = 4;
-/// Into how many parts the images are divided where there are as many: work for threads. It does not depend on how many threads there are,
-/// so that the bits do not.
+/// Into how many parts the images are divided where there are as many: work for threads. It does not depend on how many
+/// threads there are, so that the bits do not.
 const PARTS: usize = 8;
 /// Elements of the sums of all parts: what may lie in caches beside the images.
 const SUMS: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! Convolutions on matrix units, of images in halves, and gradients of their inputs: a column of taps at a time, on inputs that lie in
-//! workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
+//! Convolutions on matrix units, of images in halves, and gradients of their inputs: a column of taps at a time, on
+//! inputs that lie in workgroup memory once for all of them; see `shaders/wgsl/conv2d_taps.wgsl`.
 
 use std::cmp::Reverse;
 
@@ -31,7 +31,8 @@ macro_rules! tiling {
     };
 }
 
-/// For many channels of images that are wide enough to make many workgroups. Subgroups of 128×32 read the fewest fragments.
+/// For many channels of images that are wide enough to make many workgroups. Subgroups of 128×32 read the fewest
+/// fragments.
 const WIDE: Tiling = tiling!("taps 128", [1, 4], [8, 2], 16);
 /// For many workgroups.
 const LARGE: Tiling = tiling!("taps 128×64", [2, 2], [4, 2], 16);
@@ -150,8 +151,8 @@ pub(super) fn variants(convolution: &Convolution<'_>, caps: &Caps) -> Vec<Varian
         Some((tiling.workgroups(c), tiling.slots(c), variant))
     };
     let mut offered: Vec<_> = tilings.iter().filter_map(offered).collect();
-    // The first whose workgroups fill a device, once where a multiprocessor runs one; or the first that keeps half of it busy; or that
-    // with the most workgroups, whose reduction is cut.
+    // The first whose workgroups fill a device, once where a multiprocessor runs one; or the first that keeps half of
+    // it busy; or that with the most workgroups, whose reduction is cut.
     let fills = |&(workgroups, slots, _): &(usize, usize, Variant)| {
         10 * workgroups >= 9 * slots && (slots == WORKGROUPS || workgroups <= slots)
     };

@@ -6,7 +6,8 @@ use super::tile::{MEMORY, Tile, WORKGROUPS, invocations, memory_of_sums};
 use crate::kernel::gemm::{Parts, sum_parts_at};
 use crate::kernel::launch::{Binding, Caps, Launch, Variant, define};
 
-/// The channels of the gradient that a workgroup computes: fragments of 16×16 of each subgroup, output by input channels.
+/// The channels of the gradient that a workgroup computes: fragments of 16×16 of each subgroup, output by input
+/// channels.
 struct Tiling {
     name: &'static str,
     subgroups: [usize; 2],
@@ -49,8 +50,8 @@ impl Tiling {
         (tile.halo(g) * (c / 4 + 2) + tile.pixels() * (o / 4 + 2)) * 8 + memory_of_sums(self.subgroups, 2)
     }
 
-    /// `g` is `of` with channels that fall into lines. As many rows of taps are computed at a time as there are registers for, which
-    /// mostly is all of them.
+    /// `g` is `of` with channels that fall into lines. As many rows of taps are computed at a time as there are
+    /// registers for, which mostly is all of them.
     fn variant(&self, of: &Geometry, g: &Geometry, caps: &Caps) -> Option<Variant> {
         let (o, c, [kh, kw]) = (g.o / g.groups, g.c / g.groups, g.kernel);
         let invocations = invocations(self.subgroups, caps)?;

@@ -14,7 +14,8 @@ pub(super) struct Tile {
     columns: usize,
 }
 
-/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other multiplies.
+/// Workgroup memory that lets a multiprocessor of NVIDIA's run two workgroups, of which one loads while the other
+/// multiplies.
 pub(super) const MEMORY: usize = 24 << 10;
 /// Bytes of it that the sums of so many subgroups take, and what finds powers of two; see `shared/fit.wgsl`.
 pub(super) fn memory_of_sums(subgroups: [usize; 2], turns: usize) -> usize {

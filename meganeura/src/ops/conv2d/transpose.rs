@@ -14,7 +14,8 @@ pub struct ConvTranspose2dOptions {
     pub stride: [usize; 2],
     /// Rows and columns that are cut off each side of the output.
     pub padding: [usize; 2],
-    /// Rows and columns that the output has more, at its lower and right side; less than the stride or than the dilation.
+    /// Rows and columns that the output has more, at its lower and right side; less than the stride or than the
+    /// dilation.
     pub output_padding: [usize; 2],
     /// Output pixels between neighbouring weights; at least 1.
     pub dilation: [usize; 2],
@@ -88,7 +89,8 @@ impl Var {
     /// Transposed 2-D convolution with a weight `[C, O/groups, KH, KW]`:
     /// `y[n,o,p,q] = Σ x[n,c,h,w] · weight[c,o,i,j]` over all `h·s + i·d − pad = p`, `w·s + j·d − pad = q`
     ///
-    /// Shapes: `x [N,C,H,W]` → `y [N,O,P,Q]` with `P = (H − 1)·s − 2·pad + d·(KH − 1) + output_pad + 1`, and `Q` likewise.
+    /// Shapes: `x [N,C,H,W]` → `y [N,O,P,Q]` with `P = (H − 1)·s − 2·pad + d·(KH − 1) + output_pad + 1`, and `Q`
+    /// likewise.
     #[must_use]
     #[track_caller]
     pub fn conv_transpose2d(&self, weight: &Self, options: ConvTranspose2dOptions) -> Self {
@@ -102,7 +104,8 @@ impl Var {
                 return self.fail(error.operand(self.ty(), self.path()).operand(weight.ty(), weight.path()));
             }
         };
-        // Where the output padding reaches the stride, the convolution of the output has pixels more than `self`: zeros.
+        // Where the output padding reaches the stride, the convolution of the output has pixels more than `self`:
+        // zeros.
         let [below, right] = [0, 1].map(|axis| options.output_padding[axis] / options.stride[axis]);
         let grad = Conv2dGradInput { options: options.convolution(), input: shape };
         if [below, right] == [0, 0] {

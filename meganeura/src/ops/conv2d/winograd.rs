@@ -66,7 +66,8 @@ pub(super) fn variant(pass: Pass, g: &Geometry, caps: &Caps) -> Option<Variant> 
             winograd_product(&images, g, g.o, ("forward", Binding::Input(0)), caps)
         }
         Pass::GradInput => {
-            // The transposed convolution: of the cotangents, with the taps turned, and zeros around for the taps that overlap.
+            // The transposed convolution: of the cotangents, with the taps turned, and zeros around for the taps that
+            // overlap.
             let padding = pad.map(|pad| signed(2 - pad));
             let images = Images { n: g.n, channels: g.o, extent: [p, q], outputs: [h, w], padding };
             winograd_product(&images, g, g.c, ("grad_input", Binding::Input(0)), caps)

@@ -1,4 +1,5 @@
-//! Cross-entropy on the processor. Logits are `[N, classes, inner]`, whose rows lie side by side where `inner` is 1, else are columns.
+//! Cross-entropy on the processor. Logits are `[N, classes, inner]`, whose rows lie side by side where `inner` is 1,
+//! else are columns.
 
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;

@@ -14,15 +14,17 @@ use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 
-/// `−ln p(targets | x)` of each example: of all paths through T steps that are the targets once repeated classes are merged and blanks
-/// left out, `p = Σ_path Π_t e^x[t, n, path[t]]`.
+/// `−ln p(targets | x)` of each example: of all paths through T steps that are the targets once repeated classes are
+/// merged and blanks left out, `p = Σ_path Π_t e^x[t, n, path[t]]`.
 ///
-/// A path goes through `L = 2S + 1` states: each label, and a blank before, between and behind. It stays, goes on to the next state, or
-/// skips a blank between two different labels. So `α[t,s] = e^x[t,s]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])`, in logarithms; rows are kept
-/// relative to the largest number of the row before, so that their digits do not depend on T.
+/// A path goes through `L = 2S + 1` states: each label, and a blank before, between and behind. It stays, goes on to
+/// the next state, or skips a blank between two different labels. So
+/// `α[t,s] = e^x[t,s]·(α[t−1,s] + α[t−1,s−1] + α[t−1,s−2])`, in logarithms; rows are kept relative to the largest
+/// number of the row before, so that their digits do not depend on T.
 ///
-/// Shapes: `x [T,N,C]`, targets `u32 [N,S]`, lengths of inputs and of targets `u32 [N]` → losses `[N]`, and for the gradient `ln α [N,T,L]`.
-/// Gradient: `dx[t,n,c] = −dℓ[n]·γ[t,n,c]` with the share γ of the paths that are at class c at step t, [`CtcGrad`].
+/// Shapes: `x [T,N,C]`, targets `u32 [N,S]`, lengths of inputs and of targets `u32 [N]` → losses `[N]`, and for the
+/// gradient `ln α [N,T,L]`. Gradient: `dx[t,n,c] = −dℓ[n]·γ[t,n,c]` with the share γ of the paths that are at class c
+/// at step t, [`CtcGrad`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ctc {
     blank: u32,
@@ -269,7 +271,8 @@ impl Kernel for CtcGrad {
 }
 
 impl Var {
-    /// The loss of each example, `[N]`; see [`Ctc`]. With `zero_infinity`, targets that have no path cost 0 and have no gradient.
+    /// The loss of each example, `[N]`; see [`Ctc`]. With `zero_infinity`, targets that have no path cost 0 and have no
+    /// gradient.
     #[track_caller]
     pub(crate) fn ctc_losses(
         &self,

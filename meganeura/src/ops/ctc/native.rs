@@ -70,8 +70,8 @@ impl<'a, T: Real> Example<'a, T> {
         larger(self.x[row + class], T::from_f64(LEAST))
     }
 
-    /// Writes all rows of `ln α`, or of `ln β` from the end: each of the logarithms of what came before it, divided by the largest of
-    /// those. The logarithm of the probability of all paths.
+    /// Writes all rows of `ln α`, or of `ln β` from the end: each of the logarithms of what came before it, divided by
+    /// the largest of those. The logarithm of the probability of all paths.
     pub(super) fn recursion(&self, rows: &mut [T], from_end: bool) -> T {
         let (states, width, least) = (self.states(), self.g.states(), T::from_f64(LEAST));
         rows.fill(least);

@@ -1,7 +1,8 @@
 //! How group normalisation is launched on a GPU: the forms, and which fits which shape.
 //!
-//! A form that reads memory once holds a group in the registers of a workgroup, or of a segment of one where groups are small. What
-//! is too long for that falls into parts: a launch sums each part, another adds those and computes the elements.
+//! A form that reads memory once holds a group in the registers of a workgroup, or of a segment of one where groups are
+//! small. What is too long for that falls into parts: a launch sums each part, another adds those and computes the
+//! elements.
 //!
 //! | direction | group | form |
 //! |---|---|---|
@@ -11,10 +12,11 @@
 //! | backward | of up to 256 channels, up to 32 elements for each of 256 invocations | held |
 //! | backward | longer | split |
 //!
-//! Backward a last launch adds the sums of each channel over the samples; two do where those are many. Where samples are very
-//! many, a workgroup adds the sums of a few of them itself, so that these take less memory than the samples.
+//! Backward a last launch adds the sums of each channel over the samples; two do where those are many. Where samples
+//! are very many, a workgroup adds the sums of a few of them itself, so that these take less memory than the samples.
 //!
-//! The table depends on shapes alone, so that the same step gives the same bits on every device that computes the same way.
+//! The table depends on shapes alone, so that the same step gives the same bits on every device that computes the same
+//! way.
 
 use super::Geometry;
 use crate::graph::Exact;
@@ -75,7 +77,8 @@ impl Unit {
     }
 }
 
-/// The form of a pass, `backward` or forward, that works on lines along rows of one channel: normalisation over the last axes.
+/// The form of a pass, `backward` or forward, that works on lines along rows of one channel: normalisation over the
+/// last axes.
 fn of_lines(g: &Geometry, eps: Exact, backward: bool) -> Option<Variant> {
     /// Lines that an invocation holds at most.
     const MOST: usize = 8;
@@ -162,7 +165,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// A block for a whole group, if that can be held: by invocations that hold `each` units, or up to `holds` where that is too few.
+    /// A block for a whole group, if that can be held: by invocations that hold `each` units, or up to `holds` where
+    /// that is too few.
     fn held(g: &Geometry, [each, holds]: [usize; 2]) -> Option<Self> {
         let channels = g.c / g.groups;
         let most = 1 << (GROUP / channels).checked_ilog2()?;

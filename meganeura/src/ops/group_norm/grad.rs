@@ -188,7 +188,8 @@ impl<T: Real> WithSimd for Group<'_, T> {
     }
 }
 
-/// `y[c] = Σ x[n,c]`: 64 samples at a time, so that rounding errors grow with their number and that of the blocks, not of all.
+/// `y[c] = Σ x[n,c]`: 64 samples at a time, so that rounding errors grow with their number and that of the blocks, not
+/// of all.
 fn add_samples<T: Real>(x: &[T], y: &mut [T]) {
     let channels = y.len();
     native::parallel(y, 256, |first, y| {

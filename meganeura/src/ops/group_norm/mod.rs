@@ -22,13 +22,13 @@ use crate::{Result, Shape, TensorType};
 
 /// Group normalisation: `y = (x − μ)·r·γ + β`, with `μ` and `r = 1/√(σ² + ε)` of each image and group of channels.
 ///
-/// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `μ [N,G,2]`, `r [N,G]`; the statistics are kept for the gradient. `μ` is the
-/// sum of two numbers: the mean rounded, `h`, and the mean of `x − h`. As one `f32` a mean of 1000 would be off by 3e-5, the fourth
-/// digit of a spread of 0.1, while `x − h` is exact where the two are within a factor of 2. No single element decides on `h`, so an
-/// outlier costs the others no digits, wherever it stands.
-/// Gradient: with `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
-/// statistics, over `K` elements each: `dh/dx = 1/K`, and 0 of what rounding left; `dr/dx = −r³·(x − μ)/K`.
-/// Source: [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
+/// Shapes: `x [N,C,…]`, `γ [C]`, `β [C]` → `y [N,C,…]`, `μ [N,G,2]`, `r [N,G]`; the statistics are kept for the
+/// gradient. `μ` is the sum of two numbers: the mean rounded, `h`, and the mean of `x − h`. As one `f32` a mean of 1000
+/// would be off by 3e-5, the fourth digit of a spread of 0.1, while `x − h` is exact where the two are within a factor
+/// of 2. No single element decides on `h`, so an outlier costs the others no digits, wherever it stands. Gradient: with
+/// `g = dy·γ` and `x̂ = (x − μ)·r`, `dx = r·(g − mean(g) − x̂·mean(g·x̂))`; `dγ = Σ dy·x̂`, `dβ = Σ dy`. Of the
+/// statistics, over `K` elements each: `dh/dx = 1/K`, and 0 of what rounding left; `dr/dx = −r³·(x − μ)/K`. Source:
+/// [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct GroupNorm {
     groups: usize,
@@ -192,7 +192,8 @@ impl Primitive for GroupNorm {
             case(&[1, 32, 5, 5], 32),
             case(&[3, 10], 5),
             case(&[1, 2, 33, 31], 1),
-            // Channels whose elements lie in line with the invocations, groups that share a workgroup, one channel each.
+            // Channels whose elements lie in line with the invocations, groups that share a workgroup, one channel
+            // each.
             case(&[2, 8, 8, 16], 2),
             case(&[5, 4, 16, 16], 4),
             // Many channels of few elements: in blocks, in rows of one, and in longer ones.
@@ -210,7 +211,8 @@ impl Primitive for GroupNorm {
             case(&[2049, 16, 3], 8),
             // Longer than a workgroup holds, and channels longer than a block.
             case(&[1, 2, 129, 130], 1),
-            // A mean far above the spread: E[x²] − E[x]² would keep no digit. What it errs by is that f32 rounds the input, by 3e-5 of 0.1.
+            // A mean far above the spread: E[x²] − E[x]² would keep no digit. What it errs by is that f32 rounds the
+            // input, by 3e-5 of 0.1.
             Case::recorded("group_norm", &[&[2, 4, 4, 4], &[4], &[4]], |x| {
                 (x[0].scale(0.1) + x[0].constant(1000.0)).group_norm(2, 1e-5, &x[1], &x[2])
             })
@@ -315,7 +317,8 @@ impl<T: Real> WithSimd for Group<'_, T> {
     fn with_simd<S: Simd>(self, _: S) {
         let Self { x, weight, bias, eps, y, .. } = self;
         let count = native::real::<T>(x.len());
-        // As `group_norm.wgsl`, which says why: from the first element to `high`, and from there to `low` and the squares.
+        // As `group_norm.wgsl`, which says why: from the first element to `high`, and from there to `low` and the
+        // squares.
         let first = x[0];
         let high = first + native::sum_by(x, |x| x - first) / count;
         let [sum, squares] = native::sums_by(x, |x| [x - high, (x - high) * (x - high)]);

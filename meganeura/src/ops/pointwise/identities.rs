@@ -1,5 +1,5 @@
-//! What is known of a row's result before anything is computed: plans leave out rows without effect, and spell out those that
-//! drivers would leave out.
+//! What is known of a row's result before anything is computed: plans leave out rows without effect, and spell out
+//! those that drivers would leave out.
 
 use super::Pointwise;
 
@@ -13,8 +13,9 @@ impl Pointwise {
         }
     }
 
-    /// The function of `shared/math` for this row where a value meets itself, as in `x − x`, and that value. Compilers that assume
-    /// neither NaN nor infinity make a number of such a row. `maker` tells the row that made an operand, and the first of its own.
+    /// The function of `shared/math` for this row where a value meets itself, as in `x − x`, and that value. Compilers
+    /// that assume neither NaN nor infinity make a number of such a row. `maker` tells the row that made an operand,
+    /// and the first of its own.
     pub(crate) fn of_itself<T: PartialEq + Copy>(
         self,
         operands: &[T],

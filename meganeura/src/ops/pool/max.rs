@@ -11,9 +11,8 @@ use crate::{DType, Result, Shape, TensorType};
 
 /// Maximum of each window: `y[n,c,p,q] = max x[n,c,p·s+i·d−pad,q·s+j·d−pad]`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's place `h·W + w` as `u32 [N,C,P,Q]`. The first of several maxima
-/// wins; NaN wins over everything.
-/// Gradient: `dy` goes to the winner alone.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]` and the winner's place `h·W + w` as `u32 [N,C,P,Q]`. The first of several
+/// maxima wins; NaN wins over everything. Gradient: `dy` goes to the winner alone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MaxPool2d(pub(crate) Pool2d);
 

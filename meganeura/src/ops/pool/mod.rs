@@ -97,8 +97,8 @@ impl Geometry {
         ]
     }
 
-    /// The most elements of the input that a window covers, down and across, and the most outputs that cover one: there are no more
-    /// than there are taps.
+    /// The most elements of the input that a window covers, down and across, and the most outputs that cover one: there
+    /// are no more than there are taps.
     fn extents(&self) -> [[usize; 2]; 2] {
         let [down, across] = self.pool.kernel;
         [[self.h, self.w], [self.p, self.q]].map(|[rows, columns]| [rows.min(down), columns.min(across)])

@@ -16,9 +16,11 @@ pub(super) struct Axis {
 pub(super) enum Rule {
     /// Position `p` is the mean of `⌊p·taken/made⌋ .. ⌈(p+1)·taken/made⌉`.
     Mean,
-    /// Interpolated between the two next to `(p + ½)·taken/made − ½`, or with corners on corners, `p·(taken−1)/(made−1)`.
+    /// Interpolated between the two next to `(p + ½)·taken/made − ½`, or with corners on corners,
+    /// `p·(taken−1)/(made−1)`.
     Linear { corners: bool },
-    /// Interpolated between the four nearest by cubic polynomials, at the same places. Beyond the ends, the outermost counts.
+    /// Interpolated between the four nearest by cubic polynomials, at the same places. Beyond the ends, the outermost
+    /// counts.
     Cubic { corners: bool },
 }
 

@@ -1,5 +1,6 @@
-//! Resampling of images: each axis of the result is made of the operand's by a rule of its own. Bilinear and bicubic interpolation and
-//! averages over windows that need not be equal are one operation, and what the gradient needs is its transpose.
+//! Resampling of images: each axis of the result is made of the operand's by a rule of its own. Bilinear and bicubic
+//! interpolation and averages over windows that need not be equal are one operation, and what the gradient needs is its
+//! transpose.
 
 mod axis;
 #[cfg(feature = "testing")]
@@ -18,10 +19,11 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::tape::Var;
 use crate::{ErrorKind, Result, Shape, TensorType};
 
-/// Planes of another extent: `y[n,c,p,q] = Σ x[n,c,h,w]·a(p,h)·b(q,w)`, or the transpose `y[n,c,h,w] = Σ x[n,c,p,q]·a(p,h)·b(q,w)`
+/// Planes of another extent: `y[n,c,p,q] = Σ x[n,c,h,w]·a(p,h)·b(q,w)`, or the transpose
+/// `y[n,c,h,w] = Σ x[n,c,p,q]·a(p,h)·b(q,w)`
 ///
-/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`, or the other way round. Gradient: the transpose, which gathers as the operation does:
-/// each element of either is a sum in a fixed order.
+/// Shapes: `x [N,C,H,W]` → `y [N,C,P,Q]`, or the other way round. Gradient: the transpose, which gathers as the
+/// operation does: each element of either is a sum in a fixed order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Resample {
     rule: Rule,
@@ -190,20 +192,21 @@ impl Var {
 
     /// Images `[N, C, H, W]` of another size, interpolated between the four nearest pixels.
     ///
-    /// Pixel `p` lies at `(p + ½)·H/P − ½` of the original, or with `align_corners`, so that the corners' centres coincide, at
-    /// `p·(H − 1)/(P − 1)`; outside of the outermost centres the outermost pixel counts. As PyTorch's `interpolate`, which
-    /// does not average either when it shrinks.
+    /// Pixel `p` lies at `(p + ½)·H/P − ½` of the original, or with `align_corners`, so that the corners' centres
+    /// coincide, at `p·(H − 1)/(P − 1)`; outside of the outermost centres the outermost pixel counts. As PyTorch's
+    /// `interpolate`, which does not average either when it shrinks.
     #[must_use]
     #[track_caller]
     pub fn resize_bilinear(&self, size: [usize; 2], align_corners: bool) -> Self {
         self.resample("resize_bilinear", Rule::Linear { corners: align_corners }, size)
     }
 
-    /// Images `[N, C, H, W]` of another size, interpolated between the sixteen nearest pixels by cubic polynomials with a = −¾. Results may
-    /// lie beyond the pixels that they are made of. [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711).
+    /// Images `[N, C, H, W]` of another size, interpolated between the sixteen nearest pixels by cubic polynomials with
+    /// a = −¾. Results may lie beyond the pixels that they are made of.
+    /// [Keys, 1981](https://doi.org/10.1109/TASSP.1981.1163711).
     ///
-    /// Pixels lie where those of [`resize_bilinear`](Self::resize_bilinear) do; beyond the edges, the outermost pixel counts. As PyTorch's
-    /// `interpolate`, without antialiasing.
+    /// Pixels lie where those of [`resize_bilinear`](Self::resize_bilinear) do; beyond the edges, the outermost pixel
+    /// counts. As PyTorch's `interpolate`, without antialiasing.
     #[must_use]
     #[track_caller]
     pub fn resize_bicubic(&self, size: [usize; 2], align_corners: bool) -> Self {

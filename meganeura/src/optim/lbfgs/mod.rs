@@ -19,12 +19,13 @@ use crate::{Result, Tensor, Var};
 /// ```
 ///
 /// One [`step`](Self::step) makes up to 20 such iterations, each with a new evaluation of the loss. So it is no
-/// [`Optimizer`](super::Optimizer): it takes a closure, not gradients. It is for losses without noise: full batches, dropout off, a few thousand
-/// to a few million parameters. The vectors are kept in the host's memory, in double precision, `2·history + 5` of them.
-/// They are not saved: a training that is resumed begins with an empty history.
+/// [`Optimizer`](super::Optimizer): it takes a closure, not gradients. It is for losses without noise: full batches,
+/// dropout off, a few thousand to a few million parameters. The vectors are kept in the host's memory, in double
+/// precision, `2·history + 5` of them. They are not saved: a training that is resumed begins with an empty history.
 ///
-/// As in PyTorch, with its defaults. [Liu and Nocedal, 1989](https://doi.org/10.1007/BF01589116); the line search for the strong Wolfe
-/// conditions: [Nocedal and Wright, 2006](https://doi.org/10.1007/978-0-387-40065-5), algorithms 3.5 and 3.6.
+/// As in PyTorch, with its defaults. [Liu and Nocedal, 1989](https://doi.org/10.1007/BF01589116); the line search for
+/// the strong Wolfe conditions: [Nocedal and Wright, 2006](https://doi.org/10.1007/978-0-387-40065-5), algorithms 3.5
+/// and 3.6.
 ///
 /// ```
 /// use meganeura::optim::Lbfgs;
@@ -164,24 +165,24 @@ impl Lbfgs {
         Self { history, ..self }
     }
 
-    /// Whether the length of each step is searched for: one that lowers the loss and the slope enough (the strong Wolfe conditions). It is not
-    /// by default. It costs evaluations, and makes sure that the loss never rises.
+    /// Whether the length of each step is searched for: one that lowers the loss and the slope enough (the strong Wolfe
+    /// conditions). It is not by default. It costs evaluations, and makes sure that the loss never rises.
     pub fn line_search(self, line_search: bool) -> Self {
         Self { line_search, ..self }
     }
 
     /// Iterates from where the parameters are; the loss there.
     ///
-    /// `loss` records a forward pass on a tape of its own and returns the loss. It is called for each evaluation and must give the same loss
-    /// for the same parameters. Running statistics of batch normalisation do not move.
+    /// `loss` records a forward pass on a tape of its own and returns the loss. It is called for each evaluation and
+    /// must give the same loss for the same parameters. Running statistics of batch normalisation do not move.
     ///
     /// # Errors
     ///
-    /// Those of `loss` and of the backward pass; [`NoGradient`](crate::ErrorKind::NoGradient), as for [`step`](super::Optimizer::step);
-    /// [`NotFinite`](crate::ErrorKind::NotFinite) if the loss or its gradient are NaN or infinite at the start, or the loss
-    /// after an iteration;
-    /// [`Argument`](crate::ErrorKind::Argument) if a setting makes no sense, or the number of trained numbers is another than before. The
-    /// parameters are as before the step then, and the history is forgotten, but for a setting that makes no sense.
+    /// Those of `loss` and of the backward pass; [`NoGradient`](crate::ErrorKind::NoGradient), as for
+    /// [`step`](super::Optimizer::step); [`NotFinite`](crate::ErrorKind::NotFinite) if the loss or its gradient are NaN
+    /// or infinite at the start, or the loss after an iteration; [`Argument`](crate::ErrorKind::Argument) if a setting
+    /// makes no sense, or the number of trained numbers is another than before. The parameters are as before the step
+    /// then, and the history is forgotten, but for a setting that makes no sense.
     #[track_caller]
     pub fn step<M: Module>(&mut self, module: &mut M, mut loss: impl FnMut(&M) -> Result<Var>) -> Result<f64> {
         here(|| {

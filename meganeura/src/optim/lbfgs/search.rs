@@ -1,7 +1,8 @@
 //! A line search: a step length that fulfils the strong Wolfe conditions.
 //!
-//! With the loss `φ(t)` along a direction, `φ(t) ≤ φ(0) + c₁·t·φ′(0)` (it falls enough) and `|φ′(t)| ≤ c₂·|φ′(0)|` (it is nearly flat). First
-//! two lengths are found that have such a one between them, then the interval is made smaller; both by cubic interpolation.
+//! With the loss `φ(t)` along a direction, `φ(t) ≤ φ(0) + c₁·t·φ′(0)` (it falls enough) and `|φ′(t)| ≤ c₂·|φ′(0)|` (it
+//! is nearly flat). First two lengths are found that have such a one between them, then the interval is made smaller;
+//! both by cubic interpolation.
 
 use crate::Result;
 
@@ -114,7 +115,8 @@ fn is_flat(start: &Trial, trial: &Trial) -> bool {
     trial.slope.abs() <= -FLAT * start.slope
 }
 
-/// The lowest point of the cubic polynomial with the losses and slopes of two trials, or the middle where there is none.
+/// The lowest point of the cubic polynomial with the losses and slopes of two trials, or the middle where there is
+/// none.
 fn lowest(a: &Trial, b: &Trial, least: f64, most: f64) -> f64 {
     let (a, b) = if a.length <= b.length { (a, b) } else { (b, a) };
     let mean = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.length - b.length);

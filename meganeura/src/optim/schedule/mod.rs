@@ -1,7 +1,7 @@
 //! Schedules: how a learning rate, or a factor, changes with the steps.
 //!
-//! A [`Schedule`] is a pure function from the number of a step to a number. It remembers nothing, so a training that is taken
-//! up again needs its step alone, and it is written out and read back as its description:
+//! A [`Schedule`] is a pure function from the number of a step to a number. It remembers nothing, so a training that is
+//! taken up again needs its step alone, and it is written out and read back as its description:
 //!
 //! ```
 //! use meganeura::optim::Schedule;
@@ -96,16 +96,16 @@ impl Schedule {
         Self(Form::Exponential { from, factor })
     }
 
-    /// Half a cosine: `floor + (from − floor)·(1 + cos(π·min(s, steps)/steps))/2`; PyTorch's `CosineAnnealingLR`, held at the
-    /// floor afterwards. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983), without restarts.
+    /// Half a cosine: `floor + (from − floor)·(1 + cos(π·min(s, steps)/steps))/2`; PyTorch's `CosineAnnealingLR`, held
+    /// at the floor afterwards. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983), without restarts.
     #[must_use]
     pub fn cosine(from: f64, steps: u64, floor: f64) -> Self {
         Self(Form::Cosine { from, steps, floor })
     }
 
-    /// Half a cosine again and again: [`cosine`](Self::cosine)`(from, steps, floor)`, then the same in `steps·growth` steps, then in
-    /// `steps·growth²`, and so on; PyTorch's `CosineAnnealingWarmRestarts`. With a growth of 0 it stays at the floor after the first.
-    /// [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983).
+    /// Half a cosine again and again: [`cosine`](Self::cosine)`(from, steps, floor)`, then the same in `steps·growth`
+    /// steps, then in `steps·growth²`, and so on; PyTorch's `CosineAnnealingWarmRestarts`. With a growth of 0 it stays
+    /// at the floor after the first. [Loshchilov and Hutter, 2016](https://arxiv.org/abs/1608.03983).
     ///
     /// ```
     /// use meganeura::optim::Schedule;
@@ -165,7 +165,8 @@ impl Schedule {
         self.0.at(step)
     }
 
-    /// Sets the learning rate of an optimizer, and with it that of groups whose rate is a multiple of it, to that of a step.
+    /// Sets the learning rate of an optimizer, and with it that of groups whose rate is a multiple of it, to that of a
+    /// step.
     pub fn set_lr(&self, step: u64, optimizer: &mut (impl Optimizer + ?Sized)) {
         optimizer.set_lr(self.at(step));
     }

@@ -5,14 +5,15 @@ use crate::Result;
 use crate::error::{bail, here, shortened};
 use crate::optim::{Group, Optimizer};
 
-/// A learning rate that is multiplied by a factor when a metric has not improved for some time; PyTorch's `ReduceLROnPlateau`.
+/// A learning rate that is multiplied by a factor when a metric has not improved for some time; PyTorch's
+/// `ReduceLROnPlateau`.
 ///
-/// [`tell`](Self::tell) it the metric of each validation. A metric improves if it is below `best·(1 − threshold)`, or above
-/// `best·(1 + threshold)` if it is to [grow](Self::maximize); NaN never improves. The rate falls at the first metric after `patience` others
-/// that did not improve.
+/// [`tell`](Self::tell) it the metric of each validation. A metric improves if it is below `best·(1 − threshold)`, or
+/// above `best·(1 + threshold)` if it is to [grow](Self::maximize); NaN never improves. The rate falls at the first
+/// metric after `patience` others that did not improve.
 ///
-/// Unlike a [`Schedule`](super::Schedule), it remembers something: [`state`](Self::state) is saved with the optimizer's, and
-/// [`load_state`](Self::load_state) takes it up again.
+/// Unlike a [`Schedule`](super::Schedule), it remembers something: [`state`](Self::state) is saved with the
+/// optimizer's, and [`load_state`](Self::load_state) takes it up again.
 ///
 /// ```
 /// use meganeura::optim::Plateau;
@@ -61,7 +62,8 @@ struct State {
 }
 
 impl Plateau {
-    /// Begins with this learning rate, and waits for a metric to fall: by the factor 0.1, with a patience of 10 and a threshold of 1e-4.
+    /// Begins with this learning rate, and waits for a metric to fall: by the factor 0.1, with a patience of 10 and a
+    /// threshold of 1e-4.
     pub fn new(lr: f64) -> Self {
         Self {
             factor: 0.1,
@@ -172,7 +174,8 @@ impl Plateau {
         group.set_lr_scale(self.lr());
     }
 
-    /// What is remembered of the metrics, as text: `plateau(lr, best, bad, cooling)`. The settings are not a part of it.
+    /// What is remembered of the metrics, as text: `plateau(lr, best, bad, cooling)`. The settings are not a part of
+    /// it.
     #[must_use]
     pub fn state(&self) -> String {
         let State { lr, best, bad, cooling } = self.state;
@@ -183,8 +186,8 @@ impl Plateau {
     ///
     /// # Errors
     ///
-    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, its learning rate is NaN, infinite or below 0, or its best value is NaN. Nothing has
-    /// changed then.
+    /// [`Checkpoint`](crate::ErrorKind::Checkpoint) if the text is not such a state, its learning rate is NaN, infinite
+    /// or below 0, or its best value is NaN. Nothing has changed then.
     #[track_caller]
     pub fn load_state(&mut self, text: &str) -> Result<()> {
         here(|| {

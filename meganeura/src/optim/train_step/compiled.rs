@@ -158,7 +158,8 @@ impl Compiled {
         }
     }
 
-    /// Whether recording with this batch and this optimizer would give the same step; `adds` if it is to add up gradients.
+    /// Whether recording with this batch and this optimizer would give the same step; `adds` if it is to add up
+    /// gradients.
     pub(super) fn fits(&self, inputs: &[&Tensor], optimizer: &dyn Optimizer, adds: bool) -> bool {
         let sums = &optimizer.stepper().sums;
         self.step.takes(inputs)

@@ -21,11 +21,13 @@ const KEPT: usize = 8;
 
 /// A training step that is recorded once for each shape of its inputs: forward, loss, backward and update as one call.
 ///
-/// A tape for every step costs the host about a microsecond for each operation, which small models wait for. A `TrainStep` runs its closure
-/// when it is called first, keeps the plan, and only binds tensors and numbers from then on. It computes the same bits.
+/// A tape for every step costs the host about a microsecond for each operation, which small models wait for. A
+/// `TrainStep` runs its closure when it is called first, keeps the plan, and only binds tensors and numbers from then
+/// on. It computes the same bits.
 ///
-/// The closure gets the batch, a [`Var`](crate::Var) or a tuple or an array of them, and gives the loss, or a tuple or an array that begins with
-/// the loss: what follows are values to read along with it, such as a metric. [`call`](Self::call) takes the tensors and gives as many.
+/// The closure gets the batch, a [`Var`](crate::Var) or a tuple or an array of them, and gives the loss, or a tuple or
+/// an array that begins with the loss: what follows are values to read along with it, such as a metric.
+/// [`call`](Self::call) takes the tensors and gives as many.
 ///
 /// ```
 /// use meganeura::optim::{Schedule, TrainStep};
@@ -52,13 +54,16 @@ const KEPT: usize = 8;
 ///
 /// # What is seen and what is kept
 ///
-/// * Parameters, buffers and the optimizer's state are **seen** as they are in each call: one may evaluate, save, load or average
-///   the model in between. So are the learning rate, weight decay, groups' numbers, and whatever else the [`Rule`](super::Rule) computes from them.
+/// * Parameters, buffers and the optimizer's state are **seen** as they are in each call: one may evaluate, save, load
+///   or average the model in between. So are the learning rate, weight decay, groups' numbers, and whatever else the
+///   [`Rule`](super::Rule) computes from them.
 /// * Each call draws **new random numbers**, those that the next [`Tape::new`] would draw.
-/// * It is **recorded anew** for other shapes, when parameters are replaced, frozen or thawed, for another optimizer or another state of it, and
-///   where the optimizer's groups, its formula, or what it does about NaN change. The last eight recordings are kept.
-/// * Everything else that the closures read is **kept** as it was when they ran: tensors that they bring onto the tape, numbers, the mode of
-///   parts of the model. What is to change from step to step is an input. Reading a value of the tape inside is an error.
+/// * It is **recorded anew** for other shapes, when parameters are replaced, frozen or thawed, for another optimizer or
+///   another state of it, and where the optimizer's groups, its formula, or what it does about NaN change. The last
+///   eight recordings are kept.
+/// * Everything else that the closures read is **kept** as it was when they ran: tensors that they bring onto the tape,
+///   numbers, the mode of parts of the model. What is to change from step to step is an input. Reading a value of the
+///   tape inside is an error.
 ///
 /// It computes on the device, and in the precision, of the batch's first tensor.
 ///
@@ -86,8 +91,8 @@ where
     I: Outputs,
     O: Outputs,
 {
-    /// A step of a module's parameters down the loss that the closure records, given the module and the batch. The module is borrowed, or
-    /// owned through a pointer: `&net`, `&mut net`, a `Box`, an `Rc`.
+    /// A step of a module's parameters down the loss that the closure records, given the module and the batch. The
+    /// module is borrowed, or owned through a pointer: `&net`, `&mut net`, a `Box`, an `Rc`.
     #[must_use]
     pub fn new(module: M, loss: impl FnMut(&M::Target, &I) -> O + 'a) -> Self {
         let gradients = Box::new(|_: &M::Target, grads| Ok(grads));
@@ -110,8 +115,8 @@ where
         self
     }
 
-    /// Lets so many calls make a step, each with a micro-batch: the last takes it, and those before only add up their gradients. What
-    /// [`gradients`](Self::gradients) does is done to what they come to.
+    /// Lets so many calls make a step, each with a micro-batch: the last takes it, and those before only add up their
+    /// gradients. What [`gradients`](Self::gradients) does is done to what they come to.
     #[must_use]
     pub fn accumulate(mut self, how: Accumulate) -> Self {
         self.accumulate = how;
@@ -143,12 +148,13 @@ where
 
     /// Takes a step with this batch; the loss and what else the closure gave, as tensors on the device.
     ///
-    /// A GPU is given the work and this returns; reading the loss waits for it. An optimizer that [checks](Optimizer::check_finite)
-    /// its gradients waits at once, and looks at the loss as well.
+    /// A GPU is given the work and this returns; reading the loss waits for it. An optimizer that
+    /// [checks](Optimizer::check_finite) its gradients waits at once, and looks at the loss as well.
     ///
     /// # Errors
     ///
-    /// Those of recording, of [`Tape::backward`] and of [`Optimizer::step`]; if the batch is on another device than the model.
+    /// Those of recording, of [`Tape::backward`] and of [`Optimizer::step`]; if the batch is on another device than the
+    /// model.
     #[track_caller]
     pub fn call(
         &mut self,
@@ -164,9 +170,9 @@ where
         })
     }
 
-    /// As [`call`](Self::call), without blocking the thread: for a page, and for other programs that are async. It waits while
-    /// more runs are in flight than the device needs to be busy, as `call` does natively, and for the verdict of a
-    /// [check](Optimizer::check_finite).
+    /// As [`call`](Self::call), without blocking the thread: for a page, and for other programs that are async. It
+    /// waits while more runs are in flight than the device needs to be busy, as `call` does natively, and for the
+    /// verdict of a [check](Optimizer::check_finite).
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
-//! Runs that meet every failure while they write: the power fails after each file operation, each operation fails, the process is
-//! killed before each, each reservation of memory fails. From what is left, the training goes on to the same bits.
+//! Runs that meet every failure while they write: the power fails after each file operation, each operation fails, the
+//! process is killed before each, each reservation of memory fails. From what is left, the training goes on to the same
+//! bits.
 
 mod power;
 

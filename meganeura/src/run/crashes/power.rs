@@ -1,7 +1,8 @@
 //! A model of a file system that loses power: it keeps what was made durable, and some of what was not.
 //!
-//! Of the writes to a file since its last sync, it keeps the first few, none or all of them, half of the last one, or the length of
-//! the last one without its bytes. Of the changes to the names in a folder since its last sync, it keeps the first few.
+//! Of the writes to a file since its last sync, it keeps the first few, none or all of them, half of the last one, or
+//! the length of the last one without its bytes. Of the changes to the names in a folder since its last sync, it keeps
+//! the first few.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -15,7 +16,8 @@ use crate::io::disk::simulated::Event;
 /// Folders, and files with their bytes, by their paths from the root.
 pub(super) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// Up to so many states are all looked at. Of more, those where one file or folder differs from the others, and some at random.
+/// Up to so many states are all looked at. Of more, those where one file or folder differs from the others, and some at
+/// random.
 const ALL: usize = 32;
 const AT_RANDOM: usize = 12;
 

@@ -2,7 +2,8 @@
 
 use super::transform::{LANES, Lane};
 
-/// Numbers `start..` of up to sixteen planes, which begin `stride` apart, as lanes; zero for the planes that are not there.
+/// Numbers `start..` of up to sixteen planes, which begin `stride` apart, as lanes; zero for the planes that are not
+/// there.
 #[inline(always)]
 pub(super) fn of_planes(x: &[f32], (planes, stride): (usize, usize), start: usize, lanes: &mut [Lane]) {
     if planes < LANES {
@@ -29,7 +30,8 @@ pub(super) fn of_planes(x: &[f32], (planes, stride): (usize, usize), start: usiz
     }
 }
 
-/// The other way, for lanes of up to sixteen planes: calls `write(plane, first, numbers)` for up to four numbers at a time.
+/// The other way, for lanes of up to sixteen planes: calls `write(plane, first, numbers)` for up to four numbers at a
+/// time.
 #[inline(always)]
 pub(super) fn to_planes(lanes: &[Lane], planes: usize, mut write: impl FnMut(usize, usize, &[f32])) {
     let (fours, rest) = lanes.as_chunks::<4>();

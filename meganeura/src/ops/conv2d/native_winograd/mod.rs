@@ -1,21 +1,22 @@
 //! Convolutions by Winograd's F(4×4, 3×3) in single precision: 3×3 without stride, a quarter of the multiplications.
 //!
-//! A tile of 4×4 outputs depends on 6×6 inputs. Both are transformed, so that the convolution of a tile becomes 36 products of
-//! numbers, one at each frequency; and since sums over channels commute with the transforms, 36 products of matrices:
+//! A tile of 4×4 outputs depends on 6×6 inputs. Both are transformed, so that the convolution of a tile becomes 36
+//! products of numbers, one at each frequency; and since sums over channels commute with the transforms, 36 products of
+//! matrices:
 //!
 //! ```text
 //! forward, dx:  m[f][tile, o] = Σ_c    v[f][tile, c] · u[f][c, o]      v: inputs, u: weights, m: back to outputs
 //! dw:           u[f][o, c]    = Σ_tile z[f][tile, o] · v[f][tile, c]   z: cotangents, u: back to weights
 //! ```
 //!
-//! Everything has channels as its last axis, sixteen side by side (a lane): that is what transforms are vectorised over, and how
-//! the products read their operands, without another copy. Inputs are transformed first, in blocks of tiles. A task then takes
-//! some output channels: it transforms their weights, which stay in its core's cache, and for each block multiplies at all
-//! frequencies and transforms what comes of it back, while it is there. What is transformed at once is bounded, whatever the
-//! batch.
+//! Everything has channels as its last axis, sixteen side by side (a lane): that is what transforms are vectorised
+//! over, and how the products read their operands, without another copy. Inputs are transformed first, in blocks of
+//! tiles. A task then takes some output channels: it transforms their weights, which stay in its core's cache, and for
+//! each block multiplies at all frequencies and transforms what comes of it back, while it is there. What is
+//! transformed at once is bounded, whatever the batch.
 //!
-//! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision, against which
-//! all is tested, takes the direct way.
+//! Each sum is made by one task in the order of its terms, so results do not depend on threads. Double precision,
+//! against which all is tested, takes the direct way.
 
 mod lanes;
 mod tiles;
@@ -318,7 +319,8 @@ mod tests {
         (0..len).map(|i| ((i * 7919) % 2003) as f32 / 1001.5 - 1.0).collect()
     }
 
-    /// A batch whose images take several segments, the last of them smaller, gives what each image gives alone, to the bit.
+    /// A batch whose images take several segments, the last of them smaller, gives what each image gives alone, to the
+    /// bit.
     #[test]
     fn segments_are_the_images_of_a_batch() {
         let (n, side) = (3, 288);

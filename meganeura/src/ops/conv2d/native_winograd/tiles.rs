@@ -103,7 +103,8 @@ impl Spectrum<'_> {
 }
 
 impl Images<'_> {
-    /// Transforms all tiles into `data`, which may be longer: each is a square of `A` pixels a side, neighbours begin four apart.
+    /// Transforms all tiles into `data`, which may be longer: each is a square of `A` pixels a side, neighbours begin
+    /// four apart.
     pub(super) fn transform<'s, const A: usize>(
         &self,
         tiles: &Tiles,
@@ -126,8 +127,8 @@ impl Images<'_> {
         Spectrum { data, block: tiles.block, depth }
     }
 
-    /// Pixels of up to sixteen channels as lanes, zero outside of the image: from the place `[row, column]` on, counted with the
-    /// padding.
+    /// Pixels of up to sixteen channels as lanes, zero outside of the image: from the place `[row, column]` on, counted
+    /// with the padding.
     #[inline(always)]
     fn line(&self, image: usize, channel: usize, [row, column]: [usize; 2], lanes: &mut [Lane]) {
         let ([h, w], [top, left]) = (self.extent, self.padding);

@@ -1,5 +1,5 @@
-//! The transforms of F(4×4, 3×3): each is a function of one line, applied to the columns of a square and then to its rows. A
-//! square is of lanes, sixteen channels side by side, so that a loop over them is SIMD.
+//! The transforms of F(4×4, 3×3): each is a function of one line, applied to the columns of a square and then to its
+//! rows. A square is of lanes, sixteen channels side by side, so that a loop over them is SIMD.
 //!
 //! `shaders/wgsl/shared/winograd.wgsl` says what they are, and why the points are 0, ±3/4, ±3/2 and infinity.
 
