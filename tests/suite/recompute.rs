@@ -5,10 +5,10 @@ use std::cell::Cell;
 use libtest_mimic::Trial;
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, GroupNorm, Linear, MultiheadAttention, Silu};
 use meganeura::optim::{AdamW, Optimizer, Sgd, TrainStep};
-use meganeura::{Device, Init, Layer, Module, Param, Precision, Result, Seed, Tape, Tensor, Var};
+use meganeura::{Device, Init, Layer, Module, ModuleExt, Param, Precision, Result, Seed, Tape, Tensor, Var};
 
 use crate::Outcome;
-use crate::adapter::gpu_trial;
+use crate::adapter::{gpu_trial, is_software};
 use crate::nets::{bits, tensor};
 use crate::numbers::{Computed, Reference, compare};
 
@@ -124,10 +124,20 @@ fn same_bits(device: &Device) -> Outcome {
     let (kept, recomputed) = (kept?, recomputed?);
     assert!(kept.len() > 20 && kept.iter().all(|(_, gradient)| gradient.iter().all(|x| x.is_finite())));
     for ((path, kept), (_, recomputed)) in kept.iter().zip(&recomputed) {
-        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(kept), bits(recomputed), "{path}");
+        same(device, path, recomputed, kept, 2e-5)?;
     }
     Ok(())
+}
+
+/// Holds numbers to the same bits. A GPU's driver may contract a multiplication and an addition in one kernel and not in
+/// another, and kernels differ in what is fused into them: there, to some roundings.
+fn same(device: &Device, what: &str, recomputed: &[f32], kept: &[f32], tolerance: f64) -> Outcome {
+    if device.to_string().starts_with("CPU") || is_software(device) {
+        let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(recomputed), bits(kept), "{what}");
+    }
+    let double = |values: &[f32]| values.iter().copied().map(f64::from).collect();
+    compare(what, &Computed(double(recomputed)), &Reference(double(kept)), tolerance).map(|_| ())
 }
 
 /// Fast precision rounds what lies in memory to halves, and less lies there.
@@ -155,7 +165,7 @@ fn same_training(device: &Device) -> Outcome {
             let loss = net.forward(&tape.input(&x)).square().mean();
             optimizer.step(&mut net, &tape.backward(&loss)?)?;
         }
-        all.push(bits(&net)?);
+        all.push(weights(&net)?);
         device.set_seed(11);
         let net = Net::new(device, 2, recomputed)?;
         let (mut optimizer, mut step) =
@@ -163,12 +173,19 @@ fn same_training(device: &Device) -> Outcome {
         for _ in 0..3 {
             step.call(&mut optimizer, &x)?.item()?;
         }
-        all.push(bits(&net)?);
+        all.push(weights(&net)?);
     }
-    assert_eq!(all[0], all[2], "with tapes");
-    assert_eq!(all[1], all[3], "recorded once");
+    // AdamW divides by the gradient's size, so a rounding of a small one is a part of the learning rate.
+    same(device, "with tapes", &all[2], &all[0], 1e-2)?;
+    same(device, "recorded once", &all[3], &all[1], 1e-2)?;
     assert_eq!(all[0], all[1], "of both");
     Ok(())
+}
+
+/// The numbers of every parameter and buffer.
+fn weights(net: &Net) -> Result<Vec<f32>> {
+    let leaves = net.leaves().into_iter().map(|leaf| leaf.value().to_vec());
+    Ok(leaves.collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The bytes of the slots of a training step on a device that has run nothing yet.

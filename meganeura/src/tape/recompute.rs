@@ -21,8 +21,11 @@ impl Tape {
     /// The inputs of the region and its results are kept, as they would be without this; values in between live no
     /// longer than their readers in the forward pass. Where the backward pass reaches the region, it computes again
     /// those of them that gradients need. That is less than the region: what leads to its results alone is not computed
-    /// twice. The numbers are the same to the bit, except in fast precision, which rounds values where they are kept.
-    /// Gradients of gradients are the same to rounding: their sums have another order.
+    /// twice.
+    ///
+    /// On the CPU, the numbers are the same to the bit. On a GPU, they are where its driver rounds alike: it may contract
+    /// a multiplication and an addition in one kernel and not in another, and kernels differ in what is fused into them.
+    /// Fast precision rounds values where they are kept. Gradients of gradients have sums of another order.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -2,8 +2,6 @@
 //! `init` of a sequential struct compares those of neighbours, before there is any data.
 
 mod chain;
-#[cfg(test)]
-mod tests;
 
 use std::panic::Location;
 
@@ -250,3 +248,6 @@ impl<T: ?Sized> UnknownFlow for &FlowOf<'_, T> {
 pub fn check_flow<L: Layer + ?Sized>(layer: &L) -> Result<()> {
     here(|| layer.flow().misfit.map_or(Ok(()), Err))
 }
+
+#[cfg(test)]
+mod tests;
