@@ -129,8 +129,8 @@ fn same_bits(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Holds numbers to the same bits. A GPU's driver may contract a multiplication and an addition in one kernel and not in
-/// another, and kernels differ in what is fused into them: there, to some roundings.
+/// Holds numbers to the same bits. A GPU's driver may contract a multiplication and an addition in one kernel and not
+/// in another, and kernels differ in what is fused into them: there, to some roundings.
 fn same(device: &Device, what: &str, recomputed: &[f32], kept: &[f32], tolerance: f64) -> Outcome {
     if device.to_string().starts_with("CPU") || is_software(device) {
         let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
