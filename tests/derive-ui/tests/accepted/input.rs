@@ -97,8 +97,8 @@ struct Sum {
 struct Outer {
     #[module(init = Linear::new(2, 4))]
     first: Linear,
-    #[module(init = vec![Box::new(Linear::new(4, 5)), Box::new(Linear::new(6, 1))])]
-    rest: Vec<Box<Linear>>,
+    #[module(init = [Box::new(Linear::new(4, 5)), Box::new(Linear::new(6, 1))])]
+    rest: [Box<Linear>; 2],
 }
 /// The line of the type of `rest`.
 const REST: u32 = line!() - 3;
