@@ -124,10 +124,11 @@ mod tests {
 
     #[test]
     fn every_rule_can_fail() {
-        let long = "\n".repeat(501);
+        let (long, wide) = ("\n".repeat(501), "word ".repeat(30));
         let bad = [
             ("tests/src/utils.rs", ""),
             ("tests/src/long.rs", &*long),
+            ("README.md", &*wide),
             ("meganeura/src/tensor.rs", "use wgpu::Device;"),
             ("meganeura/src/tape/mod.rs", "use crate::nn::Linear;"),
             ("meganeura/src/grad.rs", "use crate::ops::conv2d::Conv2d;"),
