@@ -136,8 +136,8 @@ fn gradcheck_checks_every_layer() {
 fn gradcheck_checks_second_derivatives() {
     for report in lines(&run("gradcheck", &["--second", "--only", "norm", "--samples", "4", "--json"])) {
         assert_eq!(report["passed"], true, "{report}");
-        // Parameters, the input and the cotangent.
-        assert!(report["tensors"].as_u64() >= Some(4), "{report}");
+        // The input and the cotangent at least.
+        assert!(report["tensors"].as_u64() >= Some(2), "{report}");
     }
 }
 
