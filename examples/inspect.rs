@@ -266,7 +266,7 @@ fn write_drawings(options: &Options, dot: &str) -> Result<(), Box<dyn Error>> {
     let Some(path) = &options.svg else { return Ok(()) };
     let draw = Command::new("dot").args(["-Tsvg", "-o"]).arg(path).stdin(Stdio::piped()).spawn();
     let mut draw = draw.map_err(|error| {
-        format!("--svg: the program `dot` cannot be started ({error}); install Graphviz, or use --dot and draw the file elsewhere")
+        format!("--svg: cannot start `dot` ({error}); install Graphviz, or draw the file of --dot elsewhere")
     })?;
     draw.stdin.take().expect("a pipe").write_all(dot.as_bytes())?;
     match draw.wait()?.success() {

@@ -55,7 +55,7 @@ impl Name {
         }
     }
 
-    /// Whether it has blocks that may be recomputed.
+    /// `true` if its blocks can be recomputed.
     pub fn has_blocks(self) -> bool {
         self == Self::Unet
     }

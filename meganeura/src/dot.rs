@@ -7,14 +7,14 @@ pub(crate) struct Dot {
     text: String,
 }
 
-/// How a box looks.
+/// The look of a box.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
-    /// What the caller brings or gets.
+    /// A value that the caller brings or gets.
     Data,
-    /// What is computed.
+    /// A computation.
     Work,
-    /// What costs nothing: a view, a number.
+    /// A view or a number, which costs nothing.
     Minor,
 }
 

@@ -12,7 +12,7 @@ use crate::packages::{self, administrator, has_program};
 use crate::process::{self, root};
 use crate::test;
 
-/// What the script needs.
+/// The packages that the script needs.
 const PACKAGES: [&str; 4] = ["numpy", "onnx", "onnxruntime", "safetensors"];
 
 pub fn run() -> Done {

@@ -38,7 +38,7 @@ pub struct UNet {
 }
 
 impl UNet {
-    /// Whether the values inside of each block are recomputed in the backward pass instead of kept.
+    /// Recomputes the values inside of each block in the backward pass instead of keeping them, or does not.
     #[must_use]
     pub fn recompute(self, recompute: bool) -> Self {
         Self { recompute, ..self }

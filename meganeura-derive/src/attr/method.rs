@@ -89,7 +89,7 @@ const ELEMENTWISE: &[&str] = &[
     "tanh",
 ];
 
-/// Whether a method of `Var` gives what has the shape of what it takes.
+/// `true` if the result of a method of `Var` has its input's shape.
 pub fn keeps_shape(name: &str) -> bool {
     ELEMENTWISE.contains(&name)
 }

@@ -29,7 +29,7 @@ pub struct Container {
     pub no_init: Option<Given<()>>,
     pub named_variants: Option<Given<()>>,
     pub config: Option<Given<Config>>,
-    /// What its `init` applies it to.
+    /// The input that its `init` records a forward pass of.
     pub input: Option<Given<ModelInput>>,
     pub sequential: Option<Given<()>>,
     /// With the field that the input takes beside the others, if it is not passed on as it is.

@@ -1,4 +1,4 @@
-//! What is applied, how, and in which order: `sequential`, `residual`, `before`, `then` and `recompute`.
+//! The layers of a chain and their order: `sequential`, `residual`, `before`, `then` and `recompute`.
 
 use quote::ToTokens;
 use syn::{Ident, Type};

@@ -75,7 +75,7 @@ pub fn impl_layer(input: &Input<'_>, fields: &[Field<'_>], names: &Names) -> Tok
 struct Chain<'a> {
     names: &'a Names,
     applications: Vec<TokenStream>,
-    /// What each adds to the chain of what is taken and given.
+    /// The flow of each, to be compared with its neighbours'.
     flows: Vec<TokenStream>,
 }
 
@@ -114,7 +114,7 @@ fn apply_field(field: &Field<'_>, names: &Names, x: &TokenStream) -> TokenStream
     entered(field, names, x, &quote_spanned!(span=> <#ty as #private::Layer>::#forward(&#this.#member, #x)))
 }
 
-/// What a field makes of the input, for a summary to know it by the field's name.
+/// The application of a field, under the field's name in summaries.
 fn entered(field: &Field<'_>, names: &Names, x: &TokenStream, applied: &TokenStream) -> TokenStream {
     let Names { private, entered, .. } = names;
     let (member, key) = (&field.member, field.key());
@@ -124,7 +124,7 @@ fn entered(field: &Field<'_>, names: &Names, x: &TokenStream, applied: &TokenStr
     })
 }
 
-/// What something takes and gives, if it is a layer. If it is not, `forward` says so.
+/// The flow of a layer. If it is none, `forward` says so.
 fn known_flow(layer: &TokenStream, names: &Names) -> TokenStream {
     let private = &names.private;
     quote!({
@@ -141,7 +141,7 @@ fn flow_of_field(field: &Field<'_>, names: &Names) -> TokenStream {
     quote_spanned!(span=> #private::FlowChain::then(#y, #key, &#flow))
 }
 
-/// What is known of a step: nothing, unless it is a layer or a function that keeps every extent.
+/// The flow of a step: unknown, unless it is a layer or keeps every extent.
 fn flow_of_step(step: &Step, names: &Names) -> Option<TokenStream> {
     let (private, y, span) = (&names.private, &names.y, step.span());
     match step {

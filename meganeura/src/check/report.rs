@@ -1,4 +1,4 @@
-//! What a gradient check found, as numbers and as text.
+//! Reports of gradient checks, as numbers and as text.
 
 use std::fmt;
 

@@ -45,7 +45,7 @@ pub struct Profile {
     pub launches: Vec<LaunchTime>,
     /// From the begin of the first launch to the end of the last.
     pub total: Duration,
-    /// What the host did for it, and since the run before. Empty for what was done before profiling was turned on.
+    /// The host's work for it and since the run before. Empty for work from before profiling was turned on.
     pub host: Vec<HostSpan>,
     /// When the first launch could begin, since profiling was turned on: on the CPU when it did, on a GPU when all was
     /// submitted.

@@ -14,22 +14,22 @@ use super::{Device, LaunchTime, Profile, lock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostSpan {
-    /// What was done: `record` (all that the program did since the run before, recording among it), `look up` (finding
-    /// the plan), `plan`, `bind`, `encode`, `submit`, `run`, or `compute` on the CPU.
+    /// The kind of work: `record` (all that the program did since the run before, recording among it), `look up`
+    /// (finding the plan), `plan`, `bind`, `encode`, `submit`, `run`, or `compute` on the CPU.
     pub name: &'static str,
     /// When it began, since profiling was turned on.
     pub begin: Duration,
-    /// How long it took.
+    /// Its duration.
     pub duration: Duration,
 }
 
-/// What the host does, while runs are timed.
+/// The host's work while runs are timed.
 pub(super) struct Timeline {
     /// When profiling was turned on.
     origin: Instant,
     /// The end of the last run.
     ended: Instant,
-    /// What was done since.
+    /// The work since then.
     spans: Vec<HostSpan>,
 }
 
@@ -47,7 +47,7 @@ impl Timeline {
         self.spans.push(HostSpan { name, begin: begin.saturating_duration_since(self.origin), duration });
     }
 
-    /// What was done up to the end of a run.
+    /// The work up to the end of a run.
     fn end(&mut self) -> Vec<HostSpan> {
         self.ended = Instant::now();
         std::mem::take(&mut self.spans)
@@ -76,13 +76,13 @@ impl Device {
         }
     }
 
-    /// How long profiling had been on then.
+    /// The time from the start of profiling until then.
     pub(super) fn since_profiling(&self, then: Instant) -> Duration {
         let timeline = lock(&self.0.timeline);
         timeline.as_ref().map_or(Duration::ZERO, |timeline| then.saturating_duration_since(timeline.origin))
     }
 
-    /// What the host did for the run that ends now.
+    /// The host's work for the run that ends now.
     pub(super) fn noted(&self) -> Vec<HostSpan> {
         lock(&self.0.timeline).as_mut().map_or_else(Vec::new, Timeline::end)
     }

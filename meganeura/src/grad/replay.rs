@@ -9,7 +9,7 @@ impl Sweep<'_> {
     /// Records the region of a node again, the first time that the sweep reaches one of its nodes. From then on
     /// gradient rules get the new values in the place of the old ones.
     ///
-    /// What the region reads comes to the copy through a view that waits for the cotangents of the region's results. So
+    /// The copy reads the region's inputs through a view that waits for the cotangents of the region's results. So
     /// the planner takes the two for different computations, and schedules the second into the backward pass. A node
     /// that no gradient needs is in no plan.
     pub(super) fn enter_region(&mut self, node: usize) {

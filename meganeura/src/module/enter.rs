@@ -34,18 +34,18 @@ pub fn enter<M: Module + ?Sized>(layer: &M, x: &Var) -> Entered {
     x.tape().enter(|| Part { held: held(layer), ..Part::new(layer, x.ty()) })
 }
 
-/// As [`enter`], for a layer that what holds it calls `name`. Its own `forward` tells what it holds.
+/// [`enter`] for a layer that is called `name` in its parent. Its own `forward` names its parts.
 #[doc(hidden)]
 pub fn enter_field<M: ?Sized>(layer: &M, name: &str, x: &Var) -> Entered {
     x.tape().enter(|| Part { name: Some(name.to_owned()), ..Part::new(layer, x.ty()) })
 }
 
-/// As [`enter_field`], for an element of a sequence.
+/// [`enter_field`] for an element of a sequence.
 pub(super) fn enter_element<M: ?Sized>(layer: &M, index: usize, x: &Var) -> Entered {
     x.tape().enter(|| Part { name: Some(index.to_string()), ..Part::new(layer, x.ty()) })
 }
 
-/// As [`enter`], for the layer behind a `Box` or an `Arc`.
+/// [`enter`] for the layer behind a `Box` or an `Arc`.
 pub(super) fn enter_pointee<P, M: Module + ?Sized>(pointer: &P, layer: &M, x: &Var) -> Entered {
     x.tape().enter(|| Part { pointer: Some(Place::of(pointer)), held: held(layer), ..Part::new(layer, x.ty()) })
 }

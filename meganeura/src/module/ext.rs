@@ -333,7 +333,7 @@ pub trait ModuleExt: Module {
     ///
     /// # Errors
     ///
-    /// What the forward pass meets: an input that does not fit, with the line of the field.
+    /// The errors of the forward pass: an input that does not fit, with the line of the field.
     #[track_caller]
     fn summary_with<I: Inputs<Vars = Var>>(&self, input: I) -> Result<ForwardSummary>
     where
@@ -344,7 +344,7 @@ pub trait ModuleExt: Module {
         here(|| recorded.finish(self, &[y]))
     }
 
-    /// As [`summary_with`](Self::summary_with), of a model that is no [`Layer`]: `forward` says what is called.
+    /// [`summary_with`](Self::summary_with) for a model that is no [`Layer`]: `forward` is the call.
     ///
     /// ```
     /// use meganeura::prelude::*;

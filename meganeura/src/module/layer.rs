@@ -70,85 +70,52 @@ impl fmt::Debug for dyn Layer + '_ {
     }
 }
 
-impl<L: Layer> Layer for Vec<L> {
-    fn forward(&self, x: &Var) -> Var {
-        let _entered = enter(self, x);
-        chain(self, x, false)
-    }
+macro_rules! sequence {
+    ($sequence:ty $(, $N:ident)?) => {
+        impl<L: Layer $(, const $N: usize)?> Layer for $sequence {
+            fn forward(&self, x: &Var) -> Var {
+                let _entered = enter(self, x);
+                chain(self, x, false)
+            }
 
-    fn recompute(&self, x: &Var) -> Var {
-        let _entered = enter(self, x);
-        chain(self, x, true)
-    }
+            fn recompute(&self, x: &Var) -> Var {
+                let _entered = enter(self, x);
+                chain(self, x, true)
+            }
 
-    fn flow(&self) -> Flow {
-        flow_of_chain(self)
-    }
+            fn flow(&self) -> Flow {
+                flow_of_chain(self)
+            }
+        }
+    };
 }
 
-impl<L: Layer> Layer for VecDeque<L> {
-    fn forward(&self, x: &Var) -> Var {
-        let _entered = enter(self, x);
-        chain(self, x, false)
-    }
+sequence!(Vec<L>);
+sequence!(VecDeque<L>);
+sequence!([L; N], N);
 
-    fn recompute(&self, x: &Var) -> Var {
-        let _entered = enter(self, x);
-        chain(self, x, true)
-    }
+macro_rules! pointer {
+    ($pointer:ty) => {
+        impl<L: Layer + ?Sized> Layer for $pointer {
+            fn forward(&self, x: &Var) -> Var {
+                let _entered = enter_pointee(self, &**self, x);
+                (**self).forward(x)
+            }
 
-    fn flow(&self) -> Flow {
-        flow_of_chain(self)
-    }
+            fn recompute(&self, x: &Var) -> Var {
+                let _entered = enter_pointee(self, &**self, x);
+                (**self).recompute(x)
+            }
+
+            fn flow(&self) -> Flow {
+                (**self).flow()
+            }
+        }
+    };
 }
 
-impl<L: Layer, const N: usize> Layer for [L; N] {
-    fn forward(&self, x: &Var) -> Var {
-        let _entered = enter(self, x);
-        chain(self, x, false)
-    }
-
-    fn recompute(&self, x: &Var) -> Var {
-        let _entered = enter(self, x);
-        chain(self, x, true)
-    }
-
-    fn flow(&self) -> Flow {
-        flow_of_chain(self)
-    }
-}
-
-impl<L: Layer + ?Sized> Layer for Arc<L> {
-    fn forward(&self, x: &Var) -> Var {
-        let _entered = enter_pointee(self, &**self, x);
-        (**self).forward(x)
-    }
-
-    fn recompute(&self, x: &Var) -> Var {
-        let _entered = enter_pointee(self, &**self, x);
-        (**self).recompute(x)
-    }
-
-    fn flow(&self) -> Flow {
-        (**self).flow()
-    }
-}
-
-impl<L: Layer + ?Sized> Layer for Box<L> {
-    fn forward(&self, x: &Var) -> Var {
-        let _entered = enter_pointee(self, &**self, x);
-        (**self).forward(x)
-    }
-
-    fn recompute(&self, x: &Var) -> Var {
-        let _entered = enter_pointee(self, &**self, x);
-        (**self).recompute(x)
-    }
-
-    fn flow(&self) -> Flow {
-        (**self).flow()
-    }
-}
+pointer!(Arc<L>);
+pointer!(Box<L>);
 
 // A loop, not a fold: a closure would hide the caller's line from the layers.
 #[track_caller]

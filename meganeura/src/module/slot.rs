@@ -137,7 +137,7 @@ impl<'a, L> LeafMut<'a, L> {
         matches!(self.0, Hold::Own(_))
     }
 
-    /// Whether somebody else holds it, and this is a handle on the same cell.
+    /// `true` if somebody else holds it, and this is a handle on the same cell.
     pub(super) fn is_handle(&self) -> bool {
         matches!(self.0, Hold::Handle(_))
     }

@@ -20,7 +20,7 @@ struct Place {
     path: String,
     /// Whether another could be put wherever it stands.
     is_own: bool,
-    /// Whether it belongs to an adapter, which goes where its parameter goes.
+    /// `true` if it belongs to an adapter, which goes where its parameter goes.
     is_adapters: bool,
 }
 

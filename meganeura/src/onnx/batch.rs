@@ -17,7 +17,7 @@ pub(super) struct Affine {
     pub(super) more: i64,
 }
 
-/// What depends on the size of the batch.
+/// The integers that depend on the size of the batch.
 #[derive(Debug)]
 pub(super) struct Symbolic {
     /// The elements of constants, all of those that have one that differs.
@@ -41,7 +41,7 @@ impl Affine {
     }
 }
 
-/// What differs between recordings of one function for these sizes.
+/// The differences between recordings of one function for these sizes.
 pub(super) fn compare(all: &[Recorded], sizes: [usize; 3]) -> Result<Symbolic> {
     let [first, rest @ ..] = all else { unreachable!("there are three") };
     for other in rest {

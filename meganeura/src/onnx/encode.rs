@@ -295,7 +295,7 @@ impl Writer {
     }
 }
 
-/// Whether a value is the shape of `Reshape` nodes alone, one of whose extents may be left open.
+/// `true` if a value is the shape of `Reshape` nodes alone, one of whose extents may be left open.
 fn is_shape(form: &Form, value: Value) -> bool {
     let reads = |node: &&Node| node.inputs.contains(&Some(value));
     form.nodes.iter().filter(reads).all(|node| node.op == "Reshape" && node.inputs[0] != Some(value))

@@ -19,7 +19,7 @@ use crate::{Error, ErrorKind, Result};
 /// Axes that a tensor of a file may have.
 const MOST_AXES: usize = 64;
 
-/// Where numbers beside a file may lie.
+/// The folder in which numbers beside a file may lie.
 #[derive(Clone, Copy)]
 pub(super) enum Beside<'a> {
     /// Nowhere: there are bytes alone.

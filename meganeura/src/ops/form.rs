@@ -1,4 +1,4 @@
-//! What operations are written with in ONNX: nodes and constants as data. Knows neither the format of files nor any
+//! The parts of an operation's form in ONNX: nodes and constants as data. Knows neither the format of files nor any
 //! operation.
 //!
 //! [`Primitive::onnx`](super::Primitive::onnx) appends an operation's nodes to a [`Form`]. Whoever encodes the form

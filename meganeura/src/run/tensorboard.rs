@@ -147,8 +147,8 @@ mod tests {
     use crate::run::{Fate, Overview, Run, read_metrics};
     use crate::{Device, Init};
 
-    /// What a file holds, read by the description of the format alone: for each event its step, its scalars, and the
-    /// status of its session log.
+    /// The contents of a file, read by the description of the format alone: for each event its step, its scalars, and
+    /// the status of its session log.
     fn events(path: &Path) -> Vec<(u64, BTreeMap<String, f32>, Option<u64>)> {
         let bytes = fs::read(path).unwrap();
         let mut rest = &bytes[..];

@@ -71,7 +71,7 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(crate) enum What {
     Entered(Part),
-    /// With the type of what it gives, if that is not the last value that it recorded.
+    /// Its result's type, if the result is not the last value that it recorded.
     Left(Option<TensorType>),
     /// A value was poisoned.
     Failed,

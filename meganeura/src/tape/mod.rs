@@ -434,20 +434,6 @@ impl Recording {
         }
     }
 
-    /// [`push`](Self::push), in no region, whichever is open.
-    fn push_apart(
-        &mut self,
-        source: Source,
-        inputs: impl IntoIterator<Item = ValueId>,
-        types: impl IntoIterator<Item = TensorType>,
-        location: &'static Location<'static>,
-    ) -> ValueId {
-        let open = self.region.take();
-        let first = self.push(source, inputs, types, location);
-        self.region = open;
-        first
-    }
-
     fn push(
         &mut self,
         source: Source,

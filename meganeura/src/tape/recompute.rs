@@ -55,8 +55,8 @@ impl Tape {
     /// * A region inside of another one is part of that.
     /// * Each backward pass computes the region again: two losses that are differentiated apart do it twice.
     ///
-    /// On a tape without a backward pass this changes nothing. [`Device::stats`](crate::Device::stats) has the bytes
-    /// that plans take.
+    /// On a tape without a backward pass this changes nothing. [`Device::plan_memory`](crate::Device::plan_memory) has
+    /// the bytes of each plan.
     pub fn recompute<R>(&self, f: impl FnOnce() -> R) -> R {
         let _open = self.open_region();
         f()
@@ -90,12 +90,13 @@ impl Tape {
         last - count..last + 1
     }
 
-    /// Records the operation of a node once more, on these operands of the same types, and returns its first result.
+    /// Records the operation of a node once more, on these operands of the same types, and returns its first result. No
+    /// region is open during a sweep.
     pub(crate) fn record_again(&self, node: usize, inputs: Operands) -> ValueId {
         let mut recording = self.recording.borrow_mut();
         let again = &recording.graph.nodes()[node];
         let (source, types, origin) = (again.source.clone(), again.types.clone(), recording.origins[node]);
-        recording.push_apart(source, inputs, types, origin)
+        recording.push(source, inputs, types, origin)
     }
 
     /// The same value, for nodes that wait until `others` are computed.
@@ -103,7 +104,7 @@ impl Tape {
         let mut recording = self.recording.borrow_mut();
         let ty = recording.graph.ty(value);
         let inputs = std::iter::once(value).chain(others.iter().copied());
-        recording.push_apart(Source::Op(Op::View(View::After)), inputs, [ty], origin)
+        recording.push(Source::Op(Op::View(View::After)), inputs, [ty], origin)
     }
 }
 

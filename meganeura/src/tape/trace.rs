@@ -24,7 +24,7 @@ pub(crate) struct Trace {
     pub(crate) outputs: Vec<ValueId>,
 }
 
-/// Where a leaf's numbers come from.
+/// The source of a leaf's numbers.
 pub(crate) enum TraceLeaf {
     /// This input.
     Input(usize),

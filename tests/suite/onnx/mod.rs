@@ -104,7 +104,7 @@ fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
-/// Where files are kept, if they are.
+/// The folder in which files are kept, if they are.
 fn kept() -> Option<PathBuf> {
     std::env::var_os("MEGANEURA_ONNX").map(PathBuf::from)
 }

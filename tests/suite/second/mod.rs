@@ -19,7 +19,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     wgan::collect(trials);
 }
 
-/// Whether a software driver takes second derivatives of it in reasonable time: they are ten times the work, and many
+/// `true` if a software driver takes second derivatives of it in reasonable time: they are ten times the work, and many
 /// kernels.
 pub(crate) fn is_small(case: &Case) -> bool {
     let elements = |operand: &Operand| match operand {

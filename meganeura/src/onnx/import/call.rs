@@ -50,7 +50,7 @@ impl<'a> Call<'a> {
         self.node.output.len()
     }
 
-    /// Whether somebody may read result `k`.
+    /// `true` if somebody may read result `k`.
     pub(super) fn wants(&self, k: usize) -> bool {
         self.node.output.get(k).is_some_and(|name| !name.is_empty())
     }

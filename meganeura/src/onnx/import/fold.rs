@@ -1,4 +1,4 @@
-//! What is computed on the host when the model is recorded: extents, and small numbers that are computed of nothing but
+//! Work of the host when the model is recorded: extents, and small numbers that are computed of nothing but
 //! constants.
 //!
 //! Exporters write the shapes of a model as nodes: `Shape`, `Gather`, `Mul`, `Concat`, `Reshape`. None of that is left
@@ -330,7 +330,7 @@ fn arranged(x: &Array, dims: Vec<usize>, from: impl Fn(usize, usize) -> (usize, 
     pick(x, &places, dims)
 }
 
-/// Where an element of a broadcast value comes from.
+/// The source of an element of a broadcast value.
 fn source(dims: &[usize], out: &[usize], mut at: usize) -> usize {
     let (mut place, mut below) = (0, 1);
     for axis in 0..out.len() {

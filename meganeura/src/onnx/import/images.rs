@@ -19,9 +19,9 @@ pub(super) const OPERATORS: Operators = &[
 /// Numbers down and across.
 type Pair = [usize; 2];
 
-/// How a window steps over images.
+/// The steps of a window over images.
 struct Window {
-    /// Whether the values are sequences.
+    /// `true` if the values are sequences.
     is_line: bool,
     kernel: Pair,
     stride: Pair,
@@ -92,7 +92,7 @@ impl Window {
         Ok(Self { is_line: axes == 1, kernel, stride, dilation, before, after })
     }
 
-    /// What is to be added behind the images so that the last windows that begin inside of them are whole.
+    /// The padding behind the images with which the last windows that begin inside of them are whole.
     fn round_up(&mut self, x: Shape) {
         for axis in 0..2 {
             let padded = x[axis + 2] + self.before[axis] + self.after[axis];
@@ -258,7 +258,7 @@ fn global(call: &Call<'_>, fold: fn(&Var, &[usize]) -> Var) -> Result<Vec<Value>
     float(fold(&x, &(2..x.shape().rank()).collect::<Vec<_>>()))
 }
 
-/// Where a pixel of the result lies among those of the operand.
+/// The place of a result's pixel among those of the operand.
 struct Places<'a> {
     mode: &'a str,
     scale: f64,

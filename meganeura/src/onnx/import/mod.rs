@@ -82,7 +82,7 @@ pub struct Model {
     initializers: HashMap<String, Initial>,
 }
 
-/// What a value begins as.
+/// The first form of a value.
 enum Initial {
     Known(Arc<Array>),
     Tensor(Tensor),
@@ -147,13 +147,13 @@ impl Model {
         Ok(Self { device: device.clone(), graph, opset, inputs, outputs, initializers })
     }
 
-    /// What goes in, in order.
+    /// The inputs, in order.
     #[must_use]
     pub fn inputs(&self) -> &[Port] {
         &self.inputs
     }
 
-    /// What comes out, in order.
+    /// The outputs, in order.
     #[must_use]
     pub fn outputs(&self) -> &[Port] {
         &self.outputs
@@ -329,7 +329,7 @@ fn opset(model: &proto::Model) -> Result<i64> {
     Ok(set.version)
 }
 
-/// Whether a domain is that of ONNX itself.
+/// `true` if a domain is that of ONNX itself.
 fn is_own(domain: &str) -> bool {
     matches!(domain, "" | "ai.onnx")
 }
@@ -360,7 +360,7 @@ fn find(node: &proto::Node) -> Result<Operator> {
     }
 }
 
-/// What a node is called in messages.
+/// The name of a node in messages.
 fn title(node: &proto::Node) -> String {
     let name = [&node.name].into_iter().chain(&node.output).find(|name| !name.is_empty());
     format!("`{}` ({})", shortened(name.map_or("", String::as_str)), shortened(&node.op_type))

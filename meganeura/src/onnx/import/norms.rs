@@ -83,7 +83,7 @@ fn group_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     float(x.group_norm(groups, call.real("epsilon", 1e-5)?, &scale, &bias))
 }
 
-/// What lies before an axis and from there on, as `[examples, numbers]`.
+/// The elements before an axis and from there on, as `[examples, numbers]`.
 fn split(call: &Call<'_>, x: Shape) -> Result<[usize; 2]> {
     let axis = call.axis(call.int("axis", -1)?, x.rank())?;
     Ok([x.dims()[..axis].iter().product(), x.dims()[axis..].iter().product()])

@@ -81,7 +81,7 @@ impl Port {
         Shape::try_new(&self.extents.as_ref()?.iter().map(fixed).collect::<Option<Vec<_>>>()?)
     }
 
-    /// What it holds.
+    /// Its contents.
     pub(super) fn kind(&self) -> Kind {
         match self.element {
             element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => Kind::Float,

@@ -6,7 +6,7 @@ use crate::error::bail;
 use crate::onnx::read::Numbers;
 use crate::{DType, Error, Result, Shape, Tape, Tensor, Var};
 
-/// What the elements of a value are.
+/// The kind of a value's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::onnx) enum Kind {
     Float,
