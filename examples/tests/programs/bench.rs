@@ -52,9 +52,21 @@ fn bench_trains_alike_with_a_recorded_step() {
     }
 }
 
+/// Recomputed blocks take less memory, to the same loss.
+#[test]
+fn bench_recomputes_blocks() {
+    let args = ["--device", "cpu", "--workload", "unet", "--channels", "32", "--batch", "2", "--steps", "1", "--json"];
+    let report = |more: &[&str]| last_line(&run("bench", &[&args[..], &["--warmup", "1"], more].concat()));
+    let (kept, recomputed) = (report(&[]), report(&["--recompute"]));
+    assert_eq!(kept["loss_last"], recomputed["loss_last"]);
+    assert!(recomputed["peak_device_mib"].as_f64() < kept["peak_device_mib"].as_f64(), "{recomputed}");
+    let output = run("bench", &["--workload", "mlp", "--recompute"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
 const KEYS: &str = "batch batches compile device engine first_step_ms framework host_ms launches_per_step loss_first loss_last \
                     ms_per_step_median ms_per_step_min optimizer_mib params peak_device_mib peak_rss_mib pipeline_cache plan_ms \
-                    precision ranks shard submissions_per_step version workers workload";
+                    precision ranks recompute shard submissions_per_step version workers workload";
 
 #[test]
 fn bench_reads_pictures() {
