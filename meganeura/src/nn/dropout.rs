@@ -12,8 +12,8 @@ use crate::{Device, Error, Result, Var};
 ///
 /// It does nothing on an inference tape, and in a part of the model that is [evaluated](crate::ModuleExt::evaluate).
 /// The mask comes from the tape's seed and is the same on every device. Dividing by `1 − p` keeps the expected value,
-/// so inference needs no factor. `p` may change from step to step. [Srivastava et al.,
-/// 2014](https://jmlr.org/papers/v15/srivastava14a.html).
+/// so inference needs no factor. `p` may change from step to step.
+/// [Srivastava et al., 2014](https://jmlr.org/papers/v15/srivastava14a.html).
 ///
 /// Shapes: any, kept.
 ///

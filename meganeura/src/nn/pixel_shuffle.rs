@@ -27,8 +27,8 @@ pub struct PixelShuffle {
     factor: usize,
 }
 
-/// Rearranges pixels to channels, the inverse of [`PixelShuffle`]: `y[n, r²·c + r·i + j, h, w] = x[n, c, r·h + i, r·w +
-/// j]`
+/// Rearranges pixels to channels, the inverse of [`PixelShuffle`]:
+/// `y[n, r²·c + r·i + j, h, w] = x[n, c, r·h + i, r·w + j]`
 ///
 /// Shapes: `x [N, C, r·H, r·W]` → `y [N, C·r², H, W]`. The result is a view, which its readers may have to copy.
 ///
