@@ -1,7 +1,8 @@
-//! IDX: the format of MNIST and its kin (Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten digits).
+//! IDX: the format of MNIST and similar datasets (Y. LeCun, C. Cortes, C. Burges: The MNIST database of handwritten
+//! digits).
 //!
-//! Two zeros, a byte for the type of the elements, one for the number of axes; the extents in 32 bits; the elements.
-//! Everything has its highest byte first.
+//! A file has two zeros, a byte for the element type, a byte for the number of axes, the extents in 32 bits, and the
+//! elements. All numbers are big-endian.
 
 use std::io::{BufReader, Read};
 #[cfg(not(target_family = "wasm"))]
@@ -14,11 +15,10 @@ use crate::host::{reserve, try_collect};
 use crate::{Result, Shape};
 
 impl Dataset {
-    /// The examples and labels of two files in the IDX format, that of MNIST, packed with gzip or not (the feature
-    /// `gzip`).
+    /// The examples and labels of two files in IDX, the format of MNIST, packed with gzip or not (the feature `gzip`).
     ///
-    /// Images `[N, H, W]` become examples `[1, H, W]`; with more or fewer axes, all but the first are the example's.
-    /// Bytes are pixels, and become numbers from 0 to 1; elements of other types are taken as they are.
+    /// Images `[N, H, W]` become examples `[1, H, W]`. With more or fewer axes, all axes but the first are the
+    /// example's. Bytes are pixels, and become numbers from 0 to 1; elements of other types are not scaled.
     ///
     /// ```
     /// use meganeura::data::Array;
@@ -35,20 +35,20 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, is no such file, or is shorter or longer than its header says, which is said with the
-    /// place in the file; if labels are no whole numbers, or there are not as many of them as examples.
+    /// Fails if a file cannot be read, has another format, or is shorter or longer than its header says; the error
+    /// names the position in the file. Fails if labels are not whole numbers, or if there are not as many as examples.
     #[cfg(not(target_family = "wasm"))]
     #[track_caller]
     pub fn from_idx(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result<Self> {
         here(|| Self::of_idx(Contents::open(images.as_ref())?, Contents::open(labels.as_ref())?))
     }
 
-    /// As [`from_idx`](Self::from_idx), from whatever has bytes, such as files that are part of the program or were
-    /// fetched by a page. In messages they are called `the images` and `the labels`.
+    /// Like [`from_idx`](Self::from_idx), but reads any source of bytes, such as files embedded in the program or
+    /// fetched by a web page. Messages call them `the images` and `the labels`.
     ///
     /// # Errors
     ///
-    /// As [`from_idx`](Self::from_idx).
+    /// Fails like [`from_idx`](Self::from_idx).
     #[track_caller]
     pub fn read_idx(images: impl Read, labels: impl Read) -> Result<Self> {
         here(|| {
@@ -106,14 +106,14 @@ impl Dataset {
     }
 }
 
-/// What a file holds.
+/// The contents of a file.
 struct Idx {
-    /// What it is called in messages.
+    /// The file's name in messages.
     name: String,
     element: Element,
     extents: Vec<usize>,
     bytes: Vec<u8>,
-    /// Where in the file the elements begin.
+    /// The position of the first element in the file.
     start: u64,
 }
 
@@ -186,7 +186,7 @@ impl Idx {
     }
 }
 
-/// A number from as many bytes as it has.
+/// A number from its bytes, the highest first.
 fn be_bytes<const N: usize, T>(bytes: &[u8], from: fn([u8; N]) -> T) -> T {
     from(bytes.try_into().expect("a chunk of the element's size"))
 }

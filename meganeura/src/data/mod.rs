@@ -1,6 +1,6 @@
-//! Data: examples, where they come from, and how they become batches on a device.
+//! Data: sources of examples, datasets, and batches on a device.
 //!
-//! Knows tensors and seeds, nothing of models. The [guide](crate::guide::data) shows how the parts go together.
+//! Knows tensors and seeds, but no models. The [guide](crate::guide::data) shows how the parts work together.
 
 mod array;
 mod batches;

@@ -1,7 +1,7 @@
 //! Random numbers from a seed.
 //!
-//! The algorithms stand here rather than in a library of distributions because they are part of the interface: a seeded
-//! model must not start elsewhere after an update.
+//! The algorithms are here rather than in a library of distributions because they are part of the interface: a seeded
+//! model must not start from other values after an update.
 
 use std::f64::consts::TAU;
 
@@ -12,11 +12,11 @@ use crate::error::bail;
 use crate::module::Seed;
 use crate::{Result, Shape};
 
-/// What is drawn.
+/// The distribution to draw from.
 #[derive(Clone, Copy)]
 pub(super) enum Distribution {
     Constant(f64),
-    /// From the first, included, to the second, excluded.
+    /// Uniform from the first number, included, to the second, excluded.
     Uniform(f64, f64),
     /// Mean and standard deviation.
     Normal(f64, f64),
@@ -31,7 +31,7 @@ impl Distribution {
         }
     }
 
-    /// As many numbers as the shape has elements.
+    /// One number for each element of the shape.
     pub(super) fn draw(self, shape: Shape, seed: Seed) -> Result<Vec<f64>> {
         let count = shape.elements();
         let mut values = Vec::new();
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn first_numbers_never_change() {
         // Computed by another implementation from the generator's published outputs. If this fails, every seeded model
-        // of every user starts elsewhere.
+        // of every user starts from other values.
         let uniform = draw(Distribution::Uniform(0.0, 1.0), 3);
         assert_eq!(uniform, [0.226_512_517_928_313_5, 0.239_106_690_318_599_55, 0.760_833_410_686_741]);
         let normal = draw(Distribution::Normal(0.0, 1.0), 3);

@@ -3,13 +3,13 @@
 use super::Reduction;
 use crate::{Tensor, Var};
 
-/// How [`Var::bce_with`] differs from [`Var::bce_with_logits`].
+/// The options of [`Var::bce_with`]. The defaults are those of [`Var::bce_with_logits`].
 #[derive(Clone, Debug, Default)]
 pub struct BceOptions {
-    /// How much more a positive target counts than a negative one, p: of a shape that broadcasts to that of the scores,
+    /// The weight of a positive target relative to a negative one, p: of a shape that broadcasts to that of the scores,
     /// `[C]` for scores `[N, C]`.
     pub positive_weight: Option<Tensor>,
-    /// What becomes of the losses of single scores.
+    /// The reduction of the losses of single scores.
     pub reduction: Reduction,
 }
 
@@ -36,11 +36,11 @@ impl Var {
         self.bce_with(target, &BceOptions::default())
     }
 
-    /// [`bce_with_logits`](Self::bce_with_logits) with weights for positive targets, and reduced as you like:
-    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`. As in PyTorch, the mean divides by the number of scores, not by the
-    /// weights.
+    /// [`bce_with_logits`](Self::bce_with_logits) with weights for positive targets, or with another reduction:
+    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`. The mean divides by the number of scores, not by the weights, as in
+    /// PyTorch.
     ///
-    /// Shapes: as there. Error: also if the weights do not broadcast to the shape of the scores.
+    /// Shapes: the same. Errors: also if the weights do not broadcast to the shape of the scores.
     #[must_use]
     #[track_caller]
     pub fn bce_with(&self, target: &Self, options: &BceOptions) -> Self {

@@ -3,29 +3,29 @@
 use super::{Labels, Reduction};
 use crate::Var;
 
-/// How [`Var::ctc_with`] differs from [`Var::ctc`].
+/// The options of [`Var::ctc_with`]. The defaults are those of [`Var::ctc`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CtcOptions {
-    /// The class that stands for no label; 0 by default.
+    /// The blank class, which stands for no label; 0 by default.
     pub blank: u32,
-    /// Whether targets that are longer than their input allows cost 0 and have no gradient; by default they cost
-    /// infinity, and their gradient is NaN.
+    /// `true` if targets that are too long for their input cost 0 and have no gradient. By default they cost infinity,
+    /// and their gradient is NaN.
     pub zero_infinity: bool,
-    /// What becomes of the losses of single examples.
+    /// The reduction of the losses of single examples.
     pub reduction: Reduction,
 }
 
 impl Var {
-    /// CTC loss of sequences whose labels are not aligned with them: `−ln p(targets)` of each example, divided by its
-    /// number of labels (or 1), and the mean of those. [Graves et al., 2006](https://doi.org/10.1145/1143844.1143891).
+    /// CTC loss of sequences with unaligned labels: the mean of `−ln p(targets)` of each example, divided by its number
+    /// of labels (or 1)
     ///
-    /// `p` is the probability of all paths, a class for each step, that become the targets when repeated classes are
-    /// merged and blanks, class 0, left out.
+    /// `p` is the probability of all paths, with a class for each step, that become the targets when repeated classes
+    /// are merged and blanks, class 0, are removed. [Graves et al., 2006](https://doi.org/10.1145/1143844.1143891).
     ///
-    /// Shapes: log-probabilities `[T, N, C]`, as [`log_softmax(2)`](Var::log_softmax) gives them; targets `[N, S]`,
-    /// padded with any class; lengths of inputs, up to `T`, and of targets, up to `S`, `[N]` → a scalar. Targets and
-    /// lengths are tensors of indices or values on the tape. One that is out of range is an error; one that only the
-    /// device knows makes the loss NaN.
+    /// Shapes: log-probabilities `[T, N, C]`, from [`log_softmax(2)`](Var::log_softmax); targets `[N, S]`, padded with
+    /// any class; lengths of inputs, up to `T`, and of targets, up to `S`, `[N]` → a scalar. Targets and lengths are
+    /// tensors of indices or values on the tape. A value out of range is an error; one that only the device knows makes
+    /// the loss NaN.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -49,10 +49,10 @@ impl Var {
         self.ctc_with(targets, input_lengths, target_lengths, &CtcOptions::default())
     }
 
-    /// [`ctc`](Self::ctc) with another blank, without infinite losses, or reduced otherwise. As in PyTorch, only the
-    /// mean divides by the number of labels.
+    /// [`ctc`](Self::ctc) with another blank, without infinite losses, or with another reduction. Only the mean divides
+    /// by the number of labels, as in PyTorch.
     ///
-    /// Shapes: as there; unreduced `[N]`. Error: also if the blank is no class.
+    /// Shapes: the same; unreduced `[N]`. Errors: also if the blank is not a class.
     #[must_use]
     #[track_caller]
     pub fn ctc_with(
@@ -121,7 +121,7 @@ mod tests {
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
             let losses = |_: &(), x: &[Var]| {
                 let options = CtcOptions { blank: 3, zero_infinity: false, reduction };
-                // Of what is not normalised as well: the gradient is that of the formula.
+                // Unnormalised inputs as well: the gradient is that of the formula.
                 let x = [&x[0], &x[0].log_softmax(2)];
                 let lengths = [indices(&[2], &[6, 5]), indices(&[2], &[3, 2])];
                 x.map(|x| x.ctc_with(&targets, &lengths[0], &lengths[1], &options)).to_vec()
@@ -147,7 +147,7 @@ mod tests {
         let ([loss, dx], [exact, exact_dx]) = (run(&Device::cpu()), run(&device()));
         assert!((loss[0] - exact[0]).abs() <= 2e-6 * exact[0], "{loss:?}, not {exact:?}");
         let largest = exact_dx.iter().fold(0.0, |largest: f64, dx| largest.max(dx.abs()));
-        // As a sum in one logarithm, of which a unit in the last place is 1e-4, it would be off by as much.
+        // Computed as a sum in one logarithm, in which a unit in the last place is 1e-4, it would be off by as much.
         assert!(dx.iter().zip(&exact_dx).all(|(a, b)| (a - b).abs() <= 2e-5 * largest));
     }
 

@@ -3,13 +3,13 @@
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::SeedableRng;
 
-/// Where the initial values of a model come from: a number for every place in it.
+/// The source of a model's initial values: a number for every place in it.
 ///
-/// A child's seed depends on the root's seed and the path alone, so a parameter keeps its initial values when a field
-/// is added before it, and models built on several threads or devices agree.
+/// A child's seed depends only on the root's seed and the path. So a parameter keeps its initial values when a field is
+/// added before it, and models built on several threads or devices agree.
 ///
-/// The rule is part of the interface and will not change: with `mix` the finalizer of SplitMix64 and `fnv1a` the 64-bit
-/// FNV-1a hash of the name's bytes,
+/// The rule is part of the interface and will not change. With `mix` as the finalizer of SplitMix64, and `fnv1a` as the
+/// 64-bit FNV-1a hash of the name's bytes:
 ///
 /// ```text
 /// seed.field(name) = mix(mix(seed + 0x9e3779b97f4a7c15) ^ fnv1a(name))
@@ -33,7 +33,7 @@ impl Seed {
         Self(seed)
     }
 
-    /// The seed of the field, or the entry of a map, called `name`.
+    /// The seed of the field, or the entry of a map, named `name`.
     #[must_use]
     pub const fn field(self, name: &str) -> Self {
         Self(mix(mix(self.0.wrapping_add(GOLDEN_GAMMA)) ^ fnv1a(name.as_bytes())))
@@ -51,7 +51,7 @@ impl Seed {
         self.0
     }
 
-    /// A generator that starts from this seed. Its methods are those of the trait [`Rng`](super::Rng).
+    /// A generator that starts from this seed. It implements the trait [`Rng`](super::Rng).
     ///
     /// ```
     /// use meganeura::module::{Rng, Seed};
@@ -109,7 +109,7 @@ mod tests {
     }
     #[test]
     fn children_never_change() {
-        // Computed by another implementation. If this fails, every seeded model of every user starts elsewhere.
+        // Computed by another implementation. If this fails, every seeded model of every user starts from other values.
         let seed = Seed::new(42);
         assert_eq!(seed.field("stem").get(), 0x5c40_3d0d_2f57_ce39);
         assert_eq!(seed.field("head").get(), 0x158f_86a7_db07_7688);

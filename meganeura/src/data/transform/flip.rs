@@ -1,4 +1,4 @@
-//! Left becomes right.
+//! Horizontal flips of images.
 
 use super::{Transform, image};
 use crate::data::order::happens;
@@ -6,14 +6,14 @@ use crate::error::bail;
 use crate::module::Seed;
 use crate::{Result, Shape};
 
-/// Mirrors an image left to right, with a probability.
+/// Flips an image left to right, with some probability.
 #[derive(Clone, Copy, Debug)]
 pub struct HorizontalFlip {
     probability: f64,
 }
 
 impl HorizontalFlip {
-    /// With this probability, from 0 to 1.
+    /// Flips with this probability, from 0 to 1.
     #[must_use]
     pub fn new(probability: f64) -> Self {
         Self { probability }

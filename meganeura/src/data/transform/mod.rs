@@ -1,4 +1,4 @@
-//! What is done to examples on their way into a batch. One transformation per file.
+//! Transformations of examples, which apply before they are put into a batch. One transformation per file.
 
 mod crop;
 mod cut_out;
@@ -16,9 +16,10 @@ use crate::error::bail;
 use crate::module::Seed;
 use crate::{Result, Shape};
 
-/// A change of an example: [`Batches::transform`](super::Batches::transform) applies it.
+/// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.
 ///
-/// Here are [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalise`]; yours is a type with these two methods.
+/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalise`]; your own is a type with these two
+/// methods.
 ///
 /// ```
 /// use meganeura::data::Transform;
@@ -48,16 +49,16 @@ use crate::{Result, Shape};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 pub trait Transform: fmt::Debug + Send + Sync {
-    /// The shape that examples of this shape get.
+    /// The shape of an example of this shape after the transformation.
     ///
     /// # Errors
     ///
-    /// If such examples cannot be transformed, or the transformation itself makes no sense.
+    /// Fails if such examples cannot be transformed, or if the transformation itself is invalid.
     fn shape(&self, shape: Shape) -> Result<Shape>;
 
-    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All that is random
-    /// about it comes from the seed, which is another for each epoch, position and transformation. `example` has room
-    /// for both, one behind the other.
+    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All randomness must
+    /// come from the seed, which differs for each epoch, position and transformation. `example` has capacity for both,
+    /// one after the other.
     fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed);
 }
 

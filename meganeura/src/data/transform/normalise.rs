@@ -1,4 +1,4 @@
-//! Numbers around 0.
+//! Normalisation to mean 0 and deviation 1.
 
 use super::Transform;
 use crate::error::bail;
@@ -7,7 +7,7 @@ use crate::{Result, Shape};
 
 /// `(x − mean) / deviation`, with a mean and a standard deviation for each channel, the first axis of an example.
 ///
-/// Nothing about it is random: apply it to the examples that you test with, too.
+/// It has no randomness: apply it to test examples, too.
 #[derive(Clone, Debug)]
 pub struct Normalise {
     mean: Vec<f32>,
@@ -15,7 +15,7 @@ pub struct Normalise {
 }
 
 impl Normalise {
-    /// These means and standard deviations.
+    /// Normalises with these means and standard deviations.
     #[must_use]
     pub fn new(mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
         Self { mean: mean.into(), deviation: deviation.into() }

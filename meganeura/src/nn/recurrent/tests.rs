@@ -66,7 +66,7 @@ fn initial_values_lie_within_the_bound_and_differ() {
     assert_ne!(all[2], all[6]);
 }
 
-/// What padding holds does not matter, and each sequence has the results of its own length.
+/// The contents of padding do not matter, and each sequence has the results of its own length.
 #[test]
 fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     let device = Device::cpu();

@@ -45,11 +45,11 @@ impl fmt::Display for Form {
 impl FromStr for Schedule {
     type Err = Error;
 
-    /// Reads a description. Numbers are Rust's.
+    /// Parses a description. Numbers are written as in Rust.
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) with what was expected, and what is there.
+    /// Fails with [`Argument`](crate::ErrorKind::Argument), which names what was expected and what was found.
     #[track_caller]
     fn from_str(text: &str) -> Result<Self> {
         here(|| {
@@ -61,7 +61,7 @@ impl FromStr for Schedule {
     }
 }
 
-/// Reads names, numbers and punctuation, one by one.
+/// A reader of names, numbers and punctuation, one by one.
 pub(super) struct Reader<'t> {
     rest: &'t str,
 }
@@ -72,7 +72,7 @@ impl<'t> Reader<'t> {
     }
 
     fn form(&mut self, depth: usize) -> Result<Form> {
-        // A text must not be able to exhaust the stack.
+        // A text must not exhaust the stack.
         if depth > 64 {
             bail!(Argument, "a schedule of more than 64 schedules in one another");
         }
@@ -129,7 +129,7 @@ impl<'t> Reader<'t> {
 
     pub(super) fn number<N: FromStr>(&mut self) -> Result<N> {
         let word = self.word();
-        // As Rust writes long ones.
+        // Rust allows underscores in long numbers.
         let Ok(number) = word.replace('_', "").parse() else {
             let (word, rest) = (shortened(word), shortened(self.rest));
             bail!(Argument, "`{word}` stands in a schedule where a number should, before `{rest}`");
@@ -137,7 +137,7 @@ impl<'t> Reader<'t> {
         Ok(number)
     }
 
-    /// What there is up to punctuation.
+    /// The text up to the next punctuation.
     pub(super) fn word(&mut self) -> &'t str {
         let end = self.rest.find(['(', ')', ',']).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
