@@ -1,6 +1,6 @@
 //! The native executor: runs a plan's steps on the CPU, in threads.
 //!
-//! Knows plans and how to call the native kernels of operations; not what an operation means.
+//! It knows plans and how to call the native kernels of operations, but not what an operation means.
 
 mod pointwise;
 mod pool;
@@ -20,24 +20,24 @@ use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo,
 use crate::tensor::Storage;
 use crate::{DType, Result};
 
-/// The memory that plans share, and nothing else: everything is in the plan.
+/// The memory that plans share. All other state is in the plan.
 ///
-/// There is a set of slots for each run that goes on at the same time. No run waits for another: a thread of the pool
-/// that waits for the parts of one run may begin another, which would then be waiting for itself.
+/// Each concurrent run has its own set of slots, so no run waits for another. Otherwise a pool thread that waits for
+/// the parts of one run could begin another run, and wait for itself.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
-    /// The sets that no run uses, the last used last.
+    /// Sets that no run uses, the most recently used last.
     idle: Mutex<Vec<Slots>>,
-    /// Of all sets; they only grow.
+    /// The bytes of all sets, which only grow.
     bytes: AtomicU64,
-    /// What the kernels of all runs borrow from.
+    /// The scratch memory of the kernels of all runs.
     scratch: Arc<Buffers>,
 }
 
-/// Memory of one run, by rank.
+/// Slots of one run, by index.
 type Slots = Vec<HostBuffer>;
 
-/// The memory of one run, by where the plan placed it.
+/// The memory of one run, by the place that the plan chose.
 struct Memory<'a> {
     plan: &'a Plan,
     leaves: &'a mut [Storage],
@@ -48,8 +48,8 @@ struct Memory<'a> {
 }
 
 impl Cpu {
-    /// Runs a plan; the storages of its outputs, and how long each step took where `timed`. Updated leaves are written
-    /// in place and must not be shared.
+    /// Runs a plan. Returns the storages of its outputs and, if `timed`, the duration of each step. Updated leaves are
+    /// written in place and must not be shared.
     pub(crate) fn run(
         &self,
         plan: &Arc<Plan>,
@@ -75,7 +75,8 @@ impl Cpu {
             poison,
             timed,
         };
-        // One entry into the pool a run: from outside, each loop of each step would be handed over and waited for.
+        // One entry into the pool for each run. From outside, every loop of every step would be handed over and waited
+        // for.
         let lent = (std::mem::take(bindings.leaves), slots);
         let ((leaves, slots), done) = pool::run(threads, lent, move |(leaves, slots)| run.steps(leaves, slots));
         *bindings.leaves = leaves;
@@ -87,13 +88,13 @@ impl Cpu {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all slots and of the memory that kernels borrow.
+    /// The bytes of all slots and of the scratch memory of kernels.
     pub(crate) fn slot_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) + self.scratch.bytes() as u64
     }
 }
 
-/// A run, as it goes to the threads that compute.
+/// A run, moved to the threads that compute it.
 struct Run {
     plan: Arc<Plan>,
     dtype: DType,
@@ -140,7 +141,7 @@ fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
     HostBuffer::try_zeros(storage.dtype, storage.elements)
 }
 
-/// Makes the shared slots large enough for a plan, and of its types.
+/// Allocates or grows the shared slots for a plan, with its element types.
 fn prepare_slots(plan: &Plan, slots: &mut Slots) -> Result<()> {
     for (at, storage) in plan.storages.iter().enumerate() {
         let Place::Slot(rank) = storage.place else { continue };
@@ -171,7 +172,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Takes a buffer out to be written while others are read.
+    /// Takes a buffer out to write to it while others are read.
     fn take(&mut self, storage: StorageId) -> HostBuffer {
         let empty = HostBuffer::F32(Vec::new());
         match self.plan.storages[storage].place {
@@ -197,8 +198,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Fails where a kernel gets no memory to work in, or meets another error. What steps before have written stays
-    /// written.
+    /// Fails if a kernel gets no scratch memory, or returns another error. Results of earlier steps stay written.
     fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) -> Result<()> {
         let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
         if poison {
@@ -227,7 +227,7 @@ impl Memory<'_> {
                 kernel.op.cpu(&inputs, &mut outputs, &self.scratch);
             }
             Work::Pointwise(program) => {
-                // An operand that is updated in place is read from the result.
+                // An operand that is updated in place is read through the result.
                 let updated = |storage| step.outputs.iter().position(|&(output, _)| output == storage);
                 let inputs = step.inputs.iter().map(|input| match updated(input.storage) {
                     Some(result) => pointwise::Source::Updated(result),

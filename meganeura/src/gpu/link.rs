@@ -99,7 +99,7 @@ impl Link {
         let mut number = lock(&self.number);
         let [ready, done] = [*number + 1, *number + 2];
         *number = done;
-        // Commands that another thread may submit before these come after those of the run all the same.
+        // Commands that another thread submits before these still run after those of this run.
         self.timeline.signal(&gpu.queue, ready);
         gpu.submit([], None);
         let took = self.nccl.exchange(collective, (memory, range), &self.semaphore, [ready, done], is_timed);

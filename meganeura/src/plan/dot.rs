@@ -1,4 +1,4 @@
-//! Plans as drawings.
+//! Plans as Graphviz drawings.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,11 +7,11 @@ use crate::dot::{Dot, Look};
 use crate::ops::Primitive;
 
 impl Plan {
-    /// The plan in Graphviz's language: a box for each step, with all that is fused into it, the kernels of its
-    /// launches and the bytes of its results; ellipses for what the caller brings and gets.
+    /// The plan in Graphviz's language. Each step is a box with the operations fused into it, the kernels of its
+    /// launches and the bytes of its results; the caller's tensors are ellipses.
     pub(crate) fn to_dot(&self) -> String {
         let mut dot = Dot::new("plan");
-        // What holds each storage's contents at this point of the plan.
+        // The node that wrote each storage last, up to this step of the plan.
         let mut written: HashMap<StorageId, String> = HashMap::new();
         for (storage, info) in self.storages.iter().enumerate() {
             if let Place::Leaf(_) = info.place {

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_can_wait_is_exchanged_together() -> Result<()> {
         let world = World::of_two();
-        // The second reads what is there before the first, or the first is read only after the second.
+        // The second exchange reads a value that is ready before the first, or the first is read only after the second.
         let early = |[x, y]: [Var; 2]| {
             let means = [x.exp().all_mean(&world), y.all_mean(&world)];
             means.map(|mean| mean.square()).to_vec()
@@ -178,7 +178,7 @@ mod tests {
             let first = x.exp().all_mean(&world);
             vec![(y.sum() + 1.0).all_mean(&world) + first]
         };
-        // The second is made from the first.
+        // The second exchange depends on the first.
         let after = |[x, _]: [Var; 2]| vec![x.all_mean(&world).exp().all_mean(&world)];
         for plan in plans(early)?.into_iter().chain(plans(late)?) {
             assert_eq!(exchanges(&plan), [2], "{plan}");
@@ -211,7 +211,7 @@ mod tests {
         let gradients = [w[0].exp(), w[1].sin()];
         let owners = vec![0, 1];
         let means = exchange(&gradients.each_ref(), &world, Collective::MeanToOwners(owners.clone()));
-        // This rank steps the first, the other one the second.
+        // This rank steps the first parameter, the other rank the second.
         let stepped = [&w[0] - &means[0] * 0.1, means[1].clone()];
         let updated = exchange(&stepped.each_ref(), &world, Collective::FromOwners(owners));
         let assigns = [(0, updated[0].id()?), (1, updated[1].id()?)];

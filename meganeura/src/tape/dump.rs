@@ -1,4 +1,4 @@
-//! Tapes as text. Golden tests hold recording to it.
+//! Tapes as text. Golden tests compare this text.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ impl fmt::Debug for Tape {
     }
 }
 
-/// The recorded graph, one line a node; leaves that are parameters bear their paths.
+/// The recorded graph, one line per node; parameters are shown with their paths.
 impl fmt::Display for Tape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recording = self.recording.borrow();

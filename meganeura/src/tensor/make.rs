@@ -1,4 +1,4 @@
-//! Tensors of known numbers.
+//! Tensors filled with a sequence, a constant or random numbers.
 
 use super::Tensor;
 use crate::error::{bail, here};
@@ -12,14 +12,15 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::full`].
+    /// Fails like [`Tensor::full`].
     #[track_caller]
     pub fn ones(device: &Device, shape: impl Into<Shape>) -> Result<Self> {
         Self::full(device, shape, 1.0)
     }
 
-    /// `start, start + step, …` as far as it is before `end`: `[⌈(end − start)/step⌉]`. Each is computed by itself, so
-    /// that errors do not add up.
+    /// The numbers `start, start + step, …` before `end`: `[⌈(end − start)/step⌉]`.
+    ///
+    /// Each number is computed independently, so rounding errors do not accumulate.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -30,8 +31,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If a number is not finite, if there is nothing between `start` and `end` in the direction of `step`, or if the
-    /// device has no room.
+    /// Fails if an argument is not finite, if there is no number between `start` and `end` in the direction of `step`,
+    /// or if the device has no room.
     #[track_caller]
     pub fn arange(device: &Device, start: f64, end: f64, step: f64) -> Result<Self> {
         here(|| {
@@ -43,11 +44,11 @@ impl Tensor {
         })
     }
 
-    /// `count` numbers from `start` to `end`, both included, equally far apart: `[count]`. One number is `start`.
+    /// `count` equally spaced numbers from `start` to `end`, both included: `[count]`. A single number is `start`.
     ///
     /// # Errors
     ///
-    /// If a number is not finite, `count` is 0, or the device has no room.
+    /// Fails if an argument is not finite, if `count` is 0, or if the device has no room.
     #[track_caller]
     pub fn linspace(device: &Device, start: f64, end: f64, count: usize) -> Result<Self> {
         here(|| {
@@ -55,7 +56,7 @@ impl Tensor {
                 bail!(Argument, "{count} numbers from {start} to {end}");
             }
             let last = (count as f64 - 1.0).max(1.0);
-            // From the nearer end, so that both are met exactly.
+            // From the nearer end, so that both ends are exact.
             let at = |i: f64| {
                 if i * 2.0 <= last {
                     start + (end - start) * (i / last)
@@ -67,7 +68,7 @@ impl Tensor {
         })
     }
 
-    /// So many numbers, by their place.
+    /// The numbers `at(0)` to `at(count − 1)`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -86,7 +87,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If `n` is 0 or the device has no room.
+    /// Fails if `n` is 0, or if the device has no room.
     #[track_caller]
     pub fn eye(device: &Device, n: usize) -> Result<Self> {
         here(|| {
@@ -99,7 +100,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If the shape has no elements or the device no room for it.
+    /// Fails if the shape has no elements, or if the device has no room.
     #[track_caller]
     pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
         Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
@@ -109,7 +110,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`Tensor::rand`].
+    /// Fails like [`Tensor::rand`].
     #[track_caller]
     pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
         Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())

@@ -11,7 +11,7 @@ pub(in crate::gpu) fn open(
     descriptor: &wgpu::DeviceDescriptor<'_>,
     exports: bool,
 ) -> Option<(wgpu::Device, wgpu::Queue)> {
-    // SAFETY: handles are looked at while `adapter` is there; nothing of wgpu's is destroyed.
+    // SAFETY: handles are only read while `adapter` lives; no object of wgpu's is destroyed.
     let above = unsafe { adapter.as_hal::<api::Vulkan>()? };
     let semaphores = ash::khr::external_semaphore_fd::NAME;
     let exports = exports && above.physical_device_capabilities().supports_extension(semaphores);
@@ -20,7 +20,7 @@ pub(in crate::gpu) fn open(
         return None;
     }
     let mut wanted = bfloat::Features::all();
-    // SAFETY: what is added is what the device was found to have.
+    // SAFETY: only extensions and features that the device has are added.
     unsafe {
         let opened = above.open_with_callback(
             descriptor.required_features,

@@ -1,6 +1,6 @@
-//! SPIR-V as words: what is changed of a module between naga and the driver.
+//! SPIR-V as words: edits of a module between naga and the driver.
 
-/// Words before the first instruction.
+/// The number of words before the first instruction.
 pub(super) const HEADER: usize = 5;
 
 /// An instruction of a module.
@@ -21,9 +21,9 @@ pub(super) fn instructions(module: &[u32]) -> impl Iterator<Item = (u32, &[u32])
     })
 }
 
-/// The module whose loops drivers leave as they are. Kernels on matrix units unroll in WGSL what pays. Where it unrolls
-/// more, NVIDIA's driver takes up to twice as long to compile them, and they are no faster. Others are: a step in
-/// single precision, by 7 %.
+/// The module with a hint to drivers not to unroll its loops. Kernels on matrix units unroll in WGSL where it pays off.
+/// If NVIDIA's driver unrolls more, they take up to twice as long to compile, and are no faster. Other kernels are
+/// faster: a step in single precision by 7 %.
 pub(super) fn without_unrolling(module: &[u32]) -> Vec<u32> {
     const LOOP_MERGE: u32 = 246;
     const DONT_UNROLL: u32 = 2;

@@ -1,4 +1,4 @@
-//! Operators that work element by element, and broadcast.
+//! Elementwise operators, which broadcast.
 
 use super::call::{Call, Operators, float, of};
 use super::value::{Kind, Value};
@@ -6,12 +6,12 @@ use crate::error::bail;
 use crate::onnx::proto::element;
 use crate::{DType, Result, Var};
 
-/// `x` to the only result, of floats.
+/// An operator with one operand and a float result.
 fn unary(call: &Call<'_>, f: impl FnOnce(&Var) -> Var) -> Result<Vec<Value>> {
     float(f(&call.float(0)?))
 }
 
-/// Operands of one kind, to a result of that kind.
+/// An operator whose result has the kind of its operands.
 fn same(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     let mut result = call.float(0)?;
     for k in 1..call.inputs.len() {
@@ -20,12 +20,12 @@ fn same(call: &Call<'_>, f: impl Fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     of(call.value(0)?.kind(), result)
 }
 
-/// Two operands, to a condition.
+/// An operator with two operands and a condition as its result.
 fn condition(call: &Call<'_>, f: fn(&Var, &Var) -> Var) -> Result<Vec<Value>> {
     of(Kind::Bool, f(&call.float(0)?, &call.float(1)?))
 }
 
-/// Rounded towards 0.
+/// Rounds towards 0.
 fn truncated(x: &Var) -> Var {
     x.sign() * x.abs().floor()
 }
@@ -132,7 +132,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Sigmoid", |call| unary(call, Var::sigmoid)),
     ("Sign", |call| call.like(0, call.float(0)?.sign())),
     ("Sin", |call| unary(call, Var::sin)),
-    // Precise near 0.
+    // Accurate near 0.
     ("Sinh", |call| unary(call, |x| (x.expm1() - (-x).expm1()).scale(0.5))),
     ("Softplus", |call| unary(call, Var::softplus)),
     ("Softsign", |call| unary(call, |x| x / (x.abs() + one(x)))),
@@ -156,13 +156,13 @@ pub(super) const OPERATORS: Operators = &[
     ("Xor", |call| condition(call, Var::ne)),
 ];
 
-/// 1 where the operand is not 0.
+/// 1 where the operand is not 0, else 0.
 fn truth(call: &Call<'_>) -> Result<Var> {
     let x = call.float(0)?;
     Ok(if call.value(0)?.kind() == Kind::Bool { x } else { x.ne(&x.constant(0.0)) })
 }
 
-/// The operand as integers: floats towards 0, and indices as they are.
+/// The operand as integers: floats rounded towards 0, indices unchanged.
 fn whole(call: &Call<'_>) -> Result<Vec<Value>> {
     match call.value(0)? {
         Value::Var(var, Kind::Int) => of(Kind::Int, var.clone()),
@@ -174,7 +174,7 @@ fn whole(call: &Call<'_>) -> Result<Vec<Value>> {
 fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
     let to = call.int("to", 0)?;
     match i32::try_from(to).unwrap_or(0) {
-        // Everything is computed in the device's precision.
+        // All floats are computed in the device's precision.
         element::FLOAT | element::DOUBLE | element::FLOAT16 | element::BFLOAT16 => float(call.float(0)?),
         element::BOOL => of(Kind::Bool, truth(call)?),
         element::INT64
@@ -213,7 +213,7 @@ fn clip(call: &Call<'_>) -> Result<Vec<Value>> {
 fn pow(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     let y = match call.value(1)? {
-        // Precise, and of numbers below 0, too.
+        // Accurate, and valid for negative numbers.
         Value::Known(array) if array.len() == 1 && array.dims.len() <= x.shape().rank() => match array.as_floats()[0] {
             1.0 => x,
             2.0 => x.square(),

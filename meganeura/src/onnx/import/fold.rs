@@ -1,7 +1,6 @@
-//! Work of the host when the model is recorded: extents, and small numbers that are computed of nothing but
-//! constants.
+//! Constant folding on the host while the model is recorded: extents, and small numbers computed from constants.
 //!
-//! Exporters write the shapes of a model as nodes: `Shape`, `Gather`, `Mul`, `Concat`, `Reshape`. None of that is left
+//! Exporters write the shapes of a model as nodes: `Shape`, `Gather`, `Mul`, `Concat`, `Reshape`. None of these is left
 //! when a model runs.
 
 use super::call::{Call, Operators, known};
@@ -11,10 +10,10 @@ use crate::host::{reserve, try_filled};
 use crate::onnx::proto::{attribute, element};
 use crate::{Result, Shape};
 
-/// Elements of a constant that is computed on the host.
+/// The most elements of a constant that is computed on the host.
 const MOST: usize = 1 << 16;
 
-/// Nodes that are known whatever they are given.
+/// Operators with results that are always known.
 pub(super) const OPERATORS: Operators = &[
     ("Constant", |call| known(constant(call)?)),
     ("ConstantOfShape", |call| known(constant_of_shape(call)?)),
@@ -27,7 +26,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Range", |call| known(range(call)?)),
 ];
 
-/// The results of a node whose operands are all known, if it is one of these.
+/// The results of a node, if all its operands are known and its operator can be folded.
 pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
     let Some(x) = call.inputs.iter().map(operand).collect::<Option<Vec<_>>>() else { return Ok(None) };
     let Some(Some(first)) = x.first() else { return Ok(None) };
@@ -97,7 +96,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
     Ok(Some(vec![array]))
 }
 
-/// A known operand, or one that is left out.
+/// A known operand, or an omitted one.
 #[expect(clippy::option_option, reason = "neither is an operand that is computed when the model runs")]
 fn operand(value: &Option<Value>) -> Option<Option<&Array>> {
     match value {
@@ -149,7 +148,7 @@ fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
     spread(&one, dims, count)
 }
 
-/// One number everywhere.
+/// `count` copies of one number.
 fn spread(one: &Array, dims: Vec<usize>, count: usize) -> Result<Array> {
     let data = match &one.data {
         Data::Floats(numbers) => Data::Floats(try_filled(count, numbers[0])?),
@@ -190,7 +189,7 @@ fn range(call: &Call<'_>) -> Result<Array> {
     Ok(Array { dims: vec![count as usize], data })
 }
 
-/// The extents of `Reshape`: 0 keeps one, −1 is what is left.
+/// The extents of `Reshape`: 0 keeps an extent, −1 is inferred.
 pub(super) fn reshaped(from: &[usize], to: &[i64], zero_is_zero: bool) -> Result<Vec<usize>> {
     let mut open = None;
     let mut dims = Vec::with_capacity(to.len());
@@ -247,7 +246,7 @@ fn cast(x: &Array, to: i64) -> Result<Array> {
     Ok(Array { dims: x.dims.clone(), data })
 }
 
-/// Vectors one after the other.
+/// The concatenation of vectors.
 fn concat(call: &Call<'_>, x: &[Option<&Array>]) -> Result<Option<Array>> {
     let x: Vec<_> = x.iter().flatten().collect();
     if x.iter().any(|array| array.dims.len() != 1) {
@@ -266,7 +265,7 @@ fn concat(call: &Call<'_>, x: &[Option<&Array>]) -> Result<Option<Array>> {
     Ok(Some(Array { dims: vec![count], data }))
 }
 
-/// Elements of a vector.
+/// Selected elements of a vector.
 fn pick(x: &Array, places: &[usize], dims: Vec<usize>) -> Array {
     let data = match &x.data {
         Data::Floats(numbers) => Data::Floats(places.iter().map(|&at| numbers[at]).collect()),
@@ -313,7 +312,8 @@ fn transpose(call: &Call<'_>, x: &Array) -> Result<Array> {
     Ok(arranged(x, dims, |axis, at| (axes[axis], at)))
 }
 
-/// Elements in another order: `from` tells for each axis of the result which one of `x` it is, and the place along it.
+/// Elements in another order. For an axis of the result and a place along it, `from` returns the axis of `x` and the
+/// place along that.
 fn arranged(x: &Array, dims: Vec<usize>, from: impl Fn(usize, usize) -> (usize, usize)) -> Array {
     let mut strides = vec![1; x.dims.len()];
     (1..strides.len()).rev().for_each(|axis| strides[axis - 1] = strides[axis] * x.dims[axis]);
@@ -345,7 +345,7 @@ fn source(dims: &[usize], out: &[usize], mut at: usize) -> usize {
     place
 }
 
-/// The extents of the result of operands that broadcast; `None` where it is empty or not small.
+/// The extents of the result of operands that broadcast; `None` if it is empty or not small.
 fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
     if x.iter().any(|array| array.dims.contains(&0)) {
         return Ok(None);

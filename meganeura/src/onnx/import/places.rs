@@ -1,4 +1,4 @@
-//! Operators that take elements by their places, or find places: gathering, scattering, sorting.
+//! Operators that use or return the positions of elements: gathering, scattering, sorting.
 
 use super::call::{Call, Operators, float, of};
 use super::value::{Kind, Value};
@@ -26,7 +26,7 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         let axis = call.axis(call.int("axis", 0)?, x.shape().rank())?;
         let index = call.indices(1, x.shape()[axis])?;
-        // Other axes of the indices may be shorter.
+        // The indices may be shorter along other axes.
         let mut part = x;
         for (k, &extent) in index.shape().dims().iter().enumerate().filter(|(k, _)| *k != axis) {
             if part.shape().dims().get(k).is_some_and(|&whole| extent < whole) {
@@ -69,7 +69,7 @@ fn extremum(call: &Call<'_>, find: fn(&Var, usize) -> Var) -> Result<Vec<Value>>
     of(Kind::Int, if call.flag("keepdims", true)? { place.reshape(x.shape().with(axis, 1)) } else { place })
 }
 
-/// Slices of an axis: `[A…, R, B…]` and indices `[I…]` → `[A…, I…, B…]`
+/// Slices along an axis: `[A…, R, B…]` and indices `[I…]` → `[A…, I…, B…]`
 fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.float(0)?;
     let rank = x.shape().rank();

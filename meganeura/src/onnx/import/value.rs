@@ -10,7 +10,7 @@ use crate::{DType, Error, Result, Shape, Tape, Tensor, Var};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::onnx) enum Kind {
     Float,
-    /// On the tape, an index as it came, else a float that is a whole number.
+    /// On the tape, an index as it was given, else a float with an integer value.
     Int,
     /// On the tape, 0 or 1.
     Bool,
@@ -69,7 +69,7 @@ impl Array {
         }
     }
 
-    /// Integers, if they are.
+    /// The integers, if the elements are integers.
     pub(super) fn as_ints(&self) -> Option<&[i64]> {
         match &self.data {
             Data::Ints(numbers) | Data::Bools(numbers) => Some(numbers),
@@ -96,17 +96,17 @@ impl Array {
         Ok(shape)
     }
 
-    /// On the tape, as floats.
+    /// The numbers on the tape, as floats.
     fn floats(&self, tape: &Tape) -> Result<Var> {
         let (shape, numbers) = (self.shape()?, self.as_floats());
         if let [number] = numbers[..] {
-            // A number of the program.
+            // A constant of the program.
             return Ok(tape.constant(number).reshape(shape));
         }
         Ok(tape.input(&Tensor::from_f64(&tape.device(), shape, &numbers)?))
     }
 
-    /// On the tape, as indices.
+    /// The numbers on the tape, as indices.
     pub(super) fn indices(&self, tape: &Tape) -> Result<Var> {
         let shape = self.shape()?;
         let Some(numbers) = self.as_ints() else { bail!(Checkpoint, "floats are no indices") };
@@ -127,7 +127,7 @@ impl Value {
         }
     }
 
-    /// The extents.
+    /// The extents along each axis.
     pub(super) fn dims(&self) -> Vec<usize> {
         match self {
             Self::Known(array) => array.dims.clone(),
@@ -143,7 +143,7 @@ impl Value {
         }
     }
 
-    /// On the tape, as floats.
+    /// The value on the tape, as floats.
     pub(super) fn float(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) => array.floats(tape),
@@ -152,7 +152,7 @@ impl Value {
         }
     }
 
-    /// On the tape as it leaves the model: integers as indices.
+    /// The value on the tape as an output of the model: integers as indices.
     pub(super) fn result(&self, tape: &Tape) -> Result<Var> {
         match self {
             Self::Known(array) if array.kind() == Kind::Int => array.indices(tape),
