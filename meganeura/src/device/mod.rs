@@ -1,8 +1,8 @@
 //! Devices: which executor computes, in which precision, and the plans that it has made.
 
-mod choose;
 mod plans;
 mod profile;
+mod selection;
 mod stats;
 #[cfg(all(feature = "gpu", feature = "testing", not(target_family = "wasm")))]
 mod testing;

@@ -1,40 +1,24 @@
-//! Plans: what a device runs, made from a graph by a few passes, each with tests of its own.
-//!
-//! ```text
-//! graph ─ simplify ─ fuse ─ merge, format (GPU only) ─ lower ─ exchanges ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
-//! ```
+//! Plans: what a device runs. This folder has the data; `passes/` makes a plan from a graph.
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! vanish into layouts, and kernels are asked for the ways to launch them.
 
-mod assign;
 mod blame;
-mod choose;
-mod count;
 mod dot;
 mod dump;
-mod exchanges;
-mod format;
-mod fuse;
 mod key;
-mod launch;
 mod launched;
-mod lower;
 mod memory;
-mod merge;
 mod merged;
-mod parts;
-mod place;
+mod passes;
 mod pointwise;
-mod share;
-mod simplify;
-mod uses;
+mod preferences;
 
-pub use choose::KernelChoice;
-pub(crate) use choose::Preferences;
 pub(crate) use key::{Excerpt, Key};
 pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};
+pub use preferences::KernelChoice;
+pub(crate) use preferences::Preferences;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +27,7 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Format, Launch};
 use crate::ops::{Exchange, KernelOp};
 use crate::tensor::Storage;
-use crate::{DType, Result, TensorType};
+use crate::{DType, TensorType};
 
 /// What a plan is wanted for: values to hand out, and leaves whose contents become other values.
 #[derive(Clone, Copy)]
@@ -62,10 +46,6 @@ pub(crate) enum Target<'a> {
     /// A GPU runs a step as launches, the best of several ways unless another is preferred.
     Gpu { caps: Caps, preferences: &'a Preferences },
 }
-
-/// Buffers that a step of the native executor touches at most: few enough for a block of each to stay in the first
-/// cache.
-const MOST_BUFFERS: usize = 8;
 
 /// The one way to compute an operation on the CPU.
 const NATIVE: &str = "native";
@@ -263,42 +243,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: &Request<'_>, mut target: Target<'_>) -> Result<Self> {
-        if let Target::Gpu { caps, preferences } = &mut target {
-            caps.half |= preferences.halves;
-        }
-        let roots: Vec<_> =
-            request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
-        let (graph, roots) = simplify::simplify(request.graph, &roots);
-        let (outputs, assigned) = roots.split_at(request.outputs.len());
-        let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
-        let uses = uses::Uses::new(&graph, &roots);
-        let (bindings, merges) = match target {
-            Target::Cpu => (MOST_BUFFERS, false),
-            Target::Gpu { caps, preferences } => (caps.bindings, !preferences.apart),
-        };
-        let mut schedule = fuse::fuse(&uses, bindings);
-        if merges {
-            schedule = merge::merge(&uses, schedule, bindings);
-        }
-        let formats = match target {
-            Target::Cpu => format::Formats::full(&uses, &schedule),
-            Target::Gpu { caps, preferences } => {
-                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.halves)
-            }
-        };
-        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
-        exchanges::join(&mut plan);
-        count::expect_countable(&plan, target)?;
-        if let Target::Gpu { caps, preferences } = target {
-            exchanges::reuse(&mut plan);
-            launch::launch(&mut plan, &caps, preferences)?;
-            share::share(&mut plan);
-        }
-        place::place(&mut plan, target);
-        Ok(plan)
-    }
-
     /// Launches of one run: steps on the CPU.
     pub(crate) fn launches(&self) -> usize {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()

@@ -1,7 +1,7 @@
 //! Limits on the elements of operands. A view, or a value computed while it is loaded, may have more elements than any
 //! memory, and more than 32 bits count. Values in memory are checked where that is allocated.
 
-use super::{Plan, Step, Target, Work};
+use crate::plan::{Plan, Step, Target, Work};
 use crate::{Error, ErrorKind, Result, TensorType};
 
 /// The most elements that kernels of a GPU count, in 32 bits: less a million, because loops look past the end.

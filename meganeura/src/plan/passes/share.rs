@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use super::{Plan, Step, StorageId};
 use crate::kernel::launch::{Binding, Launch};
+use crate::plan::{Plan, Step, StorageId};
 
 /// Elements that a scratch buffer may have to be kept for later steps, each for itself: what is larger is computed
 /// again, rather than held from the forward to the backward pass.
