@@ -1,8 +1,8 @@
 //! Devices: an executor, its precision, and the plans that it keeps.
 
-mod choose;
 mod plans;
 mod profile;
+mod selection;
 mod stats;
 #[cfg(all(feature = "gpu", feature = "testing", not(target_family = "wasm")))]
 mod testing;
@@ -28,7 +28,7 @@ use crate::error::here_async;
 #[cfg(all(feature = "gpu", feature = "testing"))]
 use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Executable as GpuProgram, Gpu};
+use crate::gpu::{Executable, Gpu};
 use crate::host::HostBuffer;
 use crate::plan::{Bindings, Excerpt, Plan, Preferences, Profiling, Request, Target};
 use crate::tensor::Storage;
@@ -87,10 +87,10 @@ struct Testing {
 }
 
 /// A plan, ready to run on its device.
-pub(crate) struct Program {
+pub(crate) struct PreparedPlan {
     pub(crate) plan: Arc<Plan>,
     #[cfg(feature = "gpu")]
-    gpu: Option<GpuProgram>,
+    gpu: Option<Executable>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -277,30 +277,30 @@ impl Device {
     }
 
     /// The program for an excerpt of a graph: a kept one of the same structure, or a new one.
-    pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<Program>> {
+    pub(crate) fn plan(&self, excerpt: &Excerpt<'_>) -> Result<Arc<PreparedPlan>> {
         let known = self.spend("look up", |host| &mut host.look_up, || lock(&self.0.plans).find(excerpt));
-        if let Some(program) = known {
-            return Ok(program);
+        if let Some(prepared) = known {
+            return Ok(prepared);
         }
         let start = Instant::now();
         let key = excerpt.to_key();
-        let program = Arc::new(self.make_program(&key.request())?);
-        lock(&self.0.plans).keep(key, Arc::clone(&program));
+        let prepared = Arc::new(self.prepare(&key.request())?);
+        lock(&self.0.plans).keep(key, Arc::clone(&prepared));
         let duration = start.elapsed();
         self.note("plan", start, duration);
         let mut stats = lock(&self.0.stats);
         stats.plans += 1;
         stats.plan_time += duration;
-        Ok(program)
+        Ok(prepared)
     }
 
-    fn make_program(&self, request: &Request<'_>) -> Result<Program> {
+    fn prepare(&self, request: &Request<'_>) -> Result<PreparedPlan> {
         #[cfg(all(feature = "gpu", feature = "testing"))]
         if let Some(absent) = self.0.testing.absent {
             crate::gpu::plan_for(absent, request, &mut lock(&self.0.planned))?;
         }
         match &self.0.engine {
-            Engine::Cpu(_) => Ok(Program {
+            Engine::Cpu(_) => Ok(PreparedPlan {
                 plan: Arc::new(Plan::new(request, Target::Cpu)?),
                 #[cfg(feature = "gpu")]
                 gpu: None,
@@ -311,28 +311,28 @@ impl Device {
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
                 let compiled = gpu.compile(&plan, self.0.testing.checked)?;
-                Ok(Program { plan: Arc::new(plan), gpu: Some(compiled) })
+                Ok(PreparedPlan { plan: Arc::new(plan), gpu: Some(compiled) })
             }
         }
     }
 
     /// Runs a program and returns the storages of its outputs.
-    pub(crate) fn run(&self, program: &Program, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
+    pub(crate) fn run(&self, prepared: &PreparedPlan, bindings: &mut Bindings<'_>) -> Result<Vec<Storage>> {
         let poison = self.0.testing.poison;
         let profiling = *lock(&self.0.profiling);
         let begin = (profiling != Profiling::Off).then(Instant::now);
         let (outputs, times, submissions) = match &self.0.engine {
             Engine::Cpu(cpu) => {
                 let (timed, dtype) = (profiling != Profiling::Off, self.0.precision.dtype());
-                let compute = || cpu.run(&program.plan, dtype, bindings, poison, timed);
+                let compute = || cpu.run(&prepared.plan, dtype, bindings, poison, timed);
                 let (outputs, times) = self.spend("compute", |host| &mut host.compute, compute)?;
                 (outputs, times.map(Times::Cpu), 0)
             }
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let compiled = program.gpu.as_ref().expect("GPU programs are compiled");
+                let compiled = prepared.gpu.as_ref().expect("plans of a GPU are compiled");
                 let before = begin.map(|begin| (begin, gpu.host_times(HostTimes::default())));
-                let (outputs, times, submissions) = gpu.run(&program.plan, compiled, bindings, poison, profiling)?;
+                let (outputs, times, submissions) = gpu.run(&prepared.plan, compiled, bindings, poison, profiling)?;
                 if let Some((begin, before)) = before {
                     self.note_run(begin, &gpu.host_times(HostTimes::default()).since(&before));
                 }
@@ -340,11 +340,11 @@ impl Device {
             }
         };
         if let (Some(begin), Some(times)) = (begin, times) {
-            *lock(&self.0.profile) = Some(Timed::new(self, program, bindings.paths, profiling, (begin, times)));
+            *lock(&self.0.profile) = Some(Timed::new(self, prepared, bindings.paths, profiling, (begin, times)));
         }
         let mut stats = lock(&self.0.stats);
         stats.runs += 1;
-        stats.launches += program.plan.launches() as u64;
+        stats.launches += prepared.plan.launches() as u64;
         stats.submissions += submissions;
         Ok(outputs)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Device, Program, lock};
+use super::{Device, PreparedPlan, lock};
 use crate::plan::{Excerpt, Key, Memory};
 
 /// The most plans to keep, and the most nodes that their graphs may have in total; the least recently used plan is
@@ -11,18 +11,18 @@ const PLANS_KEPT: (usize, usize) = (64, 1 << 21);
 
 /// Plans by the structure that they were made for, the least recently used first.
 #[derive(Default)]
-pub(super) struct Plans(pub(super) Vec<(Key, Arc<Program>)>);
+pub(super) struct Plans(pub(super) Vec<(Key, Arc<PreparedPlan>)>);
 
 impl Plans {
     /// A hit is mostly the last plan, which is faster to compare than a hash is to compute. Others differ early.
-    pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<Program>> {
+    pub(super) fn find(&mut self, excerpt: &Excerpt<'_>) -> Option<Arc<PreparedPlan>> {
         let at = self.0.iter().rposition(|(key, _)| excerpt.is(key))?;
         self.0[at..].rotate_left(1);
-        self.0.last().map(|(_, program)| Arc::clone(program))
+        self.0.last().map(|(_, prepared)| Arc::clone(prepared))
     }
 
-    pub(super) fn keep(&mut self, key: Key, program: Arc<Program>) {
-        self.0.push((key, program));
+    pub(super) fn keep(&mut self, key: Key, prepared: Arc<PreparedPlan>) {
+        self.0.push((key, prepared));
         self.0.drain(..surplus(&self.0.iter().map(|(key, _)| key.nodes()).collect::<Vec<_>>()));
     }
 }
@@ -43,7 +43,7 @@ impl Device {
     /// how many bytes that takes.
     #[must_use]
     pub fn plan_dumps(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_string()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.to_string()).collect()
     }
 
     /// The same plans in Graphviz's language, in the same order.
@@ -64,13 +64,13 @@ impl Device {
     /// ```
     #[must_use]
     pub fn plan_dots(&self) -> Vec<String> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.to_dot()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.to_dot()).collect()
     }
 
     /// The memory of each of these plans, in the same order.
     #[must_use]
     pub fn plan_memory(&self) -> Vec<Memory> {
-        lock(&self.0.plans).0.iter().map(|(_, program)| program.plan.memory()).collect()
+        lock(&self.0.plans).0.iter().map(|(_, prepared)| prepared.plan.memory()).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use web_time::Instant;
 
 use super::trace::Timeline;
-use super::{Device, Engine, HostSpan, Program, lock};
+use super::{Device, Engine, HostSpan, PreparedPlan, lock};
 use crate::error::{bail, here};
 use crate::plan::Profiling;
 use crate::{Result, TensorType};
@@ -92,14 +92,14 @@ impl Timed {
     /// A run that ends now. On the CPU it started at `begin`.
     pub(super) fn new(
         device: &Device,
-        program: &Program,
+        prepared: &PreparedPlan,
         paths: &[Option<Arc<str>>],
         profiling: Profiling,
         (begin, times): (Instant, Times),
     ) -> Self {
         let wanted = if profiling == Profiling::Launches { usize::MAX } else { 0 };
         let path = |leaf: usize| paths.get(leaf).cloned().flatten();
-        let launches = program.plan.launched().take(wanted).map(|launched| LaunchTime {
+        let launches = prepared.plan.launched().take(wanted).map(|launched| LaunchTime {
             step: launched.step,
             name: launched.kernel,
             variant: launched.variant,

@@ -115,13 +115,13 @@ impl Device {
             Engine::Cpu(cpu) => Stats { peak_bytes: cpu.slot_bytes(), ..stats },
             #[cfg(feature = "gpu")]
             Engine::Gpu(gpu) => {
-                let compiled = gpu.compiled();
+                let counts = gpu.pipeline_counts();
                 Stats {
                     peak_bytes: gpu.peak_bytes(),
-                    pipelines: compiled.pipelines,
-                    pipeline_time: compiled.time,
-                    pipeline_cache: compiled.cache,
-                    pipeline_cache_failures: compiled.failures,
+                    pipelines: counts.pipelines,
+                    pipeline_time: counts.time,
+                    pipeline_cache: counts.cache,
+                    pipeline_cache_failures: counts.failures,
                     reads: gpu.reads(),
                     host: gpu.host_times(stats.host),
                     ..stats

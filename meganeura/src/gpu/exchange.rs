@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use web_time::Instant;
 
+use super::executable::{Meeting, Memory};
 use super::memory::Buffer;
-use super::program::{Meeting, Memory};
 use super::reading::Reading;
 use super::recording::Part;
 use super::{Gpu, Inner};

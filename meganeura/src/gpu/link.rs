@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::executable::Meeting;
 use super::memory::Buffer;
-use super::program::Meeting;
 use super::vulkan::{Exported, Timeline};
 use super::{Gpu, Inner, lock};
 use crate::Result;

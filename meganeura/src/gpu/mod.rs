@@ -5,6 +5,7 @@
 mod adapter;
 mod encoding;
 mod exchange;
+mod executable;
 #[cfg(target_os = "linux")]
 mod link;
 #[cfg(not(target_os = "linux"))]
@@ -15,7 +16,6 @@ mod memory;
 mod pipelines;
 #[cfg(feature = "testing")]
 mod planned;
-mod program;
 mod reading;
 mod recording;
 mod timer;
@@ -37,14 +37,14 @@ use std::time::Duration;
 
 use web_time::Instant;
 
+pub(crate) use executable::Executable;
 pub(crate) use link::without_link;
 pub(crate) use memory::Buffer;
-pub(crate) use pipelines::Compiled;
+pub(crate) use pipelines::PipelineCounts;
 #[cfg(feature = "testing")]
 pub use planned::PlannedKernel;
 #[cfg(feature = "testing")]
 pub(crate) use planned::{Absent, plan_for};
-pub(crate) use program::Executable;
 pub(crate) use recording::Times;
 
 use crate::error::bail;
@@ -52,10 +52,10 @@ use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
 use crate::wait::now;
 use crate::{Error, ErrorKind, HostTimes, Result, TensorType};
+use executable::Recordings;
 use matrix::Probe;
 use memory::Memory;
 use pipelines::Pipelines;
-use program::Recordings;
 use reading::{InFlight, wake_later};
 use vulkan::Vulkan;
 
@@ -86,7 +86,7 @@ struct Inner {
     /// The recordings of all living executables.
     executables: Mutex<Vec<Weak<Mutex<Recordings>>>>,
     /// The slots that all plans share, and the buffer of host words. Only one run at a time encodes with them.
-    arena: Mutex<program::Arena>,
+    arena: Mutex<executable::Arena>,
     faults: Arc<Mutex<Faults>>,
     in_flight: Arc<Mutex<InFlight>>,
     /// Spare buffers for small readings.
@@ -297,8 +297,8 @@ impl Gpu {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(crate) fn compiled(&self) -> Compiled {
-        self.0.compiled()
+    pub(crate) fn pipeline_counts(&self) -> PipelineCounts {
+        self.0.pipeline_counts()
     }
 
     /// For tests: limits the adapter to this many bytes from now on; 0 is no limit.

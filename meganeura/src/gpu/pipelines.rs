@@ -93,7 +93,7 @@ pub(super) struct Pipelines {
 }
 
 /// Statistics of the compiled pipelines.
-pub(crate) struct Compiled {
+pub(crate) struct PipelineCounts {
     pub(crate) pipelines: u64,
     pub(crate) time: Duration,
     /// The state of the cache on disk when the adapter was opened.
@@ -112,10 +112,10 @@ impl Pipelines {
 }
 
 impl Inner {
-    pub(super) fn compiled(&self) -> Compiled {
+    pub(super) fn pipeline_counts(&self) -> PipelineCounts {
         let (pipelines, time) = *lock(&self.pipelines.counts);
         let (cache, failures) = self.vulkan.as_ref().map_or((PipelineCache::Off, 0), Vulkan::cache);
-        Compiled { pipelines, time, cache, failures }
+        PipelineCounts { pipelines, time, cache, failures }
     }
 
     /// The pipeline of each source. Missing ones are compiled in parallel, without blocking other threads.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::executable::fold;
 use super::pipelines::Source;
-use super::program::fold;
 use crate::Result;
 use crate::error::bail;
 use crate::kernel::launch::Caps;

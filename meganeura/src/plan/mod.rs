@@ -1,40 +1,24 @@
-//! Plans: the executable form of a graph, made by a few passes, each with tests of its own.
-//!
-//! ```text
-//! graph ─ simplify ─ fuse ─ merge, format (GPU only) ─ lower ─ exchanges ─ launches (GPU only) ─ share (GPU only) ─ place ─▶ Plan
-//! ```
+//! Plans: the executable form of a graph. This folder has the data; `passes/` makes a plan from a graph.
 //!
 //! A plan is pure data and holds no device. It knows operations only by their families: pointwise rows are fused, views
 //! become layouts, and kernels list the variants of their launches.
 
-mod assign;
 mod blame;
-mod choose;
-mod count;
 mod dot;
 mod dump;
-mod exchanges;
-mod format;
-mod fuse;
 mod key;
-mod launch;
 mod launched;
-mod lower;
 mod memory;
-mod merge;
 mod merged;
-mod parts;
-mod place;
+mod passes;
 mod pointwise;
-mod share;
-mod simplify;
-mod uses;
+mod preferences;
 
-pub use choose::KernelChoice;
-pub(crate) use choose::Preferences;
 pub(crate) use key::{Excerpt, Key};
 pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};
+pub use preferences::KernelChoice;
+pub(crate) use preferences::Preferences;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +27,7 @@ use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Format, Launch};
 use crate::ops::{Exchange, KernelOp};
 use crate::tensor::Storage;
-use crate::{DType, Result, TensorType};
+use crate::{DType, TensorType};
 
 /// The request for a plan: values to hand out, and leaves with their new values.
 #[derive(Clone, Copy)]
@@ -63,11 +47,7 @@ pub(crate) enum Target<'a> {
     Gpu { caps: Caps, preferences: &'a Preferences },
 }
 
-/// The most buffers that a step of the native executor touches: few enough that a block of each stays in the
-/// first-level cache.
-const MOST_BUFFERS: usize = 8;
-
-/// The only variant of an operation on the CPU.
+/// The one way to compute an operation on the CPU.
 const NATIVE: &str = "native";
 
 /// A small number that the host sends along with each run.
@@ -265,43 +245,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: &Request<'_>, mut target: Target<'_>) -> Result<Self> {
-        if let Target::Gpu { caps, preferences } = &mut target {
-            caps.half |= preferences.halves;
-        }
-        let roots: Vec<_> =
-            request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
-        let (graph, roots) = simplify::simplify(request.graph, &roots);
-        let (outputs, assigned) = roots.split_at(request.outputs.len());
-        let assigns: Vec<_> = request.assigns.iter().map(|&(leaf, _)| leaf).zip(assigned.iter().copied()).collect();
-        let uses = uses::Uses::new(&graph, &roots);
-        let (bindings, merges) = match target {
-            Target::Cpu => (MOST_BUFFERS, false),
-            Target::Gpu { caps, preferences } => (caps.bindings, !preferences.apart),
-        };
-        let mut schedule = fuse::fuse(&uses, bindings);
-        if merges {
-            schedule = merge::merge(&uses, schedule, bindings);
-        }
-        let formats = match target {
-            Target::Cpu => format::Formats::full(&uses, &schedule),
-            Target::Gpu { caps, preferences } => {
-                format::Formats::new(&uses, &schedule, assigned, &caps, preferences.halves)
-            }
-        };
-        let mut plan = lower::lower(&uses, &schedule, &formats, outputs, &assigns, merges);
-        exchanges::join(&mut plan);
-        count::expect_countable(&plan, target)?;
-        if let Target::Gpu { caps, preferences } = target {
-            exchanges::reuse(&mut plan);
-            launch::launch(&mut plan, &caps, preferences)?;
-            share::share(&mut plan);
-        }
-        place::place(&mut plan, target);
-        Ok(plan)
-    }
-
-    /// The number of launches in a run; on the CPU, of steps.
+    /// Launches of one run: steps on the CPU.
     pub(crate) fn launches(&self) -> usize {
         self.steps.iter().map(|step| step.launches.len().max(1)).sum()
     }

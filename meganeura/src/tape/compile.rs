@@ -10,7 +10,7 @@ use super::part::PartLeaf;
 use super::run::{Lent, locate};
 use super::signature::{Inputs, Outputs, Tensors};
 use super::{Leaf, Range, Recording, Tape, Var};
-use crate::device::Program;
+use crate::device::PreparedPlan;
 use crate::error::{bail, here};
 use crate::graph::{Graph, Source, ValueId};
 use crate::param::{Cell, State};
@@ -31,7 +31,7 @@ pub struct Compiled<I = Tensor, O = Tensor> {
 /// The parts of a recording that a call needs.
 pub(super) struct Function {
     device: Device,
-    program: Arc<Program>,
+    prepared: Arc<PreparedPlan>,
     /// To name the operation in an error when memory runs out.
     graph: Graph,
     origins: Vec<&'static Location<'static>>,
@@ -198,11 +198,11 @@ impl Recording {
         let mut cells: Vec<_> = (0..leaves.len()).filter(|&leaf| matches!(leaves[leaf], Bound::Cell(_))).collect();
         cells.sort_by_key(|&leaf| leaves[leaf].cell().map(Cell::id));
         let path = |leaf: usize| leaves[leaf].cell().and_then(Cell::path);
-        let program = self.device.plan(&part.excerpt).map_err(|error| locate(error, &graph, &origins, path))?;
+        let prepared = self.device.plan(&part.excerpt).map_err(|error| locate(error, &graph, &origins, path))?;
         let mut updated = vec![false; leaves.len()];
         part.excerpt.assigns.iter().for_each(|&(leaf, _)| updated[leaf] = true);
         let function = Function {
-            program,
+            prepared,
             device: self.device.clone(),
             graph,
             origins,
@@ -259,7 +259,7 @@ impl Function {
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
         let (tensors, mut lent) = self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
         let mut bindings = Bindings { leaves: &mut lent.leaves, host, paths: &paths };
-        let results = self.device.run(&self.program, &mut bindings);
+        let results = self.device.run(&self.prepared, &mut bindings);
         lent.give_back(results.is_ok());
         let results = results.map_err(|error| self.locate(error))?;
         let result = |&(ty, output): &(TensorType, Output)| match output {
@@ -387,7 +387,7 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
     /// The device memory that a call takes.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        self.function.program.plan.memory()
+        self.function.prepared.plan.memory()
     }
 }
 

@@ -155,7 +155,7 @@ impl Recording {
         };
         let storages = || part.leaves.iter().map(storage).collect::<Result<_>>();
         let leaves = self.device.spend("bind", |host| &mut host.bind, storages)?;
-        let program = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
+        let prepared = self.device.plan(&part.excerpt).map_err(|error| self.locate(error, &part))?;
         // Before any cell is locked.
         let paths = self.device.paths_to_report(part.leaves.iter().map(|&leaf| self.leaf_path(leaf)));
         let mut lent = Lent { leaves, cells: Vec::with_capacity(assigns.len()) };
@@ -168,7 +168,7 @@ impl Recording {
             lent.lend(&self.device, number, cell, Some(version))?;
         }
         let mut bindings = Bindings { leaves: &mut lent.leaves, host: &part.host, paths: &paths };
-        let results = self.device.run(&program, &mut bindings);
+        let results = self.device.run(&prepared, &mut bindings);
         lent.give_back(results.is_ok());
         let storages = results.map_err(|error| self.locate(error, &part))?;
         let tensor = |(&value, storage)| Tensor::from_storage(&self.device, self.graph.ty(value), storage);

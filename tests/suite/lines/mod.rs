@@ -90,10 +90,10 @@ cases! {
     "onnx/import/mod.rs::compile" |w| w.model().compile();
     "onnx/import/mod.rs::compile_for" |w| w.model().compile_for(&[]);
     "onnx/import/mod.rs::record" |w| w.model().record(&w.tape, &[]);
-    "device/choose.rs::device" |_| World::alone().device("no such adapter");
-    "device/choose.rs::named" |_| Device::named("no such adapter");
-    "device/choose.rs::named_async" |_| ready(Device::named_async("no such adapter"));
-    "device/choose.rs::with_precision" |w| w.device.with_precision(Precision::Fast);
+    "device/selection.rs::device" |_| World::alone().device("no such adapter");
+    "device/selection.rs::named" |_| Device::named("no such adapter");
+    "device/selection.rs::named_async" |_| ready(Device::named_async("no such adapter"));
+    "device/selection.rs::with_precision" |w| w.device.with_precision(Precision::Fast);
     "device/profile.rs::last_profile" |w| w.device.last_profile();
     "device/variants.rs::prefer_variants" |w| w.device.prefer_variants(&[("matmul", "tile 32")]);
     "module/init.rs::init" |w| Linear::new(0, 1).init(&w.device, 1);
@@ -223,8 +223,8 @@ cases! {
 
 /// Functions that carry the line without a case, each with the reason.
 const WITHOUT_A_CASE: &[(&str, &str)] = &[
-    ("device/choose.rs::best", "fails by an environment variable alone"),
-    ("device/choose.rs::best_async", "fails by an environment variable alone"),
+    ("device/selection.rs::best", "fails by an environment variable alone"),
+    ("device/selection.rs::best_async", "fails by an environment variable alone"),
     ("device/mod.rs::wait", "fails where a GPU does"),
     ("device/mod.rs::wait_async", "fails where a GPU does"),
     ("device/mod.rs::for_testing", "never fails"),

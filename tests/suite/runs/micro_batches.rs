@@ -7,7 +7,7 @@ use meganeura::optim::{Accumulate, AdamW, Optimizer};
 use meganeura::run::{Run, read_metrics};
 use meganeura::{Device, Layer, Tape};
 
-use super::program::{Net, data};
+use super::training_program::{Net, data};
 use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::bits;

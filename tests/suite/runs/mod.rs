@@ -4,7 +4,7 @@ mod damage;
 mod micro_batches;
 #[cfg(unix)]
 mod processes;
-mod program;
+mod training_program;
 
 use std::fs;
 use std::path::Path;
@@ -18,9 +18,9 @@ use meganeura::{Device, Error, ErrorKind, FromSeed, Init, Layer, Module, Seed, T
 use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::{Tiny, bits};
-use program::{Net, data};
+use training_program::{Net, data};
 
-pub(crate) use program::train_if_asked;
+pub(crate) use training_program::train_if_asked;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut test = |name: &str, run: fn() -> Outcome| trials.push(Trial::test(format!("runs::{name}"), run));

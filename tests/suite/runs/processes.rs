@@ -13,7 +13,7 @@ use meganeura::run::{Fate, Overview, Run, read_metrics};
 use meganeura::{Device, ErrorKind, Seed};
 use rand_distr::{Distribution, Uniform};
 
-use super::program::{BATCHES, Program};
+use super::training_program::{BATCHES, TrainingProgram};
 use crate::Outcome;
 
 /// How often the training is killed, how long it is then, and how long that is which is asked to end.
@@ -48,14 +48,14 @@ fn look(folder: &Path) -> (bool, u64) {
 }
 
 /// What a training comes to: the model, its average, and what was logged, but for the time.
-fn outcome(program: &Program) -> Result<(Vec<Vec<u8>>, String), Failed> {
+fn outcome(program: &TrainingProgram) -> Result<(Vec<Vec<u8>>, String), Failed> {
     let files = program.results().iter().map(fs::read).collect::<Result<_, _>>()?;
     let lines = read_metrics(&program.folder)?;
     Ok((files, lines.iter().map(|line| format!("{} {} {:?}\n", line.step, line.epoch, line.values)).collect()))
 }
 
 fn undisturbed(folder: &Path, epochs: u64) -> Result<(Vec<Vec<u8>>, String), Failed> {
-    let program = Program::new(&folder.join("undisturbed"), epochs);
+    let program = TrainingProgram::new(&folder.join("undisturbed"), epochs);
     program.train(&Device::cpu()).map_err(|error| error.to_string())?;
     outcome(&program)
 }
@@ -85,7 +85,7 @@ impl Drop for Guard {
 fn survives_being_killed() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), EPOCHS)?;
-    let program = Program::new(&directory.path().join("killed"), EPOCHS);
+    let program = TrainingProgram::new(&directory.path().join("killed"), EPOCHS);
     let mut rng = Seed::new(20).rng();
     // When as many steps are saved, about, so that the test is the same on fast machines and slow ones.
     let steps = Uniform::new(0, EPOCHS * BATCHES - 30)?;
@@ -132,7 +132,7 @@ fn signal(child: &Child, name: &str, times: usize) -> Outcome {
 }
 
 /// The program, started as `nohup` does in the background of a script.
-fn under_nohup(program: &Program) -> Command {
+fn under_nohup(program: &TrainingProgram) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP INT; exec \"$@\"", "sh"]).arg(std::env::current_exe().expect("a path"));
     command.args(program.arguments()).env("RAYON_NUM_THREADS", "1");
@@ -162,7 +162,8 @@ fn ended((mut child, said): Waiting) -> Result<(ExitStatus, String), Failed> {
 fn left_alone() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
-    let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join("nohup"), FEWER) };
+    let program =
+        TrainingProgram { catch: true, wait_at: 20, ..TrainingProgram::new(&directory.path().join("nohup"), FEWER) };
     let child = waiting(under_nohup(&program))?;
     signal(&child.0.0, "HUP", 1)?;
     let (status, _) = ended(child)?;
@@ -176,7 +177,8 @@ fn interrupted() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
     for name in ["INT", "TERM", "HUP"] {
-        let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join(name), FEWER) };
+        let program =
+            TrainingProgram { catch: true, wait_at: 20, ..TrainingProgram::new(&directory.path().join(name), FEWER) };
         saves_and_ends(&program, program.command_by_default(), name, &expected)?;
     }
     Ok(())
@@ -187,14 +189,20 @@ fn interrupted_under_nohup() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;
     for name in ["INT", "TERM"] {
-        let program = Program { catch: true, wait_at: 20, ..Program::new(&directory.path().join(name), FEWER) };
+        let program =
+            TrainingProgram { catch: true, wait_at: 20, ..TrainingProgram::new(&directory.path().join(name), FEWER) };
         saves_and_ends(&program, under_nohup(&program), name, &expected)?;
     }
     Ok(())
 }
 
 /// Asked to end by this signal, the program saves and says so; taken up again, it comes to the same.
-fn saves_and_ends(program: &Program, command: Command, name: &str, expected: &(Vec<Vec<u8>>, String)) -> Outcome {
+fn saves_and_ends(
+    program: &TrainingProgram,
+    command: Command,
+    name: &str,
+    expected: &(Vec<Vec<u8>>, String),
+) -> Outcome {
     let child = waiting(command)?;
     // Some programs send two.
     signal(&child.0.0, name, 2)?;
@@ -213,7 +221,7 @@ fn saves_and_ends(program: &Program, command: Command, name: &str, expected: &(V
 
 fn interrupted_twice() -> Outcome {
     let directory = tempfile::tempdir()?;
-    let program = Program { catch: true, wait_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let program = TrainingProgram { catch: true, wait_at: 5, ..TrainingProgram::new(&directory.path().join("run"), 2) };
     let (mut child, _said) = waiting(program.command_by_default())?;
     signal(&child.0, "INT", 1)?;
     // So long that the next one is another request, and no echo of the first.
@@ -231,7 +239,7 @@ fn interrupted_twice() -> Outcome {
 
 fn locked() -> Outcome {
     let directory = tempfile::tempdir()?;
-    let program = Program { wait_at: 5, ..Program::new(&directory.path().join("run"), 2) };
+    let program = TrainingProgram { wait_at: 5, ..TrainingProgram::new(&directory.path().join("run"), 2) };
     let (mut child, _said) = waiting(program.command_by_default())?;
     let second = program.command().output()?;
     assert_eq!(second.status.code(), Some(1));
@@ -246,8 +254,8 @@ fn locked() -> Outcome {
 }
 
 /// A run that came to its end, for one more epoch that will not fit.
-fn before(folder: &Path) -> Result<(Program, Overview), Failed> {
-    let program = Program::new(&folder.join("run"), 2);
+fn before(folder: &Path) -> Result<(TrainingProgram, Overview), Failed> {
+    let program = TrainingProgram::new(&folder.join("run"), 2);
     program.train(&Device::cpu()).map_err(|error| error.to_string())?;
     let overview = Overview::of(&program.folder)?;
     // The schedule goes by the number of epochs.
@@ -255,11 +263,11 @@ fn before(folder: &Path) -> Result<(Program, Overview), Failed> {
     let longer = text.replace("cosine(0.02, 16,", "cosine(0.02, 32,");
     assert_ne!(text, longer);
     fs::write(program.folder.join("run.json"), longer)?;
-    Ok((Program { epochs: 4, ..program }, overview))
+    Ok((TrainingProgram { epochs: 4, ..program }, overview))
 }
 
 /// The program failed because a file could not be written, and the last checkpoint is what it was.
-fn is_as_before(output: &Output, cause: &str, program: &Program, before: &Overview) -> Outcome {
+fn is_as_before(output: &Output, cause: &str, program: &TrainingProgram, before: &Overview) -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let last = &before.last.as_ref().expect("a checkpoint").0;

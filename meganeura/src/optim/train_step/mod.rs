@@ -1,6 +1,6 @@
 //! Training steps that are recorded once.
 
-mod compiled;
+mod cached;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +14,7 @@ use crate::module::Module;
 use crate::tape::{Outputs, Tensors};
 use crate::wait::block_or_refuse;
 use crate::{Grads, Result, Tape, Tensor, TensorType};
-use compiled::{Compiled, Recorder, identities};
+use cached::{CachedStep, Recorder, identities};
 
 /// The number of compiled steps kept: one for the batches of an epoch, one for its last, and a few more.
 const KEPT: usize = 8;
@@ -78,7 +78,7 @@ pub struct TrainStep<'a, M: Deref, I, O> {
     /// `true` if the module may have other tensors than before.
     changed: bool,
     /// The most recently used one is last.
-    compiled: Vec<Compiled>,
+    cached: Vec<CachedStep>,
     recorded: u64,
 }
 
@@ -102,7 +102,7 @@ where
             gradients,
             accumulate: Accumulate::sum(1),
             changed: false,
-            compiled: Vec::new(),
+            cached: Vec::new(),
             recorded: 0,
         }
     }
@@ -111,7 +111,7 @@ where
     #[must_use]
     pub fn gradients(mut self, change: impl FnMut(&M::Target, Grads) -> Result<Grads> + 'a) -> Self {
         self.gradients = Box::new(change);
-        self.compiled.clear();
+        self.cached.clear();
         self
     }
 
@@ -120,7 +120,7 @@ where
     #[must_use]
     pub fn accumulate(mut self, how: Accumulate) -> Self {
         self.accumulate = how;
-        self.compiled.clear();
+        self.cached.clear();
         self
     }
 
@@ -202,26 +202,26 @@ where
         expect_settings(optimizer)?;
         if std::mem::take(&mut self.changed) {
             let leaves = identities(&*self.module);
-            self.compiled.retain(|compiled| compiled.is_of(&leaves));
+            self.cached.retain(|step| step.is_of(&leaves));
         }
         let adds = !optimizer.stepper().sums.is_last(self.accumulate)?;
-        match self.compiled.iter().position(|compiled| compiled.fits(inputs, optimizer, adds)) {
-            Some(at) => self.compiled[at..].rotate_left(1),
+        match self.cached.iter().position(|step| step.fits(inputs, optimizer, adds)) {
+            Some(at) => self.cached[at..].rotate_left(1),
             None => {
-                let compiled = self.compile(inputs, optimizer)?;
-                self.compiled.retain(|compiled| !compiled.is_dead());
-                if self.compiled.len() == KEPT {
-                    self.compiled.remove(0);
+                let step = self.compile(inputs, optimizer)?;
+                self.cached.retain(|step| !step.is_dead());
+                if self.cached.len() == KEPT {
+                    self.cached.remove(0);
                 }
-                self.compiled.push(compiled);
+                self.cached.push(step);
             }
         }
-        let last = self.compiled.last_mut().expect("the one that fits");
+        let last = self.cached.last_mut().expect("the one that fits");
         let results = last.call(inputs, optimizer, line).await?;
         Ok(O::Tensors::collect(&mut results.into_iter()))
     }
 
-    fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<Compiled> {
+    fn compile(&mut self, inputs: &[&Tensor], optimizer: &mut dyn Optimizer) -> Result<CachedStep> {
         let Some(first) = inputs.first() else { bail!(Argument, "a training step needs a batch") };
         let types: Vec<TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
         let (tape, vars) = Tape::of_step(first.device(), &types)?;
@@ -252,6 +252,6 @@ where
 
 impl<M: Deref, I, O> fmt::Debug for TrainStep<'_, M, I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TrainStep({} compiled)", self.compiled.len())
+        write!(f, "TrainStep({} compiled)", self.cached.len())
     }
 }

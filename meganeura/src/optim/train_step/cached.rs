@@ -16,7 +16,7 @@ use crate::tape::CompiledStep;
 use crate::{Grads, Result, Tensor, TensorType, Var};
 
 /// A step, or the addition of a micro-batch to earlier ones, for one structure.
-pub(super) struct Compiled {
+pub(super) struct CachedStep {
     step: CompiledStep,
     /// The parameters of the module, and whether they were trained.
     parameters: Vec<(Arc<Cell>, bool)>,
@@ -88,7 +88,7 @@ impl Recorder<'_> {
         optimizer: &mut dyn Optimizer,
         module: &dyn Module,
         grads: &Grads,
-    ) -> Result<Compiled> {
+    ) -> Result<CachedStep> {
         let mut addition = optimizer.stepper_mut().sums.record(module, grads)?;
         let recorder = Self { basis: Some(std::mem::take(&mut addition.basis)), ..self };
         let (added, updates) = addition.updates();
@@ -96,7 +96,12 @@ impl Recorder<'_> {
     }
 
     /// Steps along the gradients.
-    pub(super) fn update(self, optimizer: &mut dyn Optimizer, module: &dyn Module, grads: &Grads) -> Result<Compiled> {
+    pub(super) fn update(
+        self,
+        optimizer: &mut dyn Optimizer,
+        module: &dyn Module,
+        grads: &Grads,
+    ) -> Result<CachedStep> {
         let Recorded { updates, stepped, check, mut numbers } = record(optimizer, module, grads, self.results.first())?;
         let stepper = optimizer.stepper();
         let state = |cell: Arc<Cell>| {
@@ -121,13 +126,13 @@ impl Recorder<'_> {
         updates: Vec<(Arc<Cell>, Var)>,
         numbers: Vec<Var>,
         effect: Effect,
-    ) -> Result<Compiled> {
+    ) -> Result<CachedStep> {
         let wanted: Vec<&Var> = self.results.iter().chain(checks.iter().copied()).collect();
         let mut words = self.basis.as_mut().map_or_else(Vec::new, |basis| std::mem::take(&mut basis.numbers));
         words.extend(numbers);
         let leaves = module.leaves();
         let parameters = leaves.iter().filter(|leaf| leaf.param().is_some()).map(|leaf| Arc::clone(leaf.cell()));
-        Ok(Compiled {
+        Ok(CachedStep {
             step: grads.tape().compile_step(self.types, &wanted, updates, &words)?,
             parameters: parameters.map(|cell| (Arc::clone(&cell), cell.is_trained())).collect(),
             leaves: identities(module),
@@ -144,7 +149,7 @@ pub(super) fn identities(module: &dyn Module) -> Vec<u64> {
     module.leaves().iter().map(|leaf| leaf.cell().id()).collect()
 }
 
-impl Compiled {
+impl CachedStep {
     /// `true` if the module has the same tensors as before.
     pub(super) fn is_of(&self, leaves: &[u64]) -> bool {
         self.leaves == leaves

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::lower::{Lowering, UNPLACED};
-use super::uses::Uses;
-use super::{Operand, Place, Plan, StorageId};
+use super::{Lowering, UNPLACED};
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
+use crate::plan::passes::uses::Uses;
+use crate::plan::{Operand, Place, Plan, StorageId};
 
 /// The steps that touch each storage.
 struct Steps {
@@ -106,7 +106,7 @@ impl Lowering<'_> {
 }
 
 /// The assigned values, and all values from which elementwise work alone computes them.
-pub(super) fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
+pub(in crate::plan::passes) fn added_up(uses: &Uses<'_>, assigned: &[ValueId]) -> HashSet<ValueId> {
     let mut found = HashSet::new();
     let mut left: Vec<_> = assigned.iter().map(|&value| uses.origin(value).value).collect();
     while let Some(value) = left.pop() {

@@ -19,7 +19,7 @@ const TRAIN: &str = "train-in-this-folder";
 
 /// How the program trains.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct TrainingProgram {
     pub(crate) folder: PathBuf,
     pub(crate) epochs: u64,
     /// Says so after so many steps and waits until its input ends, as a long step would.
@@ -51,7 +51,7 @@ pub(crate) fn data() -> meganeura::Result<Dataset> {
 /// Batches of an epoch: the last is smaller.
 pub(crate) const BATCHES: u64 = 8;
 
-impl Program {
+impl TrainingProgram {
     pub(crate) fn new(folder: &Path, epochs: u64) -> Self {
         Self { folder: folder.to_owned(), epochs, wait_at: 0, catch: false }
     }
@@ -154,7 +154,7 @@ pub(crate) fn train_if_asked() -> bool {
     }
     let number = |text: &str| text.parse().expect("a number");
     let folder = PathBuf::from(folder);
-    let program = Program { folder, epochs: number(epochs), wait_at: number(wait_at), catch: catch == "true" };
+    let program = TrainingProgram { folder, epochs: number(epochs), wait_at: number(wait_at), catch: catch == "true" };
     match program.train(&Device::cpu()) {
         Ok(overview) => println!("{overview}"),
         Err(error) => {

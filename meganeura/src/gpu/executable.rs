@@ -24,7 +24,7 @@ const RECORDINGS_KEPT: usize = 4;
 
 /// A plan's launches, compiled.
 pub(crate) struct Executable {
-    launches: Vec<Compiled>,
+    launches: Vec<CompiledLaunch>,
     /// The meetings of ranks between launches.
     meetings: Vec<Meeting>,
     /// The leaves that launches write.
@@ -60,7 +60,7 @@ pub(super) struct Exchanged {
     pub(super) bytes: usize,
 }
 
-struct Compiled {
+struct CompiledLaunch {
     pipeline: Arc<Pipeline>,
     /// The storage of each binding, and the number of its bytes to bind.
     storages: Vec<(StorageId, u64)>,
@@ -175,7 +175,7 @@ impl Gpu {
                 (storage, plan.storages[storage].bytes() as u64)
             });
             let storages = storages.collect();
-            Ok(Compiled { pipeline, storages, grid })
+            Ok(CompiledLaunch { pipeline, storages, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
         let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
@@ -361,7 +361,7 @@ impl Memory<'_> {
     }
 }
 
-impl Compiled {
+impl CompiledLaunch {
     fn dispatch<'a>(&'a self, memory: &'a Memory<'_>) -> Dispatch<'a> {
         let bound = self.storages.iter().map(|&(storage, bytes)| match storage {
             StorageId::MAX => {

@@ -5,9 +5,9 @@
 //! reuses the range of an earlier one that nobody reads any more: updated parameters replace the gradients that they
 //! are made from.
 
-use super::{KernelWork, Plan, Step, StorageId, Work};
 use crate::kernel::launch::Argument;
 use crate::ops::{Exchange, KernelOp};
+use crate::plan::{KernelWork, Operand, Plan, Step, StorageId, Work};
 use crate::world::Collective;
 
 /// Merges exchanges of means that do not depend on each other.
@@ -121,9 +121,8 @@ fn is_in_place(step: &Step, place: StorageId, storage: StorageId) -> bool {
     };
     let elements = step.outputs[output].1.shape.elements();
     let whole = |argument: &Argument| argument.layout.is_contiguous() && argument.ty.shape.elements() == elements;
-    let is_harmless = |(k, input): (usize, &super::Operand)| {
-        input.storage != place || (elementwise.contains(&k) && whole(&input.argument))
-    };
+    let is_harmless =
+        |(k, input): (usize, &Operand)| input.storage != place || (elementwise.contains(&k) && whole(&input.argument));
     step.writes().all(|written| written != place) && step.inputs.iter().enumerate().all(is_harmless)
 }
 

@@ -206,7 +206,7 @@ impl Merging<'_> {
 mod tests {
     use super::*;
     use crate::graph::Graph;
-    use crate::plan::fuse::fuse;
+    use crate::plan::passes::fuse::fuse;
     use crate::{Device, Tape, Tensor, Var};
 
     /// The graph of a recording on a few `[4, 4]` matrices, and its last value.

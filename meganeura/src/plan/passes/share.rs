@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::{Plan, Step, StorageId};
 use crate::kernel::launch::{Binding, Launch};
+use crate::plan::{Plan, Step, StorageId};
 
 /// The most elements of a scratch buffer that is kept for later steps. A larger one is recomputed rather than held from
 /// the forward to the backward pass.

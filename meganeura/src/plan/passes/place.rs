@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use super::{Place, Plan, Target};
 use crate::DType;
+use crate::plan::{Place, Plan, Target};
 
 /// The first and the last step that touch a storage, its bytes and its element type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

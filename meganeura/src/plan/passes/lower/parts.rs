@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::format::Formats;
-use super::lower::Lowering;
-use super::uses::Uses;
-use super::{Input, Program, Work};
+use super::Lowering;
 use crate::Layout;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Channels, Format};
 use crate::ops::Op;
+use crate::plan::passes::format::Formats;
+use crate::plan::passes::uses::Uses;
+use crate::plan::{Input, Program, Work};
 
 /// Values that can be stored into a part of another. Their only reader joins its operands, and its result has their
 /// format. For each value, that result and the value's place in it.

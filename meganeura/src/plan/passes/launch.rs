@@ -1,7 +1,7 @@
 //! GPU only: chooses how each step is launched.
 
-use super::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
 use crate::kernel::launch::{Argument, Binding, Caps, Format, Variant};
+use crate::plan::{KernelWork, Place, Plan, Preferences, Step, StorageInfo, Work};
 use crate::{DType, Error, ErrorKind, Result};
 
 /// Chooses the launches of every step: the best variant of each kernel, unless another is preferred.

@@ -9,8 +9,8 @@
 
 use std::collections::HashMap;
 
-use super::assign::added_up;
 use super::fuse::Item;
+use super::lower::added_up;
 use super::uses::{Origin, Read, Uses};
 use crate::graph::{Node, Source, ValueId};
 use crate::kernel::launch::{Caps, Channels, Format, LINE, lies_in_lines};

@@ -1,7 +1,7 @@
 //! Limits on the number of elements of operands. A view, or a value computed while it is loaded, may have more elements
 //! than fit in any memory, and more than 32 bits can count. Values in memory are checked where it is allocated.
 
-use super::{Plan, Step, Target, Work};
+use crate::plan::{Plan, Step, Target, Work};
 use crate::{Error, ErrorKind, Result, TensorType};
 
 /// The most elements that a GPU kernel counts, in 32 bits: a million less, because loops run past the end.

@@ -2,16 +2,20 @@
 //! cannot read is copied first. `parts.rs` joins values without a copy; `assign.rs` does the last part, the new
 //! contents of leaves.
 
+mod assign;
+mod parts;
+
 use std::collections::HashMap;
+
+pub(super) use assign::added_up;
 
 use super::format::Formats;
 use super::fuse::Item;
-use super::parts;
 use super::uses::{Origin, Uses};
-use super::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::graph::{Exact, Graph, Node, Source, ValueId};
 use crate::kernel::launch::{Argument, Channels, Format};
 use crate::ops::{Halves, Innermost, Op, Stores, View};
+use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
 /// The place of a storage that the placing pass has yet to place.
@@ -57,16 +61,16 @@ pub(super) fn lower(
     lowering.plan
 }
 
-pub(super) struct Lowering<'a> {
-    pub(super) graph: &'a Graph,
+struct Lowering<'a> {
+    graph: &'a Graph,
     uses: &'a Uses<'a>,
-    pub(super) formats: &'a Formats,
+    formats: &'a Formats,
     programs: bool,
     /// The channels by which the current step counts its elements; `None` if it counts them in the order of the API.
     order: Option<Channels>,
-    pub(super) plan: Plan,
+    plan: Plan,
     /// The storage of each computed value.
-    pub(super) storage: HashMap<ValueId, StorageId>,
+    storage: HashMap<ValueId, StorageId>,
     /// Views resolved so far.
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
@@ -78,7 +82,7 @@ pub(super) struct Lowering<'a> {
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
     /// Values that programs may store into a part of another: that value, and the place in it.
-    pub(super) parts: HashMap<ValueId, (ValueId, Layout)>,
+    parts: HashMap<ValueId, (ValueId, Layout)>,
 }
 
 /// An operand behind its views.
@@ -91,7 +95,7 @@ enum Resolved {
 }
 
 impl Lowering<'_> {
-    pub(super) fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
+    fn new_storage(&mut self, ty: TensorType, place: Place) -> StorageId {
         self.new_storage_in(Format::Full, ty, place)
     }
 
@@ -100,7 +104,7 @@ impl Lowering<'_> {
         self.plan.storages.len() - 1
     }
 
-    pub(super) fn leaf(&mut self, leaf: usize, ty: TensorType) -> StorageId {
+    fn leaf(&mut self, leaf: usize, ty: TensorType) -> StorageId {
         if let Some(&storage) = self.leaves.get(&leaf) {
             return storage;
         }
@@ -180,7 +184,7 @@ impl Lowering<'_> {
     /// The memory of a value that is stored in lines of halves with these channels, or as a range of channels of such a
     /// value. Elementwise work reads a value that is stored in `f32` from there, even if a copy as halves exists for a
     /// kernel, so it keeps full precision.
-    pub(super) fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
+    fn half(&self, value: ValueId, channels: Channels) -> Option<Operand> {
         let (found, layout) = self.formats.lines(self.uses, value)?;
         let argument = Argument { ty: self.graph.ty(value), layout, format: Format::Half(channels) };
         (found == channels).then(|| Operand { storage: self.storage[&self.uses.origin(value).value], argument })
@@ -266,12 +270,12 @@ impl Lowering<'_> {
         Operand { storage, argument }
     }
 
-    pub(super) fn copy(&mut self, from: Operand, to: StorageId) {
+    fn copy(&mut self, from: Operand, to: StorageId) {
         let work = Work::Pointwise(Program::copy(from.argument.ty.shape, Input::Operand(0)));
         self.step(work, vec![from], vec![(to, from.argument.ty)]);
     }
 
-    pub(super) fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
+    fn step(&mut self, work: Work, inputs: Vec<Operand>, outputs: Vec<(StorageId, TensorType)>) {
         let (scratch, launches, offered) = (Vec::new(), Vec::new(), Vec::new());
         self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches });
     }
@@ -286,7 +290,7 @@ impl Lowering<'_> {
     }
 
     /// The operand in memory, even if it is a number.
-    pub(super) fn stored(&mut self, value: ValueId) -> Operand {
+    fn stored(&mut self, value: ValueId) -> Operand {
         let ty = self.graph.ty(value);
         let operand = |storage| Operand { storage, argument: Argument::contiguous(ty) };
         let number = match self.resolve(value) {
@@ -398,7 +402,7 @@ impl Lowering<'_> {
     }
 
     /// Memory for the value to be computed next, which may be a part of another's.
-    pub(super) fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
+    fn result(&mut self, value: ValueId) -> (StorageId, TensorType) {
         let ty = self.graph.ty(value);
         let storage = match self.storage.get(&value) {
             Some(&storage) => storage,
