@@ -93,6 +93,8 @@
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
 
+// docs.rs builds with nightly Rust, which can show the feature that an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     target_family = "wasm",
     expect(dead_code, unused_imports, reason = "what blocks, reads files or starts threads is used natively only")
