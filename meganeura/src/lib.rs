@@ -94,6 +94,8 @@
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are cached on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] returns the time of each kernel of a run.
 
+// docs.rs builds with nightly Rust, which can show the feature that an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     target_family = "wasm",
     expect(dead_code, unused_imports, reason = "what blocks, reads files or starts threads is used natively only")

@@ -13,6 +13,7 @@ mod msrv;
 mod onnx;
 mod packages;
 mod process;
+mod publish;
 mod sanitize;
 mod test;
 mod tidy;
@@ -57,7 +58,7 @@ enum Chore {
     Sanitize,
     /// Measure what `#[derive(Module)]` adds to a debug build of 200 structs
     DeriveTime,
-    /// Everything that CI checks apart from the tests: fmt, clippy, doc, tidy, msrv, package, deny
+    /// Everything that CI checks apart from the tests: fmt, tidy, clippy, doc, msrv, package, deny
     Lint,
     /// Everything that CI checks: lint, kernels, fuzz, web test, then test
     Ci,

@@ -237,8 +237,6 @@ mod tests {
     fn what_is_unpacked_grows_to_a_limit() {
         use std::io::Write;
 
-        use rand_pcg::rand_core::Rng;
-
         let packed = |chunk: &[u8], count: usize| {
             let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             (0..count).for_each(|_| gz.write_all(chunk).unwrap());

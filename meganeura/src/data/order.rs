@@ -4,13 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
-
 use crate::Result;
 use crate::error::bail;
 use crate::host::{reserve, try_collect};
-use crate::module::Seed;
+use crate::module::{Generator, Seed};
 
 /// The order of the examples in an epoch.
 #[derive(Clone, Debug, Default)]
@@ -134,17 +131,17 @@ fn stratified(classes: &[u32], seed: Seed) -> Result<Vec<usize>> {
 
 /// A number below `bound`, which is not 0: `⌊r·bound/2⁶⁴⌋` of the next 64-bit number `r`.
 #[expect(clippy::cast_possible_truncation, reason = "below the bound")]
-pub(super) fn below(rng: &mut Pcg64, bound: usize) -> usize {
+pub(super) fn below(rng: &mut Generator, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
 /// A number from 0 (included) to 1 (excluded): the upper 53 bits of the next number, as a fraction.
-fn fraction(rng: &mut Pcg64) -> f64 {
+fn fraction(rng: &mut Generator) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// `true` with this probability: if the upper 53 bits of the next number, as a fraction, are below it.
-pub(super) fn happens(rng: &mut Pcg64, probability: f64) -> bool {
+pub(super) fn happens(rng: &mut Generator, probability: f64) -> bool {
     fraction(rng) < probability
 }
 

@@ -5,11 +5,8 @@
 
 use std::f64::consts::TAU;
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
-
 use crate::error::bail;
-use crate::module::Seed;
+use crate::module::{Generator, Seed};
 use crate::{Result, Shape};
 
 /// The distribution to draw from.
@@ -58,13 +55,13 @@ impl Distribution {
 }
 
 /// Uniform in [0, 1), a multiple of 2⁻⁵³.
-fn unit(rng: &mut Pcg64) -> f64 {
+fn unit(rng: &mut Generator) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
 /// Two independent standard Gaussian numbers ([Box and Muller, 1958](https://doi.org/10.1214/aoms/1177706645)). Through
 /// `libm`, because `f64::ln` and `f64::sin_cos` differ between platforms.
-fn normal_pair(rng: &mut Pcg64) -> [f64; 2] {
+fn normal_pair(rng: &mut Generator) -> [f64; 2] {
     // 1 − u lies in (0, 1], where the logarithm is finite.
     let radius = (-2.0 * libm::log(1.0 - unit(rng))).sqrt();
     let (sin, cos) = libm::sincos(TAU * unit(rng));

@@ -51,8 +51,7 @@ pub use forward_summary::{ForwardSummary, LayerRow};
 pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
-pub use rand_pcg::rand_core::Rng;
-pub use seed::Seed;
+pub use seed::{Generator, Seed};
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 

@@ -89,8 +89,6 @@ pub(crate) fn wildcards(pattern: &str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use rand_pcg::rand_core::Rng;
-
     use super::*;
 
     #[test]

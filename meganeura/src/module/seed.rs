@@ -1,7 +1,9 @@
 //! Seeds that follow the path of a parameter.
 
+use std::convert::Infallible;
+
 use rand_pcg::Pcg64;
-use rand_pcg::rand_core::SeedableRng;
+use rand_pcg::rand_core::{Rng, SeedableRng, TryRng};
 
 /// The source of a model's initial values: a number for every place in it.
 ///
@@ -51,17 +53,51 @@ impl Seed {
         self.0
     }
 
-    /// A generator that starts from this seed. It implements the trait [`Rng`](super::Rng).
+    /// A generator that starts from this seed.
     ///
     /// ```
-    /// use meganeura::module::{Rng, Seed};
+    /// use meganeura::module::Seed;
     ///
     /// let mut rng = Seed::new(42).rng();
     /// assert_ne!(rng.next_u32(), rng.next_u32());
     /// ```
     #[must_use]
-    pub fn rng(self) -> Pcg64 {
-        Pcg64::seed_from_u64(self.0)
+    pub fn rng(self) -> Generator {
+        Generator(Pcg64::seed_from_u64(self.0))
+    }
+}
+
+/// A generator of random numbers, from [`Seed::rng`]. The same seed always gives the same numbers, on every platform.
+///
+/// It implements `Rng` of the crate `rand_core` 0.10, so the distributions of `rand_distr` draw from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generator(Pcg64);
+
+impl Generator {
+    /// The next number of 32 bits.
+    pub fn next_u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// The next number of 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+}
+
+impl TryRng for Generator {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        self.0.try_next_u32()
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        self.0.try_next_u64()
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        self.0.try_fill_bytes(bytes)
     }
 }
 
@@ -94,8 +130,6 @@ const fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use rand_pcg::rand_core::Rng;
-
     use super::*;
 
     #[test]
@@ -122,6 +156,12 @@ mod tests {
         let mut rng = Seed::new(42).rng();
         let first: [u64; 2] = std::array::from_fn(|_| rng.next_u64());
         assert_eq!(first, [4_178_418_447_715_145_737, 4_410_739_922_618_931_473]);
+        // Through the trait, as distributions of other crates draw.
+        let mut bytes = [0; 16];
+        Seed::new(42).rng().fill_bytes(&mut bytes);
+        assert_eq!(bytes.as_chunks::<8>().0.iter().map(|&bytes| u64::from_le_bytes(bytes)).collect::<Vec<_>>(), first);
+        let mut rng = Seed::new(42).rng();
+        assert_eq!((rng.next_u32(), Rng::next_u32(&mut Seed::new(42).rng())), (first[0] as u32, first[0] as u32));
     }
 
     #[test]

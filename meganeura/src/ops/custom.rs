@@ -76,11 +76,13 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// A message that says what was expected, if the operands do not fit.
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
 
-    /// The gradient rule; see [`Primitive::vjp`].
+    /// The gradient rule: from the operands `x`, the results `y` and the cotangents `dy` of the results, the cotangent
+    /// of each operand, or `None` where it has none. A result that the loss does not depend on has no cotangent. Records
+    /// operations by the methods of `x`, `y` and `dy`.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If the operation has no derivative.
     fn vjp(&self, x: &[Var], y: &[Var], dy: &[Option<Var>]) -> Result<Vec<Option<Var>>>;
 
     /// The native kernel for operands of these types: their elements row by row, and the results' to write.

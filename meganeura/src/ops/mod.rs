@@ -1,14 +1,14 @@
-//! The primitive operations: everything the framework knows about each, in one place.
+//! Operations: the options of [`Var`](crate::Var)'s methods, and [`CustomOp`] for operations of your own.
 //!
-//! An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which
+//! To the framework, this is everything there is to know about each primitive operation, in one place. An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which
 //! appends operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device
 //! and no values. Engines know operations only through the families below and never name one.
 //!
 //! | family | what it is | examples |
 //! |---|---|---|
-//! | [`Pointwise`] | a row of a table; fused freely | add, exp, gelu |
-//! | [`View`] | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
-//! | [`Kernel`] | has kernels of its own | matmul, conv2d, group_norm |
+//! | `Pointwise` | a row of a table; fused freely | add, exp, gelu |
+//! | `View` | another way to look at the same memory; costs nothing | reshape, permute, expand, slice |
+//! | `Kernel` | has kernels of its own | matmul, conv2d, group_norm |
 
 mod attention;
 mod cast;
@@ -21,7 +21,7 @@ mod custom;
 mod exchange;
 mod flip;
 #[cfg(feature = "onnx")]
-pub mod form;
+pub(crate) mod form;
 mod gather;
 mod gather_along;
 mod grid_sample;
@@ -51,16 +51,17 @@ use std::fmt;
 use smallvec::smallvec;
 
 pub use attention::AttentionOptions;
-pub use custom::{Custom, CustomOp};
-pub use exchange::Exchange;
-pub(crate) use exchange::exchange;
+pub use custom::CustomOp;
+pub(crate) use exchange::{Exchange, exchange};
 pub use grid_sample::GridSampleOptions;
 pub(crate) use outer::OuterProduct;
 pub(crate) use pad::sum_of_cotangents;
 pub use padding::Padding;
+#[cfg(not(feature = "testing"))]
+pub(crate) use pointwise::Pointwise;
+#[cfg(feature = "testing")]
 pub use pointwise::Pointwise;
-pub use random::philox;
-pub use view::View;
+pub(crate) use view::View;
 
 pub use self::conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 
@@ -71,7 +72,7 @@ use crate::tape::Var;
 use crate::{Layout, Result, Shape, TensorType};
 
 /// What every operation says of itself, whatever its family.
-pub trait Primitive: fmt::Debug {
+pub(crate) trait Primitive: fmt::Debug {
     /// The operation's name, as in error messages, dumps and the names of kernels.
     fn name(&self) -> &'static str;
 
@@ -120,7 +121,7 @@ pub trait Primitive: fmt::Debug {
 }
 
 /// An operation with kernels of its own.
-pub trait Kernel: Primitive {
+pub(crate) trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
     fn reads_strided(&self, index: usize) -> bool;
 
@@ -164,7 +165,7 @@ pub trait Kernel: Primitive {
 
 /// What of a kernel lies in halves: all of this or none.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Halves {
+pub(crate) struct Halves {
     /// The order of the elements.
     pub innermost: Innermost,
     /// The operands that are read so.
@@ -177,7 +178,7 @@ pub struct Halves {
 
 /// The axis along which lines of halves lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Innermost {
+pub(crate) enum Innermost {
     /// The channels of images `[N, C, H, W]`.
     Channels,
     /// The last axis, as in the API. Operands that the kernel reads strided must lie in lines; they are read through
@@ -198,7 +199,7 @@ impl Innermost {
 
 /// How a kernel that reads halves stores result 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stores {
+pub(crate) enum Stores {
     /// As other kernels do, in `f32`, element by element.
     Full,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
@@ -211,7 +212,7 @@ macro_rules! ops {
     ($($module:ident::$name:ident),+ $(,)?) => {
         /// Any operation with kernels of its own.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-        pub enum KernelOp {
+        pub(crate) enum KernelOp {
             $(#[doc = concat!("See `ops/", stringify!($module), ".rs`.")] $name($module::$name),)+
         }
 
@@ -315,7 +316,7 @@ ops! {
 
 /// Any operation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     /// A row of the elementwise table.
     Pointwise(Pointwise),
     /// Another way to look at the operand's memory.

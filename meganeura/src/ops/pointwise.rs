@@ -46,6 +46,7 @@ macro_rules! table {
 
         impl Pointwise {
             /// Every row.
+            #[cfg(feature = "testing")]
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
             /// The number of operands.

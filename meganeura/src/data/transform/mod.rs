@@ -24,7 +24,6 @@ use crate::{Result, Shape};
 /// ```
 /// use meganeura::data::Transform;
 /// use meganeura::prelude::*;
-/// use meganeura::module::Rng;
 ///
 /// /// Half of the images with paper and ink exchanged.
 /// #[derive(Debug)]

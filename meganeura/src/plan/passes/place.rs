@@ -107,8 +107,6 @@ impl Free {
 
 #[cfg(test)]
 mod tests {
-    use rand_pcg::rand_core::Rng;
-
     use super::*;
 
     fn interval(first: usize, last: usize, bytes: usize) -> Interval {

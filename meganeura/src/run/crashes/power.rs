@@ -8,10 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use rand_pcg::Pcg64;
-use rand_pcg::rand_core::Rng;
-
 use crate::io::disk::simulated::Event;
+use crate::module::Generator;
 
 /// Folders, and files with their bytes, by their paths from the root.
 pub(super) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
@@ -124,7 +122,7 @@ impl Disk {
     }
 
     /// The trees that a power failure may leave now.
-    pub(super) fn leavings(&self, rng: &mut Pcg64) -> HashSet<Tree> {
+    pub(super) fn leavings(&self, rng: &mut Generator) -> HashSet<Tree> {
         // For each node the number of states that it may be in; one that nothing happened to has one.
         let counts: Vec<_> = self.nodes.iter().map(Node::states).collect();
         let (none, all) = (vec![0; counts.len()], counts.iter().map(|count| count - 1).collect::<Vec<_>>());
