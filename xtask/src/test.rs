@@ -20,13 +20,36 @@ pub struct Options {
     #[arg(long)]
     no_install: bool,
 
+    /// The inner loop: the framework's unit tests, and the native kernel of every operation and layer, without wgpu.
+    /// With a FILTER, all tests with that in their names that need no GPU
+    #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "")]
+    quick: Option<String>,
+
     /// Passed on to `cargo test`, for example `-- -p meganeura conv2d`
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
 
+/// The features of the framework that need no GPU and no other process.
+const WITHOUT_GPU: &str = "gzip,images,onnx,pt,tensorboard,testing";
+
+/// Runs the tests of a change that can be built and run within a minute after it.
+fn quick(filter: &str) -> Done {
+    let run = |package: &[&str], filter: &str| {
+        let mut cargo = cargo();
+        cargo.args(["test", "--profile", "quick", "--no-default-features"]).args(package);
+        process::run(cargo.arg("--").args((!filter.is_empty()).then_some(filter)))
+    };
+    let units = run(&["--package", "meganeura", "--lib", "--features", WITHOUT_GPU], filter);
+    let native = if filter.is_empty() { "::native::" } else { filter };
+    run(&["--package", "meganeura-tests", "--test", "suite"], native).and(units)
+}
+
 /// Makes sure that there is a Vulkan driver, then runs the tests.
 pub fn run(options: &Options) -> Done {
+    if let Some(filter) = &options.quick {
+        return quick(filter);
+    }
     vulkan::ensure(!options.no_install);
     let in_ci = is_ci();
     if in_ci && !options.no_install {
