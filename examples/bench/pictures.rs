@@ -1,4 +1,4 @@
-//! Examples that are read from files while the model learns, as those of a large dataset are.
+//! Examples that are read from files during training, like those of a large dataset.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind};
 use tempfile::TempDir;
 
-/// Steps that the images are enough for; then they come again in another order.
+/// The number of steps per pass over the images; after that, they come again in another order.
 const STEPS: usize = 16;
 
 /// A folder of PNG images, one class a folder, and its batches without end.
