@@ -1,4 +1,4 @@
-//! Running sums: an operation from outside of the framework, with its gradient rule and both of its kernels.
+//! Running sums: an operation outside the framework, with its gradient rule and both kernels.
 
 use meganeura::ops::CustomOp;
 use meganeura::{Result, TensorType, Var};

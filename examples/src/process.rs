@@ -1,7 +1,7 @@
-//! From images to noise and back: what a diffusion model is trained on, and how it is sampled.
+//! From images to noise and back: the training data of a diffusion model, and its samplers.
 //!
-//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 in so many steps. The model
-//! learns to tell the noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
+//! `x_t = √ᾱ_t · image + √(1 − ᾱ_t) · noise`, where `ᾱ` falls from nearly 1 to nearly 0 over the times. The model
+//! learns to predict the noise from `x_t` and `t`. Ho et al., 2020 (<https://arxiv.org/abs/2006.11239>).
 
 use std::f64::consts::FRAC_PI_2;
 

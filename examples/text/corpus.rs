@@ -71,7 +71,7 @@ impl Corpus {
         codes.iter().map(|&code| self.characters[code as usize]).collect()
     }
 
-    /// Two sets of windows of `length` characters. Training windows begin a quarter of a window apart; test windows do
+    /// Two sets of windows of `context` characters. Training windows begin a quarter of a window apart; test windows do
     /// not overlap.
     pub fn windows(&self, context: usize) -> Result<(Windows, Windows)> {
         let learned = (self.len() as f64 * LEARNED) as usize;
