@@ -164,7 +164,7 @@ impl<M: Module + 'static, I: Outputs + 'static> Steps<M, I> {
         Self::Compiled(step.gradients(move |net, grads| ranks.average(net, grads)))
     }
 
-    /// A step on a batch; `record` computes the loss on a tape.
+    /// Takes a step on a batch; `on` puts the batch on a tape.
     fn take(
         &mut self,
         optimizer: &mut dyn Optimizer,

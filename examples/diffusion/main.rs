@@ -238,8 +238,8 @@ fn checkpoint(run: &mut Run, net: &UNet, optimizer: &AdamW, average: &Ema<UNet>)
     Ok(())
 }
 
-/// Gives the model the averaged weights of the last checkpoint, and returns the checkpoint's step. A run consists of
-/// files, so reading them does not disturb the training.
+/// Gives the model the averaged weights of the last checkpoint, and returns the checkpoint's position. A run consists
+/// of files, so reading them does not disturb the training.
 fn load_average(options: &Options, folder: &Path, net: &mut UNet) -> Result<Position, Box<dyn Error>> {
     let run = Overview::of(folder)?;
     let program = ("program", "diffusion".to_owned());

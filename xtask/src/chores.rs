@@ -1,4 +1,4 @@
-//! The list of what CI checks besides the tests.
+//! CI's checks besides the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +10,13 @@ use crate::{Done, deny, mpi, msrv, test, tidy};
 /// The checks, cheapest first.
 pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, package, deny::run];
 
-/// Features of the framework that are checked without the others; `testing` and `gpu` the tests have on.
+/// Features of the framework that are checked separately; the tests enable `testing` and `gpu`.
 const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];
 
-/// The crates that are published, in the order that publishing needs.
+/// The published crates, in the order of publishing.
 const PUBLISHED: [&str; 3] = ["meganeura-shaders", "meganeura-derive", "meganeura"];
 
-/// Runs all, also after a failure, so that one round shows everything; then says which failed.
+/// Runs all checks, also after a failure, so that one round shows everything; then reports the failed ones.
 pub fn run(chores: &[fn() -> Done]) -> Done {
     let failures: Vec<_> = chores.iter().filter_map(|chore| chore().err()).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\nxtask: ")) }
@@ -33,7 +33,7 @@ fn clippy() -> Done {
     let (features, alone) = if mpi::is_there() { (mpi::FEATURES, Some("mpi")) } else { ("", None) };
     let all = ["clippy", "--workspace", "--all-targets", "--features", features];
     process::run(cargo().args(all).args(["--", "-D", "warnings"]))?;
-    // The workspace has every feature on; what they leave out must stand alone, and so must each of them.
+    // The workspace enables every feature; the framework must also build without any, and with each of them alone.
     ALONE.into_iter().chain(alone).try_for_each(|features| {
         let only = ["clippy", "-p", "meganeura", "--no-default-features", "--features", features];
         process::run(cargo().args(only).args(["--", "-D", "warnings"]))
@@ -44,7 +44,7 @@ fn doc() -> Done {
     process::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Builds each published crate from the files it would be published with, which need not be those of the repository.
+/// Builds each published crate from its packaged files, which may differ from the repository's.
 fn package() -> Done {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
@@ -54,21 +54,21 @@ fn package() -> Done {
     process::run(package_command(&mut cargo()))
 }
 
-/// Cargo unpacks the crates that it verifies into a folder named after the place of the target directory alone, and
-/// keeps what it finds there from the last time: an old version of this project, of the same number.
+/// Cargo unpacks the crates that it verifies into a folder named only after the target directory's path. It keeps the
+/// contents from the last time: an old version of this project with the same version number.
 fn forget_unpacked(sources: &Path) {
     let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    // Registries that are nowhere on the net have no host before the dash.
+    // Local registries have no host before the dash.
     for registry in folders(sources).filter(|path| name(path).starts_with('-')) {
         let own = |path: &PathBuf| PUBLISHED.iter().any(|crate_| name(path).starts_with(&format!("{crate_}-")));
-        // What cannot be removed may be as it should be; if it is not, packaging fails.
+        // A failed removal is not an error yet; if it matters, packaging fails.
         folders(&registry).filter(own).for_each(|path| drop(fs::remove_dir_all(path)));
     }
 }
 
 fn package_command(cargo: &mut Command) -> &mut Command {
-    // What matters is what the package holds, not whether it is committed yet.
+    // The check is about the package's contents, not about uncommitted changes.
     cargo.args(["package", "--allow-dirty"]).args(PUBLISHED.iter().flat_map(|name| ["--package", name]))
 }
 

@@ -41,8 +41,8 @@ fn rust_version(manifest: &str) -> Option<&str> {
     value.split('"').nth(1)
 }
 
-/// Whether `version` (`1.95.0`, `1.95-x86_64-unknown-linux-gnu`) is a release of `series` (`1.95`), beta versions
-/// excluded.
+/// `true` if `version` (`1.95.0`, `1.95-x86_64-unknown-linux-gnu`) is a release of `series` (`1.95`), excluding beta
+/// versions.
 fn is_release(version: &str, series: &str) -> bool {
     let Some(rest) = version.strip_prefix(series) else { return false };
     !rest.contains("beta") && !rest.contains("nightly") && (rest.is_empty() || rest.starts_with(['.', '-']))
