@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The reference workloads and kernels in PyTorch, timed as `cargo run --release --example bench` times them.
+"""The reference workloads and kernels in PyTorch, timed like `cargo run --release --example bench`.
 
-Same models, shapes, losses, optimizers and options, and lines of JSON with the same keys, so that a comparison is two
-commands. What PyTorch does not know (plans, launches, submissions, variants) is null.
+The models, shapes, losses, optimizers, options and JSON keys are the same, so a comparison takes two commands. Values
+that PyTorch does not have (plans, launches, submissions, variants) are null.
 
     cargo run --release --example bench -- --workload tiny --device cpu --json
     python3 examples/bench/torch_twin.py --workload tiny --device cpu --threads 2 --json
@@ -11,18 +11,18 @@ commands. What PyTorch does not know (plans, launches, submissions, variants) is
     python3 examples/bench/torch_twin.py --kernel matmul:1024 --device cpu --threads 2 --json >>theirs.jsonl
     python3 examples/bench/torch_twin.py --compare ours.jsonl theirs.jsonl
 
-The switches for a fast PyTorch compose. `--best` tries their combinations and prints the fastest last:
+The switches that make PyTorch fast can be combined. `--best` tries their combinations and prints the fastest last:
 
     python3 torch_twin.py --workload unet --device cuda --amp bf16 --channels-last --compile --fused --graph --json
     python3 torch_twin.py --workload unet --device cuda --best --json >>theirs.jsonl
     python3 torch_twin.py --kernel conv2d:64,128,32,128,3,1 --device cuda --half f16 --channels-last --json
 
-Under `torchrun`, each process trains with a GPU of its own, through DistributedDataParallel, as `bench --ranks` does:
+Under `torchrun`, each process trains on its own GPU, through DistributedDataParallel, like `bench --ranks`:
 
     torchrun --nproc-per-node 2 torch_twin.py --workload resnet18gn --device cuda --tf32 --compile --fused --json
 
-`--amp` keeps parameters in f32 and computes what autocast chooses in half precision. `--half` is for kernels, whose
-operands, cotangents and results then are half precision in memory. `--graph` replays the whole step as one CUDA graph.
+`--amp` keeps parameters in f32; autocast chooses the operations in half precision. `--half` is for kernels: operands,
+cotangents and results are then in half precision in memory. `--graph` replays the whole step as one CUDA graph.
 """
 
 import argparse
@@ -155,7 +155,7 @@ MODES = {"default": "compiled", "max-autotune-no-cudagraphs": "autotuned"}
 # Steps before the capture of a CUDA graph. They create the optimizer's state, compile, and choose cuDNN's algorithms.
 WARM_UPS = 3
 
-# The least bytes of a kernel's operands in all sets together, unless that takes more sets than the limit.
+# The minimum size of a kernel's operands over all sets, and the maximum number of sets.
 BYTES, SETS = 100_000_000, 256
 UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
 GROUPS = 32
@@ -390,8 +390,8 @@ class Training:
         with torch.cuda.stream(side):
             losses = [self.step().item() for _ in range(WARM_UPS)]
         torch.cuda.current_stream().wait_stream(side)
-        # If there are no gradients at the start, the captured backward pass allocates them in the graph's own memory, and
-        # each replay overwrites them. The captured zero_grad then has nothing to do.
+        # If there are no gradients yet, the captured backward pass allocates them in the graph's own memory, and each
+        # replay overwrites them. The captured zero_grad then has nothing to do.
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

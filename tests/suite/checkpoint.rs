@@ -1,4 +1,4 @@
-//! Checkpoints: bit for bit to a file and back on every device, and files that are not what they should be.
+//! Checkpoints: bit for bit to a file and back on every device, and invalid files.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::io::Checkpoint;

@@ -1,4 +1,5 @@
-//! Compiled functions: what a call gives, what it sees and keeps, what it refuses, and that threads may share one.
+//! Compiled functions: the results of a call, the values that it sees and keeps, the inputs that it refuses, and
+//! sharing between threads.
 
 use std::thread;
 

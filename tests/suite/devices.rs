@@ -1,4 +1,4 @@
-//! Asking for devices that are not there, choosing one by the environment, and asking one for more memory than it has.
+//! Missing devices, the choice of a device by the environment, and requests for more memory than a device has.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Launches that are recorded below wgpu train like those that wgpu encodes, and Vulkan's validation layer finds nothing in
-//! either.
+//! Launches recorded below wgpu and launches encoded by wgpu give the same bits, and Vulkan's validation layer finds no
+//! fault in either.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Examples of many fields, of different lengths, and in orders of other kinds: through threads, and from the middle of
-//! an epoch.
+//! Examples with many fields, of different lengths, and in weighted and stratified orders: through threads, and from
+//! the middle of an epoch.
 
 use libtest_mimic::Trial;
 use meganeura::data::{Array, Batches, Collate, Examples, Fields, HorizontalFlip};

@@ -1,4 +1,4 @@
-//! What is frozen costs no gradient: nothing of it is in the plan, and below what is trained nothing is even recorded.
+//! Frozen parameters cost no gradient: it is not in the plan, and below the trained part it is not even recorded.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Linear};

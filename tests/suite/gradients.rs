@@ -1,4 +1,4 @@
-//! The reverse sweep: sums over uses, several losses, several sweeps, higher derivatives, and who gets which gradient.
+//! The reverse sweep: sums over uses, several losses, several sweeps, higher derivatives, and the choice of gradients.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;

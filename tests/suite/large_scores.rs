@@ -1,5 +1,5 @@
-//! Losses and softmax of scores far from 0, in every form that they have: neither values nor gradients lose digits with
-//! the magnitude of the scores. `--nocapture` prints the largest errors.
+//! Losses and softmax of scores far from 0, in every form: neither values nor gradients lose digits with the magnitude
+//! of the scores. `--nocapture` prints the largest errors.
 
 use std::cell::Cell;
 

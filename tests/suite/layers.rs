@@ -1,5 +1,5 @@
-//! Every layer, every loss and a model made of them: gradients against finite differences, and outputs and gradients in
-//! `f32`, natively and on the GPU, against `f64`.
+//! Every layer, every loss and a model: gradients against finite differences, and outputs and gradients in `f32`,
+//! natively and on the GPU, against `f64`.
 
 use std::sync::Arc;
 

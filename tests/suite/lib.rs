@@ -1,2 +1,2 @@
-//! The README's programs, compiled and run. The other tests stand in `main.rs`.
+//! The README's programs, compiled and run. The other tests are in `main.rs`.
 #![doc = include_str!("../../README.md")]

@@ -1,7 +1,7 @@
-//! Windows, rows and reductions so long that one invocation may not loop over them.
+//! Windows, rows and reductions that are too long for one invocation's loop.
 //!
-//! Mesa's lavapipe ends the loops of a shader, without a word, once an invocation has gone through 65,535 iterations of
-//! all of them together. On other drivers these are tests of the forms that share a long loop between invocations.
+//! Mesa's lavapipe silently ends the loops of a shader after 65,535 iterations of an invocation, counted over all loops
+//! together. On other drivers, these tests cover the forms that share a long loop between invocations.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::loss::{CrossEntropyOptions, Reduction};

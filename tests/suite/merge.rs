@@ -1,5 +1,5 @@
-//! Elementwise work inside of the launches of kernels: how many launches there are, what is kept for the backward pass,
-//! and that results and gradients are those of the native executor in `f64`, with and without.
+//! Elementwise work inside the launches of kernels: the number of launches, the values kept for the backward pass, and
+//! results and gradients, with and without merging, against the native executor in `f64`.
 
 use libtest_mimic::Trial;
 use meganeura::{Device, Precision, Result, Tape, Tensor, Var};

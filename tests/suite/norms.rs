@@ -1,4 +1,4 @@
-//! Normalisations where they lose digits: a mean far above the spread, groups of two elements and of many.
+//! Normalisations of inputs that cost digits: a mean far above the spread, groups of two elements and of many.
 
 use libtest_mimic::Trial;
 use meganeura::check::Gradcheck;

@@ -1,5 +1,5 @@
-//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and where a
-//! value meets itself, in the gradients of all of them, on a GPU as on the native executor.
+//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and combined
+//! with themselves, including all gradients, on a GPU and on the native executor.
 
 use libtest_mimic::Trial;
 use meganeura::ops::Pointwise;

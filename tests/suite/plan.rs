@@ -1,4 +1,4 @@
-//! What a step turns into: how many plans and submissions, what is fused, where memory goes, and that it never changes.
+//! The plan of a step: the number of plans and submissions, fusion, memory, and that it never changes.
 
 use libtest_mimic::Trial;
 use meganeura::data::Dataset;

@@ -1,4 +1,4 @@
-//! Mistakes planted on purpose: the checks that everything else relies on must find each of them, and name it.
+//! Planted mistakes: the checks that all other tests rely on must find and name each of them.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::{Report, gradcheck};

@@ -1,4 +1,4 @@
-//! One tape, used again and again: what nobody holds is forgotten, and what somebody holds stays as it was.
+//! A reused tape: values that nobody holds are forgotten, and held values stay unchanged.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Linear, Relu};

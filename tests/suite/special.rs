@@ -1,4 +1,4 @@
-//! NaN, infinities and ties in operations that work on rows or windows, in every form that they have.
+//! NaN, infinities and ties in operations on rows or windows, in every form.
 
 use libtest_mimic::Trial;
 use meganeura::loss::{CrossEntropyOptions, Reduction};

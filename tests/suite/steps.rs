@@ -1,5 +1,5 @@
-//! Whole trainings with each optimizer: one plan whatever its schedule, taken up again from a saved state, accumulated
-//! over micro-batches, averaged.
+//! Whole trainings with each optimizer: one plan for any schedule, resuming from a saved state, accumulation over
+//! micro-batches, averaging.
 
 use std::collections::BTreeMap;
 

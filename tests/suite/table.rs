@@ -1,7 +1,7 @@
-//! The largest error of every operation and kernel, as the comparisons of the tests measure them.
+//! The largest error of every operation and kernel, as measured by the tests.
 //!
-//! `--table` before the other arguments prints them when the tests are over; without a filter only the operations are
-//! tested.
+//! `--table` before the other arguments prints them after the tests; without a filter, only the tests of operations
+//! run.
 
 use std::collections::BTreeMap;
 use std::fmt;

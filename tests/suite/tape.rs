@@ -1,4 +1,4 @@
-//! What a tape records, as text; and what it refuses, with the line of the mistake.
+//! The recording of a tape, as text; and the errors of a tape, with the line of the mistake.
 
 use std::panic::Location;
 

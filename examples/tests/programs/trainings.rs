@@ -1,4 +1,4 @@
-//! Programs that train: that they learn, go on where they were, and say what is wrong.
+//! Programs that train: they learn, resume, and report errors.
 
 use std::process::Command;
 

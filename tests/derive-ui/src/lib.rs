@@ -1,4 +1,4 @@
-//! Small layers of known behaviour, for the cases in `tests/` to be made of.
+//! Small layers of known behaviour, for the cases in `tests/`.
 
 pub mod strict;
 

@@ -1,5 +1,5 @@
-//! Models in a library whose lints are stricter than anyone's. That this compiles, and passes Clippy, is the test:
-//! generated code warns of nothing.
+//! Models in a library with the strictest lints. Compiling and passing Clippy is the test: generated code causes no
+//! warnings.
 #![deny(
     warnings,
     clippy::all,

@@ -1,4 +1,4 @@
-//! What functions are made to fail with.
+//! The values that make functions fail.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Files as such: weights beside them, names, what is damaged, and what is not read.
+//! Files: external weights, names, damaged files, and unsupported contents.
 
 use std::fs;
 use std::panic::Location;

@@ -1,4 +1,4 @@
-//! Every case of every operation as a file: it is the same afterwards, or is refused by its name.
+//! Every case of every operation as a file: it is the same after a round trip, or an error that names the operation.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! The table of how far we are from PyTorch: of every layer, loss, optimizer and model the largest error, by what
-//! computed it.
+//! The table of differences from PyTorch: the largest error of every layer, loss, optimizer and model, for each
+//! executor and precision.
 //!
-//! `--agreement` before the other arguments prints it when the tests are over, as rows of Markdown.
+//! `--agreement` before the other arguments prints it after the tests, as rows of Markdown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

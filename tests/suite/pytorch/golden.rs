@@ -1,4 +1,4 @@
-//! The files that PyTorch's numbers are in; `make_golden.py` says what there is.
+//! The files with PyTorch's numbers; `make_golden.py` describes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! What PyTorch computes, number for number: results, every gradient, and what becomes of buffers and parameters.
+//! PyTorch's results, number for number: outputs, every gradient, and the updated buffers and parameters.
 //!
 //! `tests/pytorch/make_golden.py` writes the files, in double precision, under PyTorch's own keys. A case here has the
-//! name of a case there, which is the expression that PyTorch evaluated; beside it stands what is held to be the same.
-//! Its numbers go into the layer by [`Checkpoint::load_safetensors_with`], and its gradients come out by
-//! [`Checkpoint::to_safetensors_with`], under PyTorch's keys again.
+//! name of a case there: the expression that PyTorch evaluated, with our equivalent beside it. Its numbers go into the
+//! layer through [`Checkpoint::load_safetensors_with`], and its gradients come out through
+//! [`Checkpoint::to_safetensors_with`], again under PyTorch's keys.
 
 mod agreement;
 mod compare;

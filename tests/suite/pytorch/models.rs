@@ -1,4 +1,5 @@
-//! The models of the reference workloads, small, and one from elsewhere: from PyTorch's files, and back.
+//! The models of the reference workloads, at small sizes, and a model in torchvision's style: from PyTorch's files, and
+//! back.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A residual net of the kind that torchvision has, with batch normalisation, in words of its own.
+//! A residual net in torchvision's style, with batch normalisation, under our own names.
 
 use meganeura::io::Names;
 use meganeura::prelude::*;

@@ -1,4 +1,4 @@
-//! Runs whose folder somebody else deletes, moves or changes, byte by byte.
+//! Runs whose folder is deleted, moved or changed from outside, byte by byte.
 
 use std::fs;
 use std::path::Path;

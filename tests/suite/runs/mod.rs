@@ -1,4 +1,4 @@
-//! Runs: they go on bit for bit, keep what they should, and refuse what does not fit without losing anything.
+//! Runs: they resume bit for bit, keep the right checkpoints, and refuse mismatches without losing anything.
 
 mod damage;
 mod micro_batches;

@@ -1,4 +1,4 @@
-//! Runs whose process is killed, is asked to end, or has no room on the disk. Signals and limits are Unix's.
+//! Runs whose process is killed, is asked to end, or has a full disk. The signals and limits need Unix.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! A training program, small and with everything that a run has to remember: dropout, running statistics, the moments
-//! of an optimizer, a schedule, a moving average, a shuffled data set whose epochs end between checkpoints.
+//! A small training program with every kind of state that a run has to save: dropout, running statistics, an
+//! optimizer's moments, a schedule, a moving average, a shuffled dataset whose epochs end between checkpoints.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

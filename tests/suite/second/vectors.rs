@@ -1,4 +1,4 @@
-//! Products of Hessians and Jacobians with vectors.
+//! Hessian-vector and Jacobian-vector products.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, Flatten, GroupNorm, Linear, MaxPool2d, Silu};

@@ -1,4 +1,4 @@
-//! Training steps that are recorded once: the same bits as a tape for every step, whatever changes in between.
+//! Training steps that are recorded once: the same bits as with a tape for every step, whatever changes in between.
 
 mod follows;
 

@@ -1,4 +1,4 @@
-//! Ranks that train together, through MPI: this program starts itself under `mpirun`, and each rank runs one of the
+//! Ranks that train together through MPI: this program starts itself under `mpirun`, and each rank runs one of the
 //! [`programs`].
 //!
 //! Without `mpirun` these tests show as ignored, and fail in CI.

@@ -1,4 +1,4 @@
-//! What ranks run.
+//! The programs that ranks run.
 
 use std::fmt;
 use std::fs;

@@ -1,9 +1,8 @@
-//! Kernels for Metal and DirectX 12, on which no test runs them: naga translates their WGSL with the options of wgpu
-//! 30.
+//! Kernels for Metal and DirectX 12, on which no test runs: naga translates their WGSL with wgpu 30's options.
 //!
-//! What tests translate is also written to the folder [`FOLDER`], where that is set: to `baseline/` what every device
-//! of WebGPU runs, to `beyond/` what needs more, and to `matrices/` what needs cooperative matrices. `cargo xtask
-//! kernels` sets it, and lets other compilers read the files: Tint, which is Chrome's, and DXC, which is DirectX's.
+//! If [`FOLDER`] is set, the translations are also written to that folder: to `baseline/` the kernels that every WebGPU
+//! device can run, to `beyond/` those that need more, and to `matrices/` those that need cooperative matrices.
+//! `cargo xtask kernels` sets it, and passes the files to other compilers: Chrome's Tint and DirectX's DXC.
 
 mod hlsl;
 mod msl;

@@ -1,4 +1,4 @@
-//! MSL, as wgpu-hal 30 has it written (`metal/device.rs`).
+//! MSL, with the options of wgpu-hal 30 (`metal/device.rs`).
 
 use naga::back::msl::{BindTarget, EntryPointResourceMap, EntryPointResources, Options, PipelineOptions, write_string};
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};

@@ -1,4 +1,4 @@
-//! What a kernel needs of a device.
+//! The device requirements of a kernel.
 
 use naga::{AddressSpace, ShaderStage, TypeInner};
 

@@ -1,4 +1,4 @@
-//! safetensors: models, models under other names, and optimizers' states.
+//! safetensors: models, models under other names, and optimizer states.
 
 use std::collections::BTreeMap;
 

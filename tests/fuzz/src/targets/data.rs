@@ -1,4 +1,4 @@
-//! Files of data: IDX, CIFAR and CSV, packed with gzip or not.
+//! Data files: IDX, CIFAR and CSV, with or without gzip.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! The files of a run's folder, each in the place of the one that was written there.
+//! The files of a run's folder; each mutated file replaces the original.
 
 use std::fs;
 use std::path::{Path, PathBuf};
