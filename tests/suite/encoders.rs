@@ -1,5 +1,5 @@
-//! Launches recorded below wgpu and launches encoded by wgpu give the same bits, and Vulkan's validation layer finds no
-//! fault in either.
+//! Launches recorded below wgpu train like launches encoded by wgpu, and Vulkan's validation layer finds no fault in
+//! either.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
