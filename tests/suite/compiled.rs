@@ -144,7 +144,7 @@ fn memory(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What threads share.
+/// The values that threads share.
 fn shared<T: Send + Sync>(value: T) -> T {
     value
 }

@@ -40,7 +40,7 @@ impl<A: Bits, B: Bits> Bits for (A, B) {
     }
 }
 
-/// What each batch consists of.
+/// The contents of each batch.
 fn all<I: Fields, T: Fields, C: Collate<I, T>>(batches: Batches<I, T, C>, device: &Device) -> Result<Vec<Vec<u32>>>
 where
     <C::Inputs as Fields>::Tensors: Bits,

@@ -221,7 +221,8 @@ pub(crate) fn subjects() -> Vec<Subject> {
         subject.tolerance = 5e-5;
     }
     for subject in all.iter_mut().filter(|subject| subject.name.starts_with("multihead_attention")) {
-        // What is added to all scores of a query has no effect: the gradient of the keys' bias is nothing but rounding.
+        // A constant added to all scores of a query has no effect: the gradient of the keys' bias is only rounding
+        // error.
         subject.tolerance = 5e-5;
     }
     all

@@ -92,7 +92,7 @@ fn run(device: &Device, part: Part, shapes: &[&[usize]], operation: impl Fn(&[Va
     x.iter().map(|x| grads.of(x).expect("the result depends on it").to_tensor()?.to_f64_vec()).collect()
 }
 
-/// Where a window is large and its plane small, the rest is padding.
+/// If a window is large and its plane small, the rest is padding.
 const SMALL: &[usize] = &[1, 2, 3, 5];
 /// A window of 67,600 pixels, and half of what of it lies outside of [`SMALL`].
 const LARGE: [usize; 2] = [260, 260];

@@ -69,7 +69,7 @@ mod world;
 
 use libtest_mimic::Failed;
 
-/// What a test says when it is over.
+/// The result of a test.
 type Outcome = Result<(), Failed>;
 
 fn main() {

@@ -120,7 +120,7 @@ fn constant(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// What is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
+/// A value that is not finite makes its group NaN, forward and backward, and changes no bit of other groups.
 fn poisoned(device: &Device) -> Outcome {
     for (shape, groups) in [([3, 4, 3, 5], 2), ([4, 2, 40, 60], 1), ([2, 6, 1, 1], 1), ([2, 2, 129, 33], 2)] {
         let count = Shape::from(shape).elements();

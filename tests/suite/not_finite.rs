@@ -18,8 +18,8 @@ const TINY: f32 = 1e-40;
 
 const SPECIAL: [f32; 9] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, TINY, -TINY, 1.5, -0.75];
 
-/// What a value comes to with itself. Compilers that assume that all numbers are finite know the result without
-/// computing it.
+/// A value combined with itself. Compilers that assume that all numbers are finite know the result without computing
+/// it.
 type Formula = fn(&Var) -> Var;
 
 #[expect(clippy::eq_op, reason = "a value that meets itself is what is tested")]

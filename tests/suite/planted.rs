@@ -18,7 +18,7 @@ struct Family {
     output: &'static [usize],
     cpu: fn(&[&[f64]], &mut [f64]),
     right: Rule,
-    /// What is wrong, the rule, and the operand whose gradient it spoils.
+    /// The mistake, the rule, and the operand whose gradient is wrong.
     wrong: Vec<(&'static str, Rule, usize)>,
 }
 

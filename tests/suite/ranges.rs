@@ -67,7 +67,7 @@ struct Subject {
     size: Size,
     /// Given the magnitudes of operands and cotangents, this and its gradients are sums of the magnitudes of terms.
     terms: Option<Record>,
-    /// How many roundings to bf16 a result may go through.
+    /// The largest number of roundings to bf16 on the way to a result.
     roundings: f64,
     /// The number of operands whose magnitudes vary; the others are parameters of about 1.
     inputs: usize,

@@ -52,7 +52,7 @@ fn second_derivatives() -> Outcome {
         assert!(report.entries.iter().any(|entry| entry.numeric != 0.0), "{report}");
         report.ok()?;
     }
-    // Of a table by its rows, twice: ∂²/∂w² of Σ w³ over the rows that are used.
+    // The second derivative of an embedding's table: ∂²/∂w² of Σ w³ over the rows that are used.
     let words = Embedding::new(4, 2).init(&device, Seed::new(1))?;
     let twice = |words: &Embedding, x: &[Var]| {
         let tape = x[0].tape();

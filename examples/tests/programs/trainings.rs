@@ -124,7 +124,7 @@ fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
         assert!(picture.width() > 48 && picture.iter().any(|&pixel| pixel != picture.get_pixel(0, 0).0[0]));
     }
 
-    // As if it had been killed before its last checkpoint was there.
+    // The state of a run that was killed before its last checkpoint.
     let mut checkpoints: Vec<_> =
         std::fs::read_dir(there.join("checkpoints")).unwrap().map(|e| e.unwrap().path()).collect();
     checkpoints.sort();
@@ -137,7 +137,7 @@ fn goes_on(program: &str, args: &[&str], weights: &str, pictures: &[&str]) {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// What a program says when it is called like this, after it ended with an error and before it made a step.
+/// The message of a program that is called like this, and ends with an error before its first step.
 fn refusal(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
     assert_eq!(output.status.code(), Some(1), "{program} {args:?}: {output:?}");

@@ -65,7 +65,7 @@ pub struct Given<T> {
     pub value: T,
 }
 
-/// What a skipped field may hold.
+/// The permitted contents of a skipped field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Skip {
     /// `skip`: no module.

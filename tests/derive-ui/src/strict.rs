@@ -100,7 +100,7 @@ pub enum Choice {
 #[derive(Module, Debug)]
 #[module(sequential, residual = shortcut, then = relu, config(
     factor: f32,
-    /// How wide.
+    /// The width.
     width: usize,
 ))]
 pub struct Told {

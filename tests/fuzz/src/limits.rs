@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What reading an input took.
+/// The time and memory of reading an input.
 pub struct Used {
     time: Duration,
     memory: usize,

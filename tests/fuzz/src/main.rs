@@ -35,7 +35,7 @@ const KEPT: usize = 256;
 #[derive(Parser, Debug)]
 #[command(name = "fuzz", about = "Fuzz every reader and parser")]
 struct Options {
-    /// How long, all targets together
+    /// The total time for all targets
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
@@ -51,7 +51,7 @@ struct Options {
     #[arg(long, value_name = "FILE", requires = "target")]
     replay: Option<PathBuf>,
 
-    /// Where the input of a fault goes
+    /// The folder for the input of a fault
     #[arg(long, value_name = "DIR", default_value = "target/fuzz")]
     faults: PathBuf,
 }

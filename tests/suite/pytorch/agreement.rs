@@ -59,7 +59,7 @@ fn add(file: &str, case: &str, executor: Executor, error: f64) {
     *largest = largest.max(error);
 }
 
-/// What an expression is of, and whether it is not of a training step.
+/// The subject of an expression, and whether it is evaluated outside of training.
 fn subject(case: &str) -> String {
     let mode = if case.ends_with(".eval()") { ".eval()" } else { "" };
     let name = case.split('(').next().unwrap_or(case);

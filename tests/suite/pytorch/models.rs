@@ -117,7 +117,7 @@ fn counters() -> Outcome {
     Ok(())
 }
 
-/// What is not theirs: nothing is loaded, and the first of what differs is listed.
+/// A file of another model: nothing is loaded, and the first differences are listed.
 fn refused() -> Outcome {
     let mut net = resnet18gn(&Device::cpu())?;
     let before = net.to_safetensors()?;

@@ -17,7 +17,7 @@ use crate::nets::normal;
 /// The first argument that makes the test binary be this program.
 const TRAIN: &str = "train-in-this-folder";
 
-/// How the program trains.
+/// The program's training options.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) folder: PathBuf,
@@ -81,7 +81,7 @@ impl Program {
         vec![TRAIN.to_owned(), folder, epochs.to_string(), wait_at.to_string(), catch.to_string()]
     }
 
-    /// What the trained model and its average are saved as.
+    /// The saved bytes of the trained model and its average.
     pub(crate) fn results(&self) -> [PathBuf; 2] {
         ["net.safetensors", "average.safetensors"].map(|name| self.folder.join(name))
     }

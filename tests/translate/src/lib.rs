@@ -19,7 +19,7 @@ pub use needs::{BASELINE, Needs};
 /// The environment variable with the folder that kernels are written to.
 pub const FOLDER: &str = "MEGANEURA_KERNELS";
 
-/// How wgpu guards a kernel.
+/// The checks that wgpu adds to a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
     /// Every access is held to its bounds and every loop to an end, and workgroup memory begins as zeros: users'
@@ -30,7 +30,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// As users run a kernel.
+    /// The checks of a kernel that users run.
     #[must_use]
     pub fn of(is_trusted: bool) -> Self {
         if is_trusted { Self::Trusted } else { Self::Checked }
@@ -66,7 +66,7 @@ impl Kernel {
         Ok(Self { name: name.to_owned(), wgsl: wgsl.to_owned(), module, info, needs })
     }
 
-    /// What a device must have to run it.
+    /// The device requirements.
     #[must_use]
     pub fn needs(&self) -> &Needs {
         &self.needs

@@ -15,7 +15,7 @@ use ::dragonfly::{Module, Var};
 /// With every option of a struct and its fields.
 #[derive(Module, ::core::fmt::Debug)]
 #[module(crate = "::dragonfly", sequential, residual = shortcut, then = [relu, |x| x * self.gain], config(
-    /// How many channels come in.
+    /// The number of input channels.
     inputs: usize,
     outputs: usize,
 ))]

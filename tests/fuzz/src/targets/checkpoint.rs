@@ -164,7 +164,7 @@ impl Target for Renamed {
     }
 }
 
-/// What an optimizer remembers.
+/// An optimizer's state.
 pub struct State;
 
 impl State {
