@@ -202,7 +202,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let explained = explained(&net, &images.test, &device)?;
         run.log(&[("explained", &explained)])?;
@@ -224,7 +224,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let explained = explained(&net, &images.test, &device)?;
     let (numbers, percent) = (options.numbers, 100.0 * explained);
-    writeln!(log, "\n{numbers} numbers explain {percent:.1} % of what differs in unseen images, after {seconds:.0} s")?;
+    writeln!(log, "\n{numbers} numbers explain {percent:.1} % of the variance of unseen images, after {seconds:.0} s")?;
     let folder = run.folder().to_owned();
     let [again, between, loss, weights] =
         ["drawn-again.png", "between.png", "loss.svg", "autoencoder.safetensors"].map(|name| folder.join(name));

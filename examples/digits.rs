@@ -103,7 +103,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let accuracy = evaluate(&net, &test, &device)?.accuracy()?;
         run.log(&[("accuracy", &accuracy)])?;
@@ -142,7 +142,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 /// Reports on the unseen digits, and returns the share of correct answers.
 fn report(log: &mut dyn Write, confusion: &Confusion) -> Result<f64, Box<dyn Error>> {
     let accuracy = confusion.accuracy()?;
-    writeln!(log, "\ndigits, and what they were taken for:\n{confusion}\n")?;
+    writeln!(log, "\nConfusion matrix (row: the digit, column: the answer):\n{confusion}\n")?;
     writeln!(log, "{:.2} % of unseen digits are read correctly", 100.0 * accuracy)?;
     Ok(accuracy)
 }

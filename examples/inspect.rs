@@ -284,7 +284,7 @@ fn print_memory(memory: &Memory, parameters: usize, state: usize) {
     println!("Memory of a step, MiB");
     println!("{:>10.2}  parameters and buffers\n{:>10.2}  optimizer state", mebi(parameters), mebi(state));
     println!("{:>10.2}  activations, gradients and scratch, in {} shared slots", mebi(slots), memory.slots.len());
-    println!("{:>10.2}  in all, with the batch and what is handed out\n", mebi(memory.total()));
+    println!("{:>10.2}  in all, with the batch and the results\n", mebi(memory.total()));
 }
 
 fn print_host(wall: Duration, rows: &[(&str, f64)]) {

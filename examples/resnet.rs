@@ -138,7 +138,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
         let accuracy = share_right(&wrong, &images.test);
@@ -159,7 +159,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
 
     let wrong = mistakes(&net, test(&images.test, &normalise), &device)?;
     let accuracy = share_right(&wrong, &images.test);
-    writeln!(log, "\n{:.2} % of unseen images are told apart, after {seconds:.0} s", 100.0 * accuracy)?;
+    writeln!(log, "\n{:.2} % of unseen images are classified correctly, after {seconds:.0} s", 100.0 * accuracy)?;
     let folder = run.folder().to_owned();
     let [mistaken, loss, weights] = ["mistakes.png", "loss.svg", "resnet.safetensors"].map(|name| folder.join(name));
     let mut pixels = Vec::new();

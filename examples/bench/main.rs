@@ -291,7 +291,7 @@ fn choose_device(options: &Options, world: &World) -> Result<Device, Failure> {
     match options.precision {
         Accuracy::Full => Ok(world.device(&options.device)?),
         Accuracy::Double if options.device == "cpu" => Ok(Device::cpu_with(Precision::Double)),
-        Accuracy::Double => Err(Failure::NotThere("double precision is there on the CPU only: --device cpu".into())),
+        Accuracy::Double => Err(Failure::NotThere("double precision needs the CPU: --device cpu".into())),
         Accuracy::Fast => {
             let device = world.device(&options.device)?;
             device.with_precision(Precision::Fast).map_err(|error| Failure::NotThere(error.to_string()))

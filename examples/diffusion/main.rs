@@ -181,7 +181,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         if (epoch + 1).is_multiple_of(options.every) || epoch + 1 == options.epochs {
             let loss = training::recent_loss(&mut run, steps_per_epoch * options.every as usize)?;
             if !loss.is_finite() {
-                return Err(run.fail("the loss is no number any more")?.to_string().into());
+                return Err(run.fail("the loss is not finite")?.to_string().into());
             }
             progress.suspend(|| writeln!(log, "epoch {:3}   loss {loss:.4}", epoch + 1))?;
             // The same noise each time, so that the pictures show the progress.

@@ -143,7 +143,7 @@ impl Images {
     fn expect_tests(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
         let count = self.train.len();
         if self.test.is_empty() {
-            return Err(format!("{}: of {count} images none is left to test with", folder.display()).into());
+            return Err(format!("{}: {count} images are too few to hold some out for testing", folder.display()).into());
         }
         Ok(())
     }
@@ -154,13 +154,13 @@ impl Images {
         let labels = [train.targets()?, test.targets()?].concat();
         let classes = labels.into_iter().max().map_or(0, |label| label as usize + 1);
         if classes > MOST_CLASSES {
-            return wrong(format!("labels up to {}, where {MOST_CLASSES} classes are the most", classes - 1));
+            return wrong(format!("labels up to {}, but at most {MOST_CLASSES} classes", classes - 1));
         }
         let images = Self { train, test, classes, may_be_flipped };
         images.expect_tests(folder)?;
         let [train, test] = [images.train.shape()?, images.test.shape()?];
         if train != test {
-            return wrong(format!("images to train on are {train}, those to test with {test}"));
+            return wrong(format!("training images are {train}, test images {test}"));
         }
         Ok(images)
     }
@@ -172,6 +172,6 @@ impl Images {
     /// If the examples are not images, or the first cannot be read.
     pub fn shape(&self) -> Result<[usize; 3], Box<dyn Error>> {
         let shape = self.train.shape()?;
-        shape.dims().try_into().map_err(|_| format!("examples of shape {shape} are no images").into())
+        shape.dims().try_into().map_err(|_| format!("examples of shape {shape} are not images").into())
     }
 }

@@ -39,7 +39,7 @@ pub fn grid(path: &Path, images: &[f32], shape: [usize; 3], columns: usize) -> R
     match channels {
         1 => GrayImage::from_fn(w, h, |x, y| image::Luma([pixel(x, y, 0)])).save(path)?,
         3 => RgbImage::from_fn(w, h, |x, y| image::Rgb([0, 1, 2].map(|channel| pixel(x, y, channel)))).save(path)?,
-        _ => return Err(format!("{}: images of {channels} channels are not drawn", path.display()).into()),
+        _ => return Err(format!("{}: images of {channels} channels cannot be drawn", path.display()).into()),
     }
     Ok(())
 }

@@ -141,7 +141,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         let loss = training::recent_loss(&mut run, steps_per_epoch)?;
         if !loss.is_finite() {
-            return Err(run.fail("the loss is no number any more")?.to_string().into());
+            return Err(run.fail("the loss is not finite")?.to_string().into());
         }
         let test_loss = evaluate(&net, &test, &device)?;
         run.log(&[("test_loss", &test_loss)])?;

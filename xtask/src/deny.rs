@@ -17,7 +17,7 @@ pub fn run() -> Done {
     if fetched.is_ok_and(|status| status.success()) {
         return check(&["--disable-fetch", "advisories"]);
     }
-    eprintln!("xtask: the database of advisories cannot be fetched, so known faults were not looked for");
+    eprintln!("xtask: the database of advisories cannot be fetched, so known faults were not checked");
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub fn run() -> Done {
         }
     }
     let [none, derive, all] = times.map(median);
-    println!("{STRUCTS} structs of {} fields, a debug build, middle of {ROUNDS}:", FIELDS.len());
+    println!("{STRUCTS} structs of {} fields, a debug build, median of {ROUNDS}:", FIELDS.len());
     println!("  without the derive                  {none:5.2} s");
     println!("  with it                             {derive:5.2} s, {:+.2} s", derive - none);
     println!("  and with `sequential` and `init`    {all:5.2} s, {:+.2} s", all - none);

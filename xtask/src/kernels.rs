@@ -32,7 +32,7 @@ pub fn run() -> Done {
     let dxc = match library() {
         Some(name) => dxc(&folder, &wgsl, name),
         None => {
-            eprintln!("xtask: DXC comes for Linux on x86-64 and 64-bit ARM alone, so it did not compile the kernels");
+            eprintln!("xtask: DXC for Linux exists only for x86-64 and 64-bit ARM, so it did not compile the kernels");
             Ok(())
         }
     };

@@ -28,7 +28,7 @@ pub fn run() -> Done {
 }
 
 fn install(oldest: &str) -> Done {
-    eprintln!("\nRust {oldest}, the oldest supported release, is not there to check with: installing it");
+    eprintln!("\nRust {oldest}, the oldest supported release, is not installed: installing it");
     let mut rustup = Command::new("rustup");
     process::run(rustup.args(["toolchain", "install", oldest, "--profile", "minimal"])).map_err(|error| {
         format!("{error}; to check with Rust {oldest}, install it: rustup toolchain install {oldest} --profile minimal")

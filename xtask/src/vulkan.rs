@@ -21,16 +21,16 @@ pub fn ensure(install: bool) {
     if !cfg!(target_os = "linux") || is_present() {
         return;
     }
-    eprintln!("There is no Vulkan driver here, and the tests of the GPU need one.");
+    eprintln!("There is no Vulkan driver, and the GPU tests need one.");
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let line = install_line(&release);
     let Some(administrator) = administrator(&release).filter(|_| install) else {
         eprintln!("Without one they cannot run. A driver that runs on the CPU comes with: {line}");
         return;
     };
-    eprintln!("Installing Mesa's, which runs on the CPU where there is no GPU: {line}");
+    eprintln!("Installing Mesa's, which runs on the CPU if there is no GPU: {line}");
     if let Err(message) = packages::install(administrator, &PACKAGES) {
-        eprintln!("That did not work: {message}\nThe tests of the GPU cannot run.");
+        eprintln!("That did not work: {message}\nThe GPU tests cannot run.");
     }
 }
 

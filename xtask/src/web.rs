@@ -44,7 +44,7 @@ fn ensure_target() -> Done {
     if Path::new(libraries.trim()).is_dir() {
         return Ok(());
     }
-    eprintln!("Rust's standard library for {TARGET} is not there, and the page needs it.");
+    eprintln!("Rust's standard library for {TARGET} is not installed, and the page needs it.");
     process::run(Command::new("rustup").args(["target", "add", TARGET]))
         .map_err(|error| format!("{error}; install Rust's standard library for {TARGET}"))
 }

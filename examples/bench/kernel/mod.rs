@@ -19,14 +19,12 @@ use spec::Work;
 /// Measures the requested passes, and prints a line for each as soon as it is done.
 pub fn run(kernel: Kernel, options: &Options) -> Result<(), Failure> {
     if options.check && options.precision == Accuracy::Double {
-        return Err(Failure::NotThere(
-            "nothing is there to check double precision with: it is what others are held to".into(),
-        ));
+        return Err(Failure::NotThere("double precision has no reference for --check: it is the reference".into()));
     }
     let device = choose_device(options, &World::alone())?;
     if options.inside && (kernel.convolution().is_none() || options.precision != Accuracy::Fast || !device.is_gpu()) {
         return Err(Failure::NotThere(
-            "only convolutions in fast precision on a GPU read other images inside of a network".into(),
+            "--inside makes a difference only for convolutions in fast precision on a GPU".into(),
         ));
     }
     let wanted = |pass: &&Pass| options.pass.is_none_or(|wanted| wanted == **pass);

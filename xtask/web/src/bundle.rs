@@ -42,11 +42,7 @@ pub fn build() -> Done<PathBuf> {
     let kib = |bytes: usize| bytes.div_ceil(1024);
     eprintln!("{}: {} KiB of WebAssembly, {} KiB compressed", folder.display(), kib(bytes.len()), kib(packed));
     if packed > MOST {
-        return Err(format!(
-            "the WebAssembly has {} KiB compressed, and is to have at most {}",
-            kib(packed),
-            kib(MOST)
-        ));
+        return Err(format!("the WebAssembly has {} KiB compressed, and the limit is {}", kib(packed), kib(MOST)));
     }
     Ok(folder)
 }
