@@ -24,7 +24,7 @@ pub(crate) fn adapter() -> Result<&'static Device, &'static str> {
     Ok(OWN.with(|device| *device.get_or_init(own)))
 }
 
-/// Whether this is Mesa's driver that computes on the CPU.
+/// `true` for Mesa's driver that computes on the CPU.
 pub(crate) fn is_software(device: &Device) -> bool {
     device.to_string().contains("llvmpipe")
 }

@@ -13,7 +13,7 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::tensor;
 
-/// What the mistakes are made with.
+/// The values that the mistakes use.
 struct Operands {
     /// `[2, 3]`
     a: Var,
@@ -374,8 +374,8 @@ struct Wide {
     head: Linear,
 }
 
-/// What no device has room for: the error says what it is (the operation with its line and operands, or the parameter),
-/// how many bytes it needs, and on a GPU how many there may be.
+/// Values that fit on no device: the error says what they are (the operation with its line and operands, or the
+/// parameter), how many bytes it needs, and on a GPU how many there may be.
 fn sizes(device: &Device) -> Outcome {
     let w = Param::new(tensor(device, "w", [1, 1])?);
     w.set_path("head.weight");
@@ -393,7 +393,7 @@ fn sizes(device: &Device) -> Outcome {
         // Inside a chain, and with a parameter in it.
         (|x, w| (w.expand(HUGE) * x).softmax(0).sum(), &["mul: its result", "(parameter head.weight)"]),
         (|x, w| w.expand([1 << 30, 1]).matmul(&x.expand([1, 1 << 30])).sum(), &["matmul: its result", "head.weight)"]),
-        // What must be copied before it can be read.
+        // Values that must be copied before they can be read.
         (|x, _| x.expand(HUGE).softmax(1).sum(), &["softmax: a copy f32[1073741824, 1073741824] without gaps: "]),
     ];
     for (f, parts) in cases {

@@ -1,4 +1,4 @@
-//! Data on their way into a training: from files, through threads, and from the middle of an epoch.
+//! Data for a training: from files, through threads, and from the middle of an epoch.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Asking for devices that are not there, choosing one by the environment, and asking one for more memory than it has.
+//! Missing devices, the choice of a device by the environment, and requests for more memory than a device has.
 
 use std::path::Path;
 use std::process::Command;
@@ -74,7 +74,7 @@ fn unknown() -> Outcome {
     let message = error.to_string();
     assert!(message.contains(name), "{message}");
     match adapter() {
-        // What there is instead.
+        // The existing devices.
         Ok(device) => assert!(message.contains(&device.to_string()), "{message}"),
         Err(_) => assert!(message.contains("no adapter"), "{message}"),
     }
@@ -310,8 +310,7 @@ fn profile(device: &Device) -> Outcome {
     let profile = device.last_profile()?;
     let launches: Vec<_> = profile.launches.iter().map(|launch| (launch.step, launch.name, launch.variant)).collect();
     if device.is_gpu() {
-        // How many launches the product takes, and of what, is the device's choice. The last stores the softmax's
-        // `tanh`.
+        // The device chooses the number and kind of the product's launches. The last stores the softmax's `tanh`.
         let (last, product) = launches.split_last().expect("something ran");
         assert!(
             !product.is_empty() && product.iter().all(|launch| launch.0 == 0 && !launch.1.is_empty()),
@@ -348,7 +347,7 @@ fn cpu_precisions() -> Outcome {
     Ok(())
 }
 
-/// Where a device multiplies 16-bit floats on matrix units it does so right, on the tensors of full precision;
+/// A device that multiplies 16-bit floats on matrix units does so correctly, on the tensors of full precision;
 /// elsewhere it says what it lacks.
 fn fast(device: &Device) -> Outcome {
     let error = device.with_precision(Precision::Double).expect_err("no GPU has it");
@@ -446,7 +445,7 @@ fn shared(compile: &dyn Fn(&Path) -> Result<String, Failed>, folder: &Path, file
     Ok(())
 }
 
-/// Where memory runs out, what lies unused and the bind groups that hold on to it are given back first.
+/// When memory runs out, unused buffers, and the bind groups that keep them, are freed first.
 fn makes_room(device: &Device) -> Outcome {
     // Opened for itself: the limit is the adapter's.
     let device = Device::named(&device.to_string())?;
@@ -455,7 +454,7 @@ fn makes_room(device: &Device) -> Outcome {
         (x.matmul(&x.exp()).softmax(1) + 1.0).sum().item()
     };
     let before = run(200)?;
-    // What is held now: tensors of 160,000 bytes, slots as large.
+    // Held now: tensors of 160,000 bytes, and slots of the same size.
     device.limit_memory(device.stats().peak_bytes);
     let error = Tensor::zeros(&device, [1 << 20]).map(drop).expect_err("there are 4 MiB too few");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);

@@ -1,4 +1,4 @@
-//! Launches that are recorded below wgpu train like those that wgpu encodes, and Vulkan's validation layer finds nothing in
+//! Launches recorded below wgpu train like launches encoded by wgpu, and Vulkan's validation layer finds no fault in
 //! either.
 
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// Whether the validation layer is installed where packages put it, or where the environment says.
+/// `true` if the validation layer is installed, at its packages' usual path or at the environment's.
 fn has_validation() -> bool {
     let named = env::var_os("VK_LAYER_PATH").unwrap_or_default();
     let usual = ["/usr/share", "/usr/local/share", "/etc"].map(|root| Path::new(root).join("vulkan/explicit_layer.d"));

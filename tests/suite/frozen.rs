@@ -1,4 +1,4 @@
-//! What is frozen costs no gradient: nothing of it is in the plan, and below what is trained nothing is even recorded.
+//! Frozen parameters cost no gradient: it is not in the plan, and below the trained part it is not even recorded.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{BatchNorm2d, Conv2d, Dropout, Linear};
@@ -66,7 +66,7 @@ fn lines(dump: &str, op: &str, shape: &str) -> usize {
     dump.lines().filter(|line| line.contains(&format!("{op}{{")) && line.contains(shape)).count()
 }
 
-/// How many results of this operation there are.
+/// The number of results of this operation.
 fn count(dump: &str, op: &str) -> usize {
     dump.matches(&format!("{op}{{")).count()
 }
@@ -106,7 +106,7 @@ fn held_input(device: &Device) -> Outcome {
     let dx = grads.of(&x.expect("held")).expect("the loss depends on it").to_vec()?;
     assert!(dx.iter().any(|&dx| dx != 0.0));
     assert!(grads.get(&net.encoder.0.weight).is_none());
-    // Of the same values it is the same, whether parameters are trained or not.
+    // The same values give the same gradient, whether parameters are trained or not.
     net.thaw("**")?;
     let (_, grads, x) = record(&net, device, true)?;
     assert_eq!(grads.of(&x.expect("held")).expect("depends").to_vec()?, dx);
@@ -162,7 +162,7 @@ struct FineTuned {
     head: Linear,
 }
 
-/// Which tensors a step of training changes.
+/// The tensors that a training step changes.
 fn changed(net: &mut FineTuned, device: &Device) -> Result<Vec<String>> {
     let before = bits(net)?;
     let (images, labels) = images(device, "evaluated", 4)?;
@@ -181,7 +181,7 @@ fn evaluated(device: &Device) -> Outcome {
     assert_eq!(changed(&mut net, device)?, [&statistics[..], &trained].concat(), "frozen alone, statistics move");
     net.evaluate("encoder")?;
     assert_eq!(changed(&mut net, device)?, trained);
-    // What it computes in a training step is what it computes in inference, and a copy's does too.
+    // It computes the same in a training step and in inference, and so does a copy.
     let (images, _) = images(device, "evaluated", 4)?;
     let of = |net: &FineTuned, tape: &Tape| net.encoder.forward(&tape.input(&images)).to_vec();
     let expected = of(&net, &Tape::inference(device))?;

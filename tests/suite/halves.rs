@@ -1,5 +1,5 @@
-//! What lies in memory as halves, with channels innermost: conversions, rounding, and models in which everything that
-//! can does.
+//! Halves in memory, with channels innermost: conversions, rounding, and models in which every possible value is held
+//! as halves.
 
 use libtest_mimic::Trial;
 use meganeura::nn::{Conv2d, GroupNorm};

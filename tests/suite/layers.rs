@@ -1,5 +1,5 @@
-//! Every layer, every loss and a model made of them: gradients against finite differences, and outputs and gradients in
-//! `f32`, natively and on the GPU, against `f64`.
+//! Every layer, every loss and a model: gradients against finite differences, and outputs and gradients in `f32`,
+//! natively and on the GPU, against `f64`.
 
 use std::sync::Arc;
 
@@ -221,7 +221,8 @@ pub(crate) fn subjects() -> Vec<Subject> {
         subject.tolerance = 5e-5;
     }
     for subject in all.iter_mut().filter(|subject| subject.name.starts_with("multihead_attention")) {
-        // What is added to all scores of a query has no effect: the gradient of the keys' bias is nothing but rounding.
+        // A constant added to all scores of a query has no effect: the gradient of the keys' bias is only rounding
+        // error.
         subject.tolerance = 5e-5;
     }
     all

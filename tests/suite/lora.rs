@@ -92,7 +92,7 @@ fn attached(device: &Device) -> Outcome {
         net.leaves().iter().filter(|leaf| leaf.path.ends_with("weight") && leaf.ty().shape.rank() > 1).count();
     assert_eq!(Lora::new(3).attach(&mut net, "**", 5)?, weights);
     compare("the output", &Computed(output(&net, device)?), &Reference(before), 1e-5)?;
-    // Of PEFT's distribution, other numbers in each, the same for the same seed.
+    // From PEFT's distribution, different numbers in each, the same for the same seed.
     let a = |path: &str| net.leaves().into_iter().find(|leaf| leaf.path == path).expect("there").value().to_f64_vec();
     let (stem, head) = (a("stem.weight.lora_a")?, a("head.weight.lora_a")?);
     assert_eq!((stem.len(), head.len()), (3 * 2 * 9, 3 * 6));

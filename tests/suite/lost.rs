@@ -1,4 +1,5 @@
-//! Devices that go away: every call says so, nothing hangs, and training goes on elsewhere from the last checkpoint.
+//! Lost devices: every call returns the error, nothing hangs, and training continues on another device from the last
+//! checkpoint.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;

@@ -1,4 +1,4 @@
-//! A large model of every kind of part (ties, a frozen encoder, shared modules, an enum, maps): trained, averaged,
+//! A large model with every kind of part (ties, a frozen encoder, shared modules, an enum, maps): trained, averaged,
 //! saved and loaded, bit for bit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -1,5 +1,5 @@
-//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and where a
-//! value meets itself, in the gradients of all of them, on a GPU as on the native executor.
+//! NaN, infinities, zeros of both signs and subnormal numbers in every row of the elementwise table, alone and combined
+//! with themselves, including all gradients, on a GPU and on the native executor.
 
 use libtest_mimic::Trial;
 use meganeura::ops::Pointwise;
@@ -18,8 +18,8 @@ const TINY: f32 = 1e-40;
 
 const SPECIAL: [f32; 9] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, TINY, -TINY, 1.5, -0.75];
 
-/// What a value comes to with itself. Compilers that assume that all numbers are finite know the result without
-/// computing it.
+/// A value combined with itself. Compilers that assume that all numbers are finite know the result without computing
+/// it.
 type Formula = fn(&Var) -> Var;
 
 #[expect(clippy::eq_op, reason = "a value that meets itself is what is tested")]

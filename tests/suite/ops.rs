@@ -56,7 +56,7 @@ fn multiplies(case: &Case) -> bool {
     MULTIPLY.iter().any(|op| case.name.starts_with(op))
 }
 
-/// Whether an operand is one of images whose channels fall into lines, so that it may lie in memory as halves.
+/// `true` if an operand is images whose channels form whole lines, so that it may be held as halves.
 fn has_lines(case: &Case) -> bool {
     operands(case).iter().any(|numbers| match numbers {
         Numbers::Floats(Array { shape, .. }) => shape.rank() == 4 && shape[1] % 8 == 0 && shape[2] * shape[3] > 1,
@@ -64,7 +64,7 @@ fn has_lines(case: &Case) -> bool {
     })
 }
 
-/// Whether results after the first are statistics for the gradient, not differentiable themselves.
+/// `true` if results after the first are statistics for the gradient, not differentiable themselves.
 pub(crate) fn has_statistics(case: &Case) -> bool {
     case.name.starts_with("cross_entropy") || case.name.starts_with("ctc")
 }
@@ -92,7 +92,7 @@ fn numbers_of(tensor: &Tensor) -> Result<Vec<f64>> {
 /// Numbers that a device computed, and the kernels that they went through.
 pub(crate) type Values = (Vec<f64>, Vec<KernelChoice>);
 
-/// What ran last.
+/// The last run.
 fn last_kernels(device: &Device) -> Vec<KernelChoice> {
     device.kernel_choices().pop().unwrap_or_default()
 }
@@ -156,7 +156,7 @@ fn hold_results(case: &Case, device: &Device, operands: &[Numbers], reference: &
     Ok(variants)
 }
 
-/// As [`hold_results`], the gradients, which chain a few operations of the case's own precision.
+/// Like [`hold_results`], for the gradients, which chain a few operations of the case's own precision.
 fn hold_gradients(
     case: &Case,
     device: &Device,

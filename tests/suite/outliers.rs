@@ -1,5 +1,5 @@
-//! Normalisations of numbers among which one is far from all others, wherever it stands: what the others come to must
-//! be right in their own units, not in those of the outlier.
+//! Normalisations of numbers with one outlier, at any position: the results of the other numbers must be right in their
+//! own units, not in the outlier's.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;

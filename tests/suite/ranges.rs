@@ -1,7 +1,7 @@
 //! The range of fast precision: tiny, large, growing and mixed magnitudes through every operation of a network, forward
 //! and backward. Images lie in memory as bf16 and products are computed in f16, so a result may lose digits but not its
 //! magnitude. A result beyond the range of `f32` is infinite or NaN, as in full precision, and the training step is
-//! held back.
+//! refused.
 //!
 //! References are computed in `f64`. Operands and cotangents are exact in bf16, so storing them as halves changes
 //! nothing.
@@ -67,7 +67,7 @@ struct Subject {
     size: Size,
     /// Given the magnitudes of operands and cotangents, this and its gradients are sums of the magnitudes of terms.
     terms: Option<Record>,
-    /// How many roundings to bf16 a result may go through.
+    /// The largest number of roundings to bf16 on the way to a result.
     roundings: f64,
     /// The number of operands whose magnitudes vary; the others are parameters of about 1.
     inputs: usize,

@@ -1,4 +1,4 @@
-//! Recomputed regions: the same bits in less memory, with every side effect once.
+//! Recomputed regions: the same bits in less memory, with every side effect only once.
 
 use std::cell::Cell;
 

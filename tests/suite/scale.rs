@@ -1,5 +1,5 @@
-//! Long tapes and large models. Nothing here asserts on a time: work that grows with the square of these sizes takes
-//! hours, and what recurses as deep as a tape is long overflows the small stacks.
+//! Long tapes and large models. No test here asserts a time: quadratic work takes hours at these sizes, and recursion
+//! along a tape overflows the small stacks.
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::optim::{AdamW, Optimizer};

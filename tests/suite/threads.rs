@@ -1,5 +1,5 @@
-//! Whatever a task of somebody's thread pool calls, it ends: runs hold the parameters that they update, and while they
-//! wait, no thread that holds some begins a task that wants them.
+//! No call from a task of a user's thread pool deadlocks: runs hold the parameters that they update, and while they
+//! wait, no thread that holds parameters begins a task that wants them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,4 +1,4 @@
-//! Which variant of a kernel runs: the same one every time, and another where somebody prefers it.
+//! The choice of a kernel's variant: the same one every time, unless the user prefers another.
 
 use libtest_mimic::Trial;
 use meganeura::optim::{AdamW, Optimizer};

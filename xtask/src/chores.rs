@@ -1,4 +1,4 @@
-//! The list of what CI checks besides the tests.
+//! CI's checks besides the tests.
 
 use crate::process::{self, cargo};
 use crate::{Done, deny, mpi, msrv, publish, test, tidy};
@@ -6,7 +6,7 @@ use crate::{Done, deny, mpi, msrv, publish, test, tidy};
 /// The checks, cheapest first.
 pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, publish::check, deny::run];
 
-/// Features of the framework that are checked without the others; `testing` and `gpu` the tests have on.
+/// Features of the framework that are checked separately; the tests enable `testing` and `gpu`.
 const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];
 
 /// Runs all, also after a failure, so that one round shows everything; then says which failed.
@@ -26,7 +26,7 @@ fn clippy() -> Done {
     let (features, alone) = if mpi::is_there() { (mpi::FEATURES, Some("mpi")) } else { ("", None) };
     let all = ["clippy", "--workspace", "--all-targets", "--features", features];
     process::run(cargo().args(all).args(["--", "-D", "warnings"]))?;
-    // The workspace has every feature on; what they leave out must stand alone, and so must each of them.
+    // The workspace enables every feature; the framework must also build without any, and with each of them alone.
     ALONE.into_iter().chain(alone).try_for_each(|features| {
         let only = ["clippy", "-p", "meganeura", "--no-default-features", "--features", features];
         process::run(cargo().args(only).args(["--", "-D", "warnings"]))

@@ -1,7 +1,7 @@
 //! The project's chores, as `cargo xtask …`.
 //!
-//! Whatever CI runs is a subcommand here, so that it runs the same on anybody's machine. Depends on nothing heavy: it
-//! has to be built before it can say anything.
+//! Everything that CI runs is a subcommand here, so it runs the same on anybody's machine. The dependencies are light,
+//! because xtask has to be built before it can do anything.
 
 mod chores;
 mod deny;
@@ -34,19 +34,19 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Chore {
-    /// Run every test, after making sure that there is a Vulkan driver to run the GPU's on
+    /// Run every test, after making sure that there is a Vulkan driver for the GPU tests
     Test(test::Options),
     /// Test every operation, and print the largest error of each kernel
     Table,
     /// Compare every layer, loss, optimizer and model with PyTorch's numbers, and print the largest errors
     Agreement(test::Agreement),
-    /// Check what the compiler does not: layers, names, lengths, left-overs
+    /// Check rules that the compiler does not: layers, names, lengths, left-overs
     Tidy,
     /// Check that the oldest supported Rust release compiles everything
     Msrv,
-    /// Compile every kernel with Chrome's compiler of WGSL, and, as HLSL, with DirectX's
+    /// Compile every kernel with Chrome's WGSL compiler, and, as HLSL, with DirectX's compiler
     Kernels,
-    /// Export every layer, operation and model to ONNX, and compare what onnxruntime computes of it
+    /// Export every layer, operation and model to ONNX, and compare onnxruntime's results with ours
     Onnx,
     /// Fuzz every reader and parser
     Fuzz(fuzz::Options),
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         Chore::DeriveTime => derive_time::run(),
         Chore::Lint => chores::run(&chores::LINTS),
         Chore::Ci => {
-            // The tests run last and whatever was found before: one round shows everything.
+            // The tests run last, and also after failures: one round shows everything.
             let found = chores::run(&chores::LINTS).and(kernels::run()).and(fuzz::run(&fuzz::Options::default()));
             let found = found.and(web::test());
             test::run(&test::Options::default()).and(found)
@@ -95,5 +95,5 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a chore comes to: the error is a message for the terminal.
+/// The result of a chore: the error is a message for the terminal.
 type Done = Result<(), String>;

@@ -1,4 +1,4 @@
-//! `bench`: what it measures, and what it refuses.
+//! `bench`: its measurements, and the options that it refuses.
 
 use serde_json::Value;
 

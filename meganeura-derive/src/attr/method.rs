@@ -1,9 +1,10 @@
-//! The methods of `Var` that `then` and `before` can apply, to say which one was meant. Others are the compiler's to
-//! find: a trait of the user's may have them.
+//! The methods of `Var` that `then` and `before` can apply, for suggestions. Other names are left to the compiler,
+//! because a user's trait may define them.
 
 use super::nearest::nearest;
 
-/// From a value to a value. Not those that bring another value along, whose arguments a chain does not have.
+/// Methods from one value to one value. Methods with a second value are missing, because a chain has no argument for
+/// it.
 const METHODS: &[&str] = &[
     "abs",
     "adaptive_avg_pool2d",
@@ -60,7 +61,7 @@ const METHODS: &[&str] = &[
     "variance_over",
 ];
 
-/// Those of them that give what has the shape of what they take.
+/// The methods among these whose result has the shape of their input.
 const ELEMENTWISE: &[&str] = &[
     "abs",
     "clamp",
@@ -98,7 +99,7 @@ pub fn is_method(name: &str) -> bool {
     METHODS.contains(&name)
 }
 
-/// The method that was probably meant.
+/// The most similar method.
 pub fn nearest_method(name: &str) -> Option<&'static str> {
     nearest(name, METHODS.iter().copied())
 }
@@ -120,7 +121,7 @@ mod tests {
         assert!(is_method("relu") && !is_method("relew"));
         assert!(ELEMENTWISE.iter().all(|method| is_method(method)), "elementwise methods are methods");
     }
-    /// Reads where the methods are declared: `fn relu(`, or a row of a table, `relu Relu;`.
+    /// Reads the declarations of the methods: `fn relu(`, or a row of a table, `relu Relu;`.
     #[test]
     fn all_of_them_are_methods_of_var() {
         let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("../meganeura/src/ops");

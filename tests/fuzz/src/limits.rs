@@ -1,4 +1,4 @@
-//! Limits of what reading one input may take. More is a fault, whatever comes of it.
+//! Limits on the time and memory of reading one input. Exceeding them is a fault, whatever the result.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What reading an input took.
+/// The time and memory of reading an input.
 pub struct Used {
     time: Duration,
     memory: usize,

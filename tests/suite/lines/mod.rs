@@ -1,4 +1,4 @@
-//! Errors name the user's line: a case for every public function that can fail, and a check that none is without one.
+//! Errors name the user's line: a case for every public function that can fail, and a check that no function lacks one.
 
 mod sources;
 mod stage;

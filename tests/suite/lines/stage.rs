@@ -1,4 +1,4 @@
-//! What functions are made to fail with.
+//! The values that make functions fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use meganeura::onnx::{Export, Model, Onnx};
 use meganeura::prelude::*;
 use meganeura::run::Run;
 
-/// What the mistakes are made with.
+/// The values that the mistakes use.
 pub(super) struct Stage {
     pub(super) device: Device,
     pub(super) tape: Tape,
@@ -35,7 +35,7 @@ pub(super) struct Stage {
 
 pub(super) type Pair = (Param, Param);
 
-/// What only fails where its width is 0.
+/// A layer that fails only if its width is 0.
 #[derive(Module)]
 #[module(config(width: usize))]
 pub(super) struct Configured(#[module(init = Linear::new(width, 1))] Linear);

@@ -1,4 +1,4 @@
-//! Files as such: weights beside them, names, what is damaged, and what is not read.
+//! Files: external weights, names, damaged files, and unsupported contents.
 
 use std::fs;
 use std::panic::Location;
@@ -166,7 +166,7 @@ fn wrong_inputs() -> Outcome {
     let (x, index) = (tape.input(&x), tape.input(&index));
     let error = model.record(&tape, &[x.clone(), index]).expect_err("indices");
     assert!(error.to_string().contains("input input_1: float[2] is given u32[2]"), "{error}");
-    // What is recorded has a gradient.
+    // A recorded model has a gradient.
     let y = model.record(&tape, &[x.clone(), &x * 3.0])?.swap_remove(0);
     assert_eq!(tape.backward(&y.sum())?.of(&x).expect("it depends on x").to_vec()?, [4.0, 4.0]);
     Ok(())

@@ -1,8 +1,8 @@
-//! Files of ONNX: every layer and every operation is exported, imported again and compared with what it was; models,
+//! ONNX files: every layer and every operation is exported, imported again and compared with the original; also models,
 //! and files that PyTorch wrote.
 //!
-//! With `MEGANEURA_ONNX=DIR`, each file is kept there, with its inputs and outputs beside it, for `onnxruntime` to be
-//! compared: `cargo xtask onnx`.
+//! With `MEGANEURA_ONNX=DIR`, each file is kept there, with its inputs and outputs beside it, for the comparison with
+//! `onnxruntime`: `cargo xtask onnx`.
 
 mod files;
 mod models;

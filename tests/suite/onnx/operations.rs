@@ -1,4 +1,4 @@
-//! Every case of every operation as a file: it is the same afterwards, or is refused by its name.
+//! Every case of every operation as a file: it is the same after a round trip, or an error that names the operation.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn operation(number: usize, case: &Case) -> Outcome {
     };
     assert!(!WITHOUT_FORM.contains(&op), "{op} has a form");
     let expected = cpu.compile(types, first)?.call(&inputs.iter().collect::<Vec<_>>())?;
-    // As the tests of operations have it, of sums in another order.
+    // The tolerance of the tests of operations, for sums in another order.
     let tolerance = case.tolerance.max(1e-5);
     round_trip(&format!("op {number} {}", case.name), &onnx, &inputs, &expected, &cpu, tolerance)
 }

@@ -1,4 +1,4 @@
-//! Functions of values, as PyTorch writes them and as they are written here.
+//! Functions of values, written in PyTorch and here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Every layer, as PyTorch writes it and as it is written here.
+//! Every layer, written in PyTorch and here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Runs whose folder somebody else deletes, moves or changes, byte by byte.
+//! Runs whose folder is deleted, moved or changed from outside, byte by byte.
 
 use std::fs;
 use std::path::Path;
@@ -100,7 +100,7 @@ fn gone() -> Outcome {
         drop(run);
         assert!(!folder.exists(), "it was made anew");
     }
-    // Where it was moved it goes on.
+    // It continues at its new place.
     let mut run = options(&directory.path().join("moved")).resume()?;
     assert!(run.restore(&mut net()?, &mut AdamW::new(0.1))?);
     save(&mut run, 0.25)?;
@@ -175,7 +175,7 @@ fn flipped() -> Outcome {
         fs::write(path, &whole)?;
     }
     assert!(harmless < 20, "{harmless}");
-    // Who looks at it is told of the metrics.
+    // An overview reports the damaged metrics.
     let path = folder.join("metrics.jsonl");
     fs::write(&path, fs::read_to_string(&path)?.replace("0.5", "0.4"))?;
     let damaged = Overview::of(folder)?.damaged;
@@ -235,7 +235,7 @@ fn last_good() -> Outcome {
     }
     let error = good().resume().expect_err("none is whole").to_string();
     assert!(error.contains("there is no other that is whole"), "{error}");
-    // Who resumes with another optimizer is told so, and nothing is set aside.
+    // Resuming with another optimizer is an error that says so, and nothing is set aside.
     for step in 1..=4 {
         flip(&checkpoint(step).join("state.json"))?;
     }

@@ -1,4 +1,4 @@
-//! Runs that are taken up between two micro-batches of one step, or after steps that were skipped.
+//! Runs that resume between two micro-batches of one step, or after skipped steps.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Runs whose process is killed, is asked to end, or has no room on the disk. Signals and limits are Unix's.
+//! Runs whose process is killed, is asked to end, or has a full disk. The signals and limits need Unix.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use rand_distr::{Distribution, Uniform};
 use super::training_program::{BATCHES, TrainingProgram};
 use crate::Outcome;
 
-/// How often the training is killed, how long it is then, and how long that is which is asked to end.
+/// The number of kills, the length of the killed training, and the length of the training that is asked to end.
 const KILLS: usize = 20;
 const EPOCHS: u64 = 40;
 const FEWER: u64 = 12;
@@ -38,7 +38,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }
 }
 
-/// Whether something goes on in the folder of checkpoints, and the last step that is saved.
+/// Whether a save is in progress in the folder of checkpoints, and the last saved step.
 fn look(folder: &Path) -> (bool, u64) {
     let entries = fs::read_dir(folder.join("checkpoints")).into_iter().flatten().flatten();
     let names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -47,7 +47,7 @@ fn look(folder: &Path) -> (bool, u64) {
     (names.iter().any(|name| name.ends_with(".partial")), whole.filter_map(step).max().unwrap_or(0))
 }
 
-/// What a training comes to: the model, its average, and what was logged, but for the time.
+/// The result of a training: the model, its average, and the log without times.
 fn outcome(program: &TrainingProgram) -> Result<(Vec<Vec<u8>>, String), Failed> {
     let files = program.results().iter().map(fs::read).collect::<Result<_, _>>()?;
     let lines = read_metrics(&program.folder)?;
@@ -158,7 +158,7 @@ fn ended((mut child, said): Waiting) -> Result<(ExitStatus, String), Failed> {
     Ok((child.0.wait()?, said))
 }
 
-/// What `nohup` has ignored stays ignored, and the training ends as it would have.
+/// A signal that `nohup` ignores stays ignored, and the training ends normally.
 fn left_alone() -> Outcome {
     let directory = tempfile::tempdir()?;
     let expected = undisturbed(directory.path(), FEWER)?;

@@ -1,5 +1,5 @@
-//! A training program, small and with everything that a run has to remember: dropout, running statistics, the moments
-//! of an optimizer, a schedule, a moving average, a shuffled data set whose epochs end between checkpoints.
+//! A small training program with every kind of state that a run has to save: dropout, running statistics, an
+//! optimizer's moments, a schedule, a moving average, a shuffled dataset whose epochs end between checkpoints.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::nets::normal;
 /// The first argument that makes the test binary be this program.
 const TRAIN: &str = "train-in-this-folder";
 
-/// How the program trains.
+/// The program's training options.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainingProgram {
     pub(crate) folder: PathBuf,
@@ -81,7 +81,7 @@ impl TrainingProgram {
         vec![TRAIN.to_owned(), folder, epochs.to_string(), wait_at.to_string(), catch.to_string()]
     }
 
-    /// What the trained model and its average are saved as.
+    /// The saved bytes of the trained model and its average.
     pub(crate) fn results(&self) -> [PathBuf; 2] {
         ["net.safetensors", "average.safetensors"].map(|name| self.folder.join(name))
     }

@@ -1,4 +1,4 @@
-//! Ranks that train together, through MPI: this program starts itself under `mpirun`, and each rank runs one of the
+//! Ranks that train together through MPI: this program starts itself under `mpirun`, and each rank runs one of the
 //! [`programs`].
 //!
 //! Without `mpirun` these tests show as ignored, and fail in CI.
@@ -113,7 +113,7 @@ fn said(output: &Output) -> String {
     format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))
 }
 
-/// What the first rank trained, and what one rank trains here.
+/// The model that the first rank trained, and the model that a single rank trains here.
 fn equal_one(number: usize, how: How, tolerance: f64) -> Outcome {
     let folder = tempfile::tempdir()?;
     succeed(folder.path(), number, &["train", &how.to_string()])?;

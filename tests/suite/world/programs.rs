@@ -1,4 +1,4 @@
-//! What ranks run.
+//! The programs that ranks run.
 
 use std::fmt;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::nets::{Tiny, bits, normal, tensor};
 /// The file that rank 0 writes.
 pub(super) const WEIGHTS: &str = "weights.safetensors";
 
-/// How a model is trained: `double cpu tape 16 1 all`
+/// The form of a training: `double cpu tape 16 1 all`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) precision: &'static str,
@@ -35,14 +35,14 @@ pub(super) struct How {
     pub(super) kind: Kind,
 }
 
-/// What ranks have in common.
+/// The state that ranks share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// Gradients, and what the optimizer remembers.
     All,
     /// Parameters; gradients, and what the optimizer remembers, belong to one rank each.
     Owned,
-    /// As `All`, and the statistics of batch normalisation.
+    /// `All`, and the statistics of batch normalisation.
     Synchronized,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn run(folder: &Path, program: &str, options: &[String]) -> Result<()
     }
 }
 
-/// That every rank has the same numbers.
+/// Checks that every rank has the same numbers.
 fn expect_same_weights(world: &World, net: &dyn Module) -> Result<()> {
     world.expect_same("the trained model", &format!("{:?}", bits(net)?))
 }
@@ -178,7 +178,7 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
         }
     }
     expect_same_weights(world, &net)?;
-    // What is remembered of each parameter is there once, or on every rank.
+    // The optimizer state of each parameter exists once, or on every rank.
     let parameters = net.named_parameters().len();
     let kept = world.sum(&[sgd.state_of(&net).tensors.len() as f64])?[0];
     let copies = if how.kind == Kind::Owned { 1 } else { world.size() };
@@ -356,7 +356,7 @@ fn metrics(world: &World) -> Result<()> {
     equal(own.2.over(world)?.value()?, all.2.value()?);
     equal(own.3.over(world)?.value()?, all.3.value()?);
     equal(own.4.over(world)?.value()?, all.4.value()?);
-    // What a rank counted is still its own.
+    // A rank's own counts are unchanged.
     assert_eq!(own.0.count(), parts[world.rank()].len() as u64);
     // Another number of classes on one rank is an error of all.
     let odd = Confusion::new(2 + world.rank() / 2)?.over(world);

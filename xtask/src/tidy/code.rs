@@ -1,4 +1,4 @@
-//! Just enough of Rust's grammar to tell code from comments and literals, and to read paths.
+//! Just enough of Rust's grammar to distinguish code from comments and literals, and to read paths.
 
 use std::iter;
 
@@ -28,7 +28,8 @@ fn token(rest: &[char], before: Option<char>) -> (usize, bool) {
         ['r', '"' | '#', ..] | ['b' | 'c', 'r', '"' | '#', ..] if !before.is_some_and(is_word) => {
             raw_string(rest).map_or((1, true), |len| (len, false))
         }
-        // A quote begins a character if another closes it right after one or an escape; else a lifetime.
+        // A quote begins a character literal if another quote closes it after one character or an escape; otherwise it
+        // begins a lifetime.
         ['\'', '\\', ..] => (until(&|i| i > 2 && rest[i] == '\'').saturating_add(1).min(rest.len()), false),
         ['\'', _, '\'', ..] => (3, false),
         _ => (1, true),
@@ -63,7 +64,7 @@ fn string(rest: &[char]) -> usize {
     rest.len()
 }
 
-/// `None` if this is no string but a raw identifier.
+/// `None` if this is a raw identifier, not a string.
 fn raw_string(rest: &[char]) -> Option<usize> {
     let start = rest.iter().position(|&c| c == 'r')? + 1;
     let hashes = rest[start..].iter().take_while(|&&c| c == '#').count();
@@ -89,7 +90,7 @@ pub fn crate_paths(code: &str) -> Vec<(usize, String)> {
     paths
 }
 
-/// Reads a path, or a group of them, that follows `prefix`; what comes after it.
+/// Reads a path or a group of paths after `prefix`. Returns the rest.
 fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<(usize, String)>) -> &'a str {
     let mut own = prefix.to_owned();
     loop {
@@ -104,7 +105,7 @@ fn path<'a>(mut rest: &'a str, mut line: usize, prefix: &str, paths: &mut Vec<(u
                     return after;
                 }
                 let after = path(trimmed, line, &own, paths);
-                // What the grammar does not allow here is skipped, so that reading always moves on.
+                // Invalid syntax is skipped, so that reading always advances.
                 let after = if after.len() == trimmed.len() { skip_one(after) } else { after };
                 line += trimmed[..trimmed.len() - after.len()].matches('\n').count();
                 group = after;

@@ -1,4 +1,4 @@
-//! What the generated code does beyond visiting: seeds, errors that name fields, and the lines that errors point at.
+//! The behaviour of generated code besides visiting: seeds, errors that name fields, and the lines of errors.
 
 use meganeura::prelude::*;
 use meganeura::{Device, Error, ErrorKind, Param, Result, Tensor, Var};

@@ -1,4 +1,4 @@
-//! The values of `config` are seen by every `init`, and are given by name.
+//! Every `init` sees the arguments of `config`, which are passed by name.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! safetensors: models, models under other names, and optimizers' states.
+//! safetensors: models, models under other names, and optimizer states.
 
 use std::collections::BTreeMap;
 
@@ -164,7 +164,7 @@ impl Target for Renamed {
     }
 }
 
-/// What an optimizer remembers.
+/// An optimizer's state.
 pub struct State;
 
 impl State {
