@@ -96,9 +96,9 @@ pub enum Nonlinearity {
 /// The fan of a weight that an initializer uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
-    /// The count of numbers summed into each output: activations keep their variance.
+    /// The number of terms summed into each output: activations keep their variance.
     In,
-    /// The count of numbers fed by each input: gradients keep their variance.
+    /// The number of terms fed by each input: gradients keep their variance.
     Out,
 }
 
@@ -225,7 +225,7 @@ impl Init for ParamConfig {
     }
 }
 
-/// The fan of a weight `[out, in, …]`.
+/// The chosen fan of a weight `[out, in, …]`.
 fn fan(weight: Shape, which: Fan) -> Result<f64> {
     let [outputs, inputs, kernel @ ..] = weight.dims() else {
         bail!(

@@ -1,4 +1,4 @@
-//! Fine-tuning by matrices of low rank beside frozen weights.
+//! Fine-tuning with low-rank matrices beside frozen weights.
 //!
 //! Knows modules, parameters and their adapters, but no layers: layers ask their parameters.
 
@@ -57,12 +57,12 @@ pub struct Lora {
 }
 
 impl Lora {
-    /// Adapters of this rank, with `α = rank`: a factor of 1.
+    /// Adapters of this rank, with `α = rank`, which makes the factor 1.
     pub fn new(rank: usize) -> Self {
         Self { rank, alpha: rank as f64 }
     }
 
-    /// The numerator of the factor `α/rank` before `B·A`.
+    /// Sets α, the numerator of the factor `α/rank` of `B·A`.
     pub fn alpha(self, alpha: f64) -> Self {
         Self { alpha, ..self }
     }
@@ -300,7 +300,7 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
             let (a, b, scale) = match (a, b, scale) {
                 (None, None, None) => continue,
                 (Some(a), Some(b), Some(scale)) => (a, b, scale),
-                _ => bail!(Checkpoint, "only a part of an adapter of `{path}` is there; nothing was loaded"),
+                _ => bail!(Checkpoint, "the adapter of `{path}` is incomplete; nothing was loaded"),
             };
             expect_bare(&[leaf], &HashSet::new())?;
             let found = [&a, &b, &scale].map(Tensor::shape);
@@ -322,7 +322,7 @@ fn read(leaves: &[Leaf<'_>], mut tensors: BTreeMap<String, Tensor>) -> Result<Ha
     }
     match tensors.first_key_value() {
         Some((name, _)) => {
-            bail!(Checkpoint, "`{name}` is no part of an adapter of a parameter of the module; nothing was loaded")
+            bail!(Checkpoint, "`{name}` does not belong to an adapter of the module; nothing was loaded")
         }
         None if adapters.is_empty() => bail!(Checkpoint, "there are no adapters"),
         None => Ok(adapters),

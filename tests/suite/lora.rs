@@ -218,10 +218,10 @@ fn saved(device: &Device) -> Outcome {
     net.save(file("whole"))?;
     let before = bits(&small)?;
     for (name, message) in [
-        ("half", "only a part of an adapter of `weight` is there"),
+        ("half", "the adapter of `weight` is incomplete"),
         ("wide", "an adapter of [2, 5], [2, 5] and [2, 5] does not fit `weight` f32[3, 6]"),
-        ("whole", "is no part of an adapter of a parameter of the module"),
-        ("adapters", "is no part of an adapter of a parameter of the module"),
+        ("whole", "does not belong to an adapter of the module"),
+        ("adapters", "does not belong to an adapter of the module"),
     ] {
         let error = Lora::load(&mut small, file(name)).expect_err(message);
         assert!(error.kind() == ErrorKind::Checkpoint && error.to_string().contains(message), "{error}");

@@ -195,10 +195,10 @@ fn resnet_learns_from_pictures() {
     std::fs::write(&wrong, "").unwrap();
     // The device, the error and the line that it comes from.
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
-    assert!(said.contains("notes.txt: no image by its name") && said.lines().count() == 3, "{said}");
+    assert!(said.contains("notes.txt: not an image by its name") && said.lines().count() == 3, "{said}");
     std::fs::rename(&wrong, wrong.with_file_name("notes.png")).unwrap();
     let said = refusal("resnet", &[&sized[..], &["--resume"]].concat());
-    assert!(said.contains("notes.png, byte 0: no image that can be read") && said.lines().count() == 3, "{said}");
+    assert!(said.contains("notes.png, byte 0: not a readable image") && said.lines().count() == 3, "{said}");
     // One more than the training began with.
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("notes.png")).unwrap();
     std::fs::copy(pictures.join("class 0").join("0.png"), wrong.with_file_name("more.png")).unwrap();

@@ -158,7 +158,7 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// An epoch has as many draws as there are examples, or as set by [`draws`](Self::draws). Some examples come
     /// several times, others not at all. Example `i` of the dataset is drawn with the probability `wᵢ / Σw`. Draws
     /// follow the seed and the epoch like the order of [`shuffle`](Self::shuffle). Invalid weights are an error of
-    /// [`on`](Self::on): one that is NaN, infinite or below 0, a sum of 0, or another number of weights than examples.
+    /// [`on`](Self::on): a weight that is NaN, infinite or below 0, a sum of 0, or not exactly one weight per example.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -188,9 +188,9 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     /// Shuffles the examples so that classes are spread evenly, given the class of each example. Every example comes
     /// once, and every batch has about the class proportions of the whole.
     ///
-    /// At any position of the epoch, a class has occurred less than one time more or fewer than its share; within a
-    /// batch, less than two times. The order follows the seed and the epoch like that of [`shuffle`](Self::shuffle).
-    /// Another number of classes than examples is an error of [`on`](Self::on).
+    /// Up to any position of the epoch, the count of a class differs from its share by less than one; within a batch,
+    /// by less than two. The order follows the seed and the epoch like that of [`shuffle`](Self::shuffle). It is an
+    /// error of [`on`](Self::on) if there is not exactly one class per example.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -228,9 +228,10 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
         self.with(|settings| settings.last = Last::Drop)
     }
 
-    /// Fills up the last batch with examples from the start of the order, if it would be smaller than the others. No
-    /// example is left out and every step has the same shapes, but some examples come twice. This suits training, but
-    /// not counting errors.
+    /// Fills up the last batch with examples from the start of the order, if it would be smaller than the others.
+    ///
+    /// No example is left out and every step has the same shapes, but some examples come twice. This suits training,
+    /// but not counting errors.
     pub fn fill_last(self) -> Self {
         self.with(|settings| settings.last = Last::Fill)
     }
@@ -269,8 +270,9 @@ impl<I: Fields, T: Fields, C: Collate<I, T>> Batches<I, T, C> {
     }
 
     /// The number of batches by which the [workers](Self::workers) may be ahead of the loop: at most this many are
-    /// finished or in progress, besides those that the loop holds. By default two per worker. This bounds the memory,
-    /// on the host and on the device.
+    /// finished or in progress, besides those that the loop holds.
+    ///
+    /// By default two per worker. This bounds the memory, on the host and on the device.
     pub fn ahead(self, batches: usize) -> Self {
         self.with(|settings| settings.ahead = Some(batches))
     }

@@ -118,9 +118,10 @@ impl<T: Columns> Csv<T> {
         Self { divisor, ..self }
     }
 
-    /// Limits the unpacked size of a file packed with gzip. The default is 250 times the packed size, or 64 MiB if that
-    /// is more: a table that shrinks further contains almost nothing, and a file made to exhaust memory shrinks 1000
-    /// times.
+    /// Limits the unpacked size of a file packed with gzip.
+    ///
+    /// The default is 250 times the packed size, or 64 MiB if that is more: a table that shrinks further contains
+    /// almost nothing, and a file made to exhaust memory shrinks 1000 times.
     pub fn unpacked_limit(self, bytes: u64) -> Self {
         Self { unpacked_limit: Some(bytes), ..self }
     }
@@ -154,7 +155,7 @@ impl<T: Columns> Csv<T> {
             bail!(Argument, "the numbers of a CSV file cannot be divided by {}", self.divisor);
         }
         if self.classes.is_some() && self.target_shape.is_some() {
-            bail!(Argument, "classes are asked for where targets are numbers: `Csv::classes` goes with labels alone");
+            bail!(Argument, "`Csv::classes` is for labels, but the targets are numbers");
         }
         let longest = CELL.saturating_mul(self.columns() as u64).max(1 << 16);
         file = file.limited(self.unpacked_limit, "Csv::unpacked_limit");
@@ -204,7 +205,7 @@ impl<T: Columns> Csv<T> {
         let first = if self.is_target_first { 0 } else { expected - target_columns };
         let mut at = 0;
         for (column, cell) in cells.enumerate() {
-            let wrong = |what: &str| (at, format!(", column {}: {} is no {what}", column + 1, shown(cell)));
+            let wrong = |what: &str| (at, format!(", column {}: {} is not a {what}", column + 1, shown(cell)));
             let text = str::from_utf8(cell).unwrap_or_default().trim();
             let finite = |divisor: f32| {
                 let number = text.parse().ok().map(|number: f32| number / divisor);
@@ -277,8 +278,8 @@ mod tests {
         assert_eq!(read(csv.target_first(), "3,-4.5,2\n0,1,1\n").unwrap(), expected);
         for (csv, text, part) in [
             (csv, "2,3", "line 1: 2 columns, 3 were expected: a target [2] and an input [1]"),
-            (csv, "2,3,x", "line 1, column 3: \"x\" is no finite number"),
-            (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` goes with labels alone"),
+            (csv, "2,3,x", "line 1, column 3: \"x\" is not a finite number"),
+            (Csv::new([1]).classes(2).targets([2]), "2,3,4", "`Csv::classes` is for labels"),
             (Csv::new([1]).targets([0]), "2", "a target needs at least one number"),
             (Csv::new([1]).targets([1; 8]), "2,3", "a target of shape [1, 1, 1, 1, 1, 1, 1, 1] leaves no axis"),
         ] {
@@ -297,22 +298,22 @@ mod tests {
             ("1,2,3,4", "byte 0: line 1: 4 columns"),
             ("1,2,3\n\n1,2,3", "byte 6: line 2: 0 columns"),
             ("\n", "line 1: 0 columns"),
-            ("1,2,3\n1,x,3", "byte 8: line 2, column 2: \"x\" is no finite number"),
+            ("1,2,3\n1,x,3", "byte 8: line 2, column 2: \"x\" is not a finite number"),
             ("1,,3", "byte 2: line 1, column 2"),
             ("1,nan,3", "byte 2: line 1, column 2"),
             ("1,1e99,3", "byte 2: line 1, column 2"),
-            ("1,2,10", "byte 4: line 1, column 3: \"10\" is no label of 10 classes"),
-            ("1,2,-1", "\"-1\" is no label"),
-            ("1,2,3.5", "\"3.5\" is no label"),
+            ("1,2,10", "byte 4: line 1, column 3: \"10\" is not a label of 10 classes"),
+            ("1,2,-1", "\"-1\" is not a label"),
+            ("1,2,3.5", "\"3.5\" is not a label"),
             ("a,b,c\n1,2,3", "byte 0: line 1, column 1: \"a\""),
             (&long, "byte 0: a line of more than 65536 bytes"),
-            (&cell, "xxx\"… is no finite number"),
+            (&cell, "xxx\"… is not a finite number"),
         ] {
             let error = read(csv, text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Data, "{error}");
             assert!(error.to_string().contains(part) && error.to_string().len() < 200, "{part}: {error}");
         }
-        assert!(read(csv.divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("no finite number"));
+        assert!(read(csv.divided_by(1e-30), "1e30,2,3").unwrap_err().to_string().contains("not a finite number"));
         assert_eq!(read(csv.divided_by(0.0), "1,2,3").unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(read(Csv::new([0]), "3").unwrap_err().kind(), ErrorKind::Shape);
         assert_eq!(Csv::new([2]).read("no such file").unwrap_err().kind(), ErrorKind::Io);

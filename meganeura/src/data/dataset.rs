@@ -164,8 +164,9 @@ impl<I: Fields, T: Fields> Dataset<I, T> {
     }
 
     /// The targets of all examples, in order: labels to [stratify](Batches::stratified) by, or to compute class
-    /// [weights](Batches::weighted) from. Inputs are not read if the source knows the targets without them, as all
-    /// sources in this crate do.
+    /// [weights](Batches::weighted) from.
+    ///
+    /// Inputs are not read if the source knows the targets without them, as all sources in this crate do.
     ///
     /// # Errors
     ///

@@ -50,7 +50,7 @@ use crate::{Device, Result, Shape, Tensor, TensorType};
 /// }
 /// ```
 pub trait Fields: Sized + Send + 'static {
-    /// The fields of a batch on the host: those of its examples with an axis in front.
+    /// The fields of a batch on the host: those of its examples, with an additional first axis.
     type Stacked: Fields;
 
     /// The fields on a device.

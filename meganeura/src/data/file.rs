@@ -128,7 +128,7 @@ impl<'a> Contents<'a> {
         }
         let or = self.setting.map_or(String::new(), |setting| format!(", or raise `{setting}`"));
         let message = format!("{taken} bytes of gzip grow to more than {limit}, the limit");
-        Err(self.wrong(self.offset, format!("{message}; unpack the file first if this is no mistake{or}")))
+        Err(self.wrong(self.offset, format!("{message}; unpack the file first if this is intended{or}")))
     }
 
     /// The next `count` bytes; errors call them `what`.
@@ -152,7 +152,7 @@ impl<'a> Contents<'a> {
         if line.last() == Some(&b'\n') {
             line.pop();
         } else if line.len() as u64 > most {
-            return Err(self.wrong(start, format!("a line of more than {most} bytes, which is no row of numbers")));
+            return Err(self.wrong(start, format!("a line of more than {most} bytes, which is not a row of numbers")));
         }
         if line.last() == Some(&b'\r') {
             line.pop();

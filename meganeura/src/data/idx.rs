@@ -88,7 +88,7 @@ impl Dataset {
             let label = number as u32;
             if f64::from(label) != number {
                 let at = numbers.start + index as u64 * numbers.element.bytes() as u64;
-                bail!(Data, "{labels}, byte {at}: {number} is no label");
+                bail!(Data, "{labels}, byte {at}: {number} is not a label");
             }
             Ok(label)
         };
@@ -155,10 +155,10 @@ impl Idx {
         let magic = file.exactly(4, "the header")?;
         let element = match magic[..] {
             [0, 0, code, _] => Element::from_code(code),
-            _ => return Err(file.wrong(0, "no IDX file: those begin with two zeros")),
+            _ => return Err(file.wrong(0, "not an IDX file, which begins with two zeros")),
         };
         let Some(element) = element else {
-            return Err(file.wrong(2, format!("no IDX file: there is no type of elements {:#04x}", magic[2])));
+            return Err(file.wrong(2, format!("not an IDX file: the element type {:#04x} does not exist", magic[2])));
         };
         let axes = u64::from(magic[3]);
         let header = file.exactly(4 * axes, "the header")?;
@@ -255,7 +255,7 @@ mod tests {
             (&images[..7], &labels, ["images, byte 7: ", "the header"]),
             (&[], &labels, ["images, byte 0: ", "the header"]),
             (&long, &labels, ["images, byte 20: ", "the file goes on"]),
-            (b"a text file", &labels, ["images, byte 0: ", "no IDX file"]),
+            (b"a text file", &labels, ["images, byte 0: ", "not an IDX file"]),
             (&idx(0x0a, &[2], &[]), &labels, ["images, byte 2: ", "0x0a"]),
             (&idx(8, &[u32::MAX; 3], &[]), &labels, ["images, byte 4: ", "more than any file holds"]),
             (&idx(8, &[u32::MAX, 1, 1], &[0; 9]), &labels, ["images, byte 25: ", "4294967295 bytes from byte 16"]),
@@ -265,7 +265,7 @@ mod tests {
             (&images, &images, ["labels, byte 3: ", "exchanged"]),
             (&images, &labels[..9], ["labels, byte 9: ", "the file ends here"]),
             (&images, &idx(8, &[3], &[0; 3]), ["3 labels in ", "2 examples in "]),
-            (&images, &idx(0x0b, &[2], &[0, 0, 255, 255]), ["labels, byte 10: ", "-1 is no label"]),
+            (&images, &idx(0x0b, &[2], &[0, 0, 255, 255]), ["labels, byte 10: ", "-1 is not a label"]),
             (&images, &idx(0x0d, &[2], &[127; 8]), ["labels, byte 8: ", "no label"]),
         ] {
             let error = read(images, labels).unwrap_err();

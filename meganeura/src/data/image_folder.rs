@@ -226,7 +226,7 @@ impl Examples for ImageFolder {
         let (height, width) = (shape[1], shape[2]);
         if (image.height() as usize, image.width() as usize) != (height, width) {
             if shape.elements() == 0 {
-                bail!(Argument, "{}: resized to {height} by {width} pixels, nothing is left of it", path.display());
+                bail!(Argument, "{}: resized to {height} by {width} pixels, it would be empty", path.display());
             }
             // The intermediate image has its original width and its final height.
             let most = (image.width() as usize).max(width).saturating_mul(height);
@@ -273,7 +273,7 @@ fn why_no_image(path: &Path) -> Option<&'static str> {
     }
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     let is_image = extension.is_some_and(|extension| EXTENSIONS.contains(&&*extension));
-    (!is_image).then_some("no image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
+    (!is_image).then_some("not an image by its name (png, jpg, jpeg, bmp, pnm, pgm, ppm, pbm)")
 }
 
 /// Fails with the list of everything that is wrong in a folder, if anything is.
@@ -393,7 +393,7 @@ mod tests {
             ImageFolder::open(root),
             &[
                 "4 wrong",
-                "a/labels.txt: no image by its name",
+                "a/labels.txt: not an image by its name",
                 "a/nested: a folder inside of a class",
                 "beside.png: a file beside",
                 "empty: a class without images",
@@ -412,7 +412,7 @@ mod tests {
         image(root, "a/2.png", [1, 1], 0);
         fs::write(root.join("a/3.png"), "a text file").unwrap();
         let folder = ImageFolder::open(root).unwrap();
-        expect(folder.check(), &["a folder of images: ", "a/3.png, byte ", "no image that can be read"]);
+        expect(folder.check(), &["a folder of images: ", "a/3.png, byte ", "not a readable image"]);
         expect(Dataset::of(folder).unwrap().get(1), &["a/3.png, byte "]);
         fs::write(root.join("a/1.png"), "").unwrap();
         expect(ImageFolder::open(root), &["a/1.png, byte 0"]);

@@ -119,7 +119,7 @@ fn guarded<T>(read: impl FnOnce() -> ImageResult<T>) -> Result<T, String> {
 }
 
 fn wrong(path: &Path, offset: u64, what: &str) -> Error {
-    let message = format!("{}, byte {offset}: no image that can be read: {what}", path.display());
+    let message = format!("{}, byte {offset}: not a readable image: {what}", path.display());
     Error::new(ErrorKind::Data, message)
 }
 

@@ -223,7 +223,7 @@ impl Var {
     pub fn diagonal(&self) -> Self {
         let shape = self.shape();
         let [outer @ .., rows, columns] = shape.dims() else {
-            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is no matrix"));
+            return self.refuse("diagonal", ErrorKind::Shape, format!("of {shape}, which is not a matrix"));
         };
         let (&n, outer) = (rows, outer.to_vec());
         if n != *columns {

@@ -1,4 +1,4 @@
-//! Einstein's summation.
+//! Einstein summation.
 
 use std::panic::Location;
 

@@ -65,7 +65,7 @@ mod tests {
             (x.tile(&[2]), "tile: [2] does not say how often"),
             (x.repeat_interleave(0, 0), "repeat_interleave: 0 times"),
             (x.diagonal(), "diagonal: of [2, 3], which is not square"),
-            (x.tril(0).sum().tril(0), "tril: of [], which is no matrix"),
+            (x.tril(0).sum().tril(0), "tril: of [], which is not a matrix"),
             (x.norm_over(&[0], -1.0), "norm: p must be at least 0, it is -1"),
             (x.masked_fill(&y, 0.0), "masked_fill: a mask [2, 4] does not broadcast to [2, 3]"),
             (x.gather_along(1, &index), "gather_along: index 3 is past the end, axis 1 has 3 elements"),

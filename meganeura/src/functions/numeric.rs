@@ -13,7 +13,7 @@ impl Var {
     /// The `p`-norm over some axes, which are removed: `(Σ |x|ᵖ)^(1/p)`, the largest `|x|` for `p = ∞`, the number of
     /// elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
     ///
-    /// Error: a `p` below 0, or NaN.
+    /// Errors: a `p` below 0, or NaN.
     #[must_use]
     #[track_caller]
     pub fn norm_over(&self, axes: &[usize], p: f64) -> Self {

@@ -18,7 +18,7 @@ impl Var {
     ///
     /// Precise for large scores of either sign, where taking the logarithm of a sigmoid is not.
     ///
-    /// Shapes: scores and targets the same → a scalar. Targets are probabilities: 0, 1, or between.
+    /// Shapes: scores and targets the same → a scalar. Targets are probabilities, from 0 to 1.
     ///
     /// ```
     /// use meganeura::prelude::*;
@@ -37,8 +37,9 @@ impl Var {
     }
 
     /// [`bce_with_logits`](Self::bce_with_logits) with weights for positive targets, or with another reduction:
-    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`. The mean divides by the number of scores, not by the weights, as in
-    /// PyTorch.
+    /// `−(p·t·ln σ(x) + (1 − t)·ln(1 − σ(x)))`.
+    ///
+    /// The mean divides by the number of scores, not by the weights, as in PyTorch.
     ///
     /// Shapes: the same. Errors: also if the weights do not broadcast to the shape of the scores.
     #[must_use]

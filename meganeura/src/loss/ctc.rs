@@ -99,7 +99,7 @@ mod tests {
     fn paths_of_equal_probability_are_counted() {
         let tape = tape();
         let x = input(&tape, &[4, 5, 3], &[0.0; 60]).log_softmax(2);
-        // Paths of 4 steps, or of 3, 2, 0 and 0, by what they become.
+        // Paths of 4 steps, or of 3, 2, 0 and 0, and the targets that they become.
         let targets = indices(&[5, 2], &[1, 2, 1, 1, 1, 1, 0, 0, 2, 0]);
         let lengths = [indices(&[5], &[4, 3, 2, 0, 0]), indices(&[5], &[2, 2, 2, 0, 1])];
         let with = |zero_infinity, reduction| {

@@ -48,8 +48,9 @@ impl Var {
     }
 
     /// [`soft_cross_entropy`](Self::soft_cross_entropy) with smoothed targets and class weights:
-    /// `ℓ[n] = −Σ_c w[c]·((1 − s)·t[n, c] + s/C)·ln softmax(x)[n, c]`. The mean divides by the number of rows, not by
-    /// weights, as in PyTorch.
+    /// `ℓ[n] = −Σ_c w[c]·((1 − s)·t[n, c] + s/C)·ln softmax(x)[n, c]`.
+    ///
+    /// The mean divides by the number of rows, not by weights, as in PyTorch.
     ///
     /// Shapes: the same; unreduced `[N, …]`. Errors: also if the label smoothing is not between 0 and 1, or the class
     /// weights are not `[C]`.

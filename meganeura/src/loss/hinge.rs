@@ -76,6 +76,7 @@ impl Var {
     }
 
     /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])` with m = 1.
+    ///
     /// The loss of [Crammer and Singer, 2001](https://jmlr.org/papers/v2/crammer01a.html), with the sum in place of
     /// their maximum.
     ///
@@ -97,8 +98,9 @@ impl Var {
         self.multi_margin_with(labels, &MultiMarginOptions::default())
     }
 
-    /// [`multi_margin`](Self::multi_margin) with another margin, squares, class weights, or another reduction. Each
-    /// term has the weight of its label's class. The mean divides by the number of labels, not by weights, as in
+    /// [`multi_margin`](Self::multi_margin) with another margin, squares, class weights, or another reduction.
+    ///
+    /// Each term has the weight of its label's class. The mean divides by the number of labels, not by weights, as in
     /// PyTorch.
     ///
     /// Shapes: the same; unreduced `[N, …]`. Errors: also if the margin is NaN or infinite, or the class weights are

@@ -6,9 +6,9 @@ use crate::dtype::is_positive;
 
 impl Var {
     /// Mean squared error: `mean (x − target)²`
+    ///
     /// Shapes: both the same → a scalar. They are not broadcast: `[N, 1]` against `[N]` would silently compare every
     /// element with every other.
-    /// everything with everything.
     ///
     /// ```
     /// use meganeura::prelude::*;

@@ -77,7 +77,7 @@ impl Accuracy {
         here_async(async {
             let scores = Scores::read(scores, labels, self.ignored).await?;
             if self.top == 0 || self.top > scores.classes() {
-                bail!(Argument, "there are no {} best of {} classes", self.top, scores.classes());
+                bail!(Argument, "k is {}; it must be from 1 to {}, the number of classes", self.top, scores.classes());
             }
             for (row, label) in scores.rows() {
                 self.count += 1;

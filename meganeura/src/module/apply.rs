@@ -72,8 +72,9 @@ pub trait Applied: Layer {}
 impl<L: Layer> Applied for L {}
 
 /// Applies the layer of a `then` or `before`, in the mode of the field next to it, or of the whole struct if that field
-/// holds nothing. Each `forward` creates the layer anew: a parameter in it that is not part of the struct would never
-/// be trained.
+/// holds nothing.
+///
+/// Each `forward` creates the layer anew: a parameter in it that is not part of the struct would never be trained.
 #[doc(hidden)]
 #[track_caller]
 pub fn apply_layer<L: Applied>(layer: &L, x: &Var, field: &dyn Module, whole: &dyn Module) -> Var {

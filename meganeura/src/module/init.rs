@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::{Error, ErrorKind};
 
-    /// A module that is its own seed; the builder `Fails` fails.
+    /// Builds its own seed; the builder `Fails` fails.
     #[derive(Clone, Debug)]
     struct Echo;
 

@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use super::Module;
 
-/// A skipped field of this type. An expansion asks it for its content. Of the methods of one name, the compiler takes
-/// the first that exists: the type's own, then that of [`ModuleContent`], and then that of [`Content`], which needs one
-/// more reference.
+/// A skipped field of this type.
+///
+/// An expansion asks it for its content. Of the methods of one name, the compiler takes the first that exists: the
+/// type's own, then that of [`ModuleContent`], and then that of [`Content`], which needs one more reference.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Skipped<T: ?Sized>(PhantomData<T>);

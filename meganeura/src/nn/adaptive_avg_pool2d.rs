@@ -7,7 +7,7 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Device, Result, Var};
 
-/// Average pooling to `P×Q` whatever the input's size: the means of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
+/// Average pooling to `P×Q` for inputs of any size: the means of rows `⌊p·H/P⌋ .. ⌈(p+1)·H/P⌉`, columns likewise
 ///
 /// Windows overlap where `P` does not divide `H`, as in PyTorch. Where `P` exceeds `H`, pixels are repeated.
 ///

@@ -12,7 +12,7 @@ use crate::{Buffer, Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var}
 pub(super) struct Kind {
     /// The layer's name in messages.
     pub(super) name: &'static str,
-    /// The axes behind the channels, for messages.
+    /// The axes after the channels, for messages.
     pub(super) behind: &'static str,
     /// The numbers of axes that inputs may have.
     pub(super) ranks: &'static [usize],
@@ -264,8 +264,10 @@ macro_rules! batch_norm {
             }
 
             /// Synchronises mean and variance over the ranks of a [world](crate::world), each of which has an equal
-            /// part of the batch. By default each rank uses its own batch. Ranks exchange data twice in each forward
-            /// pass of the layer, and once in the backward pass.
+            /// part of the batch.
+            ///
+            /// By default each rank uses its own batch. Ranks exchange data twice in each forward pass of the layer,
+            /// and once in the backward pass.
             pub fn synchronized(self, world: &$crate::world::World) -> Self {
                 Self { world: Some(world.clone()), ..self }
             }

@@ -11,9 +11,9 @@ use crate::{Device, Param, Result, Shape, Var};
 
 /// 2-D convolution: `y[n,o,p,q] = b[o] + Σ x[n,c,p·s+i·d−pad,q·s+j·d−pad] · w[o,c,i,j]`
 ///
-/// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]`, `bias [O]` → `y [N, O, P, Q]` with `P = ⌊(H + 2·pad −
-/// d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise. An [adapter](crate::Lora) on the weight of a convolution without groups is
-/// a convolution to `rank` channels, followed by a convolution with 1×1 kernels.
+/// Shapes: `x [N, C, H, W]`, `weight [O, C/groups, KH, KW]`, `bias [O]` → `y [N, O, P, Q]` with
+/// `P = ⌊(H + 2·pad − d·(KH−1) − 1)/s⌋ + 1`, and `Q` likewise. An [adapter](crate::Lora) on the weight of a convolution
+/// without groups is a convolution to `rank` channels, followed by a convolution with 1×1 kernels.
 ///
 /// ```
 /// use meganeura::prelude::*;

@@ -83,8 +83,8 @@ impl Var {
     }
 }
 
-/// Transposed 1-D convolution, which lengthens sequences where a [`Conv1d`](super::Conv1d) shortens them: `y[n,o,p] =
-/// b[o] + Σ x[n,c,l] · weight[c,o,i]` over all `l·s + i·d − pad = p`
+/// Transposed 1-D convolution, which lengthens sequences where a [`Conv1d`](super::Conv1d) shortens them:
+/// `y[n,o,p] = b[o] + Σ x[n,c,l] · weight[c,o,i]` over all `l·s + i·d − pad = p`
 ///
 /// It maps the output shape of the convolution with the same settings back to the input shape of that convolution. With
 /// a stride, several input shapes lead to the same output shape; the output padding selects one of them.

@@ -9,8 +9,8 @@ use crate::module::{Init, Layer, Seed, init_field};
 use crate::ops::ConvTranspose2dOptions;
 use crate::{Device, Param, Result, Shape, Var};
 
-/// Transposed 2-D convolution, which enlarges images where a [`Conv2d`](super::Conv2d) shrinks them: `y[n,o,p,q] = b[o]
-/// + Σ x[n,c,h,w] · weight[c,o,i,j]` over all `h·s + i·d − pad = p`, `w·s + j·d − pad = q`
+/// Transposed 2-D convolution, which enlarges images where a [`Conv2d`](super::Conv2d) shrinks them:
+/// `y[n,o,p,q] = b[o] + Σ x[n,c,h,w] · weight[c,o,i,j]` over all `h·s + i·d − pad = p`, `w·s + j·d − pad = q`
 ///
 /// It maps the output shape of the convolution with the same settings back to the input shape of that convolution. With
 /// a stride, several input shapes lead to the same output shape; the output padding selects one of them.
@@ -42,8 +42,8 @@ pub struct ConvTranspose2d {
 }
 
 impl ConvTranspose2d {
-    /// A transposed convolution from `inputs` to `outputs` channels, with a kernel of this extent, or of this height and
-    /// width.
+    /// A transposed convolution from `inputs` to `outputs` channels, with a kernel of this extent, or of this height
+    /// and width.
     #[expect(clippy::new_ret_no_self, reason = "a layer needs a device and a seed; this describes one without")]
     pub fn new(inputs: usize, outputs: usize, kernel: impl IntoPair) -> ConvTranspose2dConfig {
         ConvTranspose2dConfig {

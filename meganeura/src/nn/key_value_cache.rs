@@ -55,8 +55,8 @@ impl KeyValueCache {
         self.len == 0
     }
 
-    /// Adds the keys and values `[N, heads, L, d]` of the next positions. Returns those of all positions, `[N, heads,
-    /// capacity, d]`, and the mask `[L, capacity]` that hides what comes after each position.
+    /// Adds the keys and values `[N, heads, L, d]` of the next positions. Returns those of all positions,
+    /// `[N, heads, capacity, d]`, and the mask `[L, capacity]` that hides what comes after each position.
     #[track_caller]
     #[expect(clippy::cast_precision_loss, reason = "places are far below 2^53")]
     pub(super) fn push(&mut self, key: &Var, value: &Var) -> [Var; 3] {

@@ -14,7 +14,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// Mean and variance are taken over the last axes of each example, as many as [`shape`](Self::shape) has, the variance
 /// without Bessel's correction. No statistics are kept: training and inference compute the same.
 ///
-/// Shapes: `x [.., D₁, …, Dₖ]`, `weight` and `bias` `[D₁, …, Dₖ]` → `y` as `x`.
+/// Shapes: `x [.., D₁, …, Dₖ]`, `weight` and `bias` `[D₁, …, Dₖ]` → `y` like `x`.
 /// [Ba et al., 2016](https://arxiv.org/abs/1607.06450).
 ///
 /// ```
@@ -34,7 +34,7 @@ pub struct LayerNorm {
     pub weight: Option<Param>,
     /// The offset of each element, added last; initially zeros.
     pub bias: Option<Param>,
-    /// The extents of the axes that are normalised together, the last ones of the input.
+    /// The extents of the axes that are normalised together, the last axes of the input.
     #[module(skip)]
     pub shape: Shape,
     /// The number added to the variance, so that a constant example causes no division by 0.

@@ -167,7 +167,7 @@ impl Layer for AvgPool1d {
     }
 }
 
-/// Average pooling to `P` elements whatever the input's length: the means of elements `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`
+/// Average pooling to `P` elements for inputs of any length: the means of elements `⌊p·L/P⌋ .. ⌈(p+1)·L/P⌉`
 ///
 /// Windows overlap where `P` does not divide `L`, as in PyTorch. Where `P` exceeds `L`, elements are repeated.
 ///

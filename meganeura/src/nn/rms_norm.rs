@@ -14,7 +14,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// The mean is taken over the last axes of each example, as many as [`shape`](Self::shape) has. Unlike
 /// [`LayerNorm`](super::LayerNorm), this layer does not subtract the mean of `x` and has no bias.
 ///
-/// Shapes: `x [.., D₁, …, Dₖ]`, `weight [D₁, …, Dₖ]` → `y` as `x`.
+/// Shapes: `x [.., D₁, …, Dₖ]`, `weight [D₁, …, Dₖ]` → `y` like `x`.
 /// [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467).
 ///
 /// ```
@@ -32,7 +32,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 pub struct RmsNorm {
     /// The factor of each element; initially ones.
     pub weight: Option<Param>,
-    /// The extents of the axes that are normalised together, the last ones of the input.
+    /// The extents of the axes that are normalised together, the last axes of the input.
     #[module(skip)]
     pub shape: Shape,
     /// The number added to the mean square, so that zeros cause no division by 0.

@@ -6,8 +6,8 @@ use crate::error::bail;
 use crate::module::{Init, Layer, Seed};
 use crate::{Buffer, Device, ErrorKind, Result, Tensor, Var};
 
-/// Embeddings of points in time, sines before cosines: `y[n] = (sin t[n]·f₀, …, sin t[n]·fₖ₋₁, cos t[n]·f₀, …, cos
-/// t[n]·fₖ₋₁)`
+/// Embeddings of points in time, sines before cosines:
+/// `y[n] = (sin t[n]·f₀, …, sin t[n]·fₖ₋₁, cos t[n]·f₀, …, cos t[n]·fₖ₋₁)`
 ///
 /// The width is `2k`. The frequencies are `fᵢ = P^(−i/(k−1))`, from 1 down to `1/P`, with `P` = 10,000 by default; a
 /// single frequency is 1. As in [Ho et al., 2020](https://arxiv.org/abs/2006.11239), "DDPM".

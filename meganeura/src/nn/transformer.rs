@@ -26,7 +26,7 @@ pub struct Visible<'a> {
     /// The padding mask, `[N, S]`: a position that is not 0 is padding, which nothing sees. PyTorch's
     /// `key_padding_mask`.
     pub padding: Option<&'a Var>,
-    /// `true` if a position sees none after itself.
+    /// `true` if a position sees no later ones.
     pub causal: bool,
 }
 
@@ -52,8 +52,8 @@ impl Visible<'_> {
 
 /// A layer of a transformer's encoder: self-attention, then two linear maps with an activation between.
 ///
-/// Each part has dropout, a residual and a layer normalisation. With `norm_first`, a part computes `x +
-/// attention(norm(x))`, else `norm(x + attention(x))`, and likewise for the linear maps.
+/// Each part has dropout, a residual and a layer normalisation. With `norm_first`, a part computes
+/// `x + attention(norm(x))`, else `norm(x + attention(x))`, and likewise for the linear maps.
 ///
 /// It is PyTorch's `nn.TransformerEncoderLayer(width, heads, batch_first=True)`, with two differences: PyTorch also
 /// drops weights of the attention in training, and draws its projections from another distribution. A decoder without
@@ -92,7 +92,7 @@ pub struct TransformerEncoderLayer {
 }
 
 /// A layer of a transformer's decoder: a [`TransformerEncoderLayer`] that also attends to the encoder's result, between
-/// its two parts
+/// its two parts.
 ///
 /// It is PyTorch's `nn.TransformerDecoderLayer(width, heads, batch_first=True)`, with the same two differences.
 ///

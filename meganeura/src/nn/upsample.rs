@@ -73,7 +73,7 @@ impl Upsample {
             bail!(Argument, "upsample: scale {:?}; both must be at least 1", self.scale);
         }
         if self.align_corners && self.mode == Mode::Nearest {
-            bail!(Argument, "upsample: to the nearest pixel there are no corners to align; use `Upsample::bilinear`");
+            bail!(Argument, "upsample: `Upsample::nearest` has no corners to align; use `Upsample::bilinear`");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Gradients of several small batches, for one step.
+//! Accumulation of gradients over several small batches, for one step.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl Sums {
     /// `true` if the next micro-batch completes a step.
     pub(super) fn is_last(&self, how: Accumulate) -> Result<bool> {
         if how.every == 0 {
-            bail!(Argument, "gradients of 0 micro-batches make no step");
+            bail!(Argument, "a step of 0 micro-batches; there must be at least 1");
         }
         Ok(self.added + 1 >= how.every)
     }

@@ -120,8 +120,9 @@ impl AdamW {
     }
 
     /// Uses the largest `v` so far in the step if `true`, so that steps do not grow again after rare large gradients;
-    /// `false` by default. The state keeps it beside the moments, as `v_max`.
-    /// [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
+    /// `false` by default.
+    ///
+    /// The state keeps it beside the moments, as `v_max`. [Reddi et al., 2018](https://arxiv.org/abs/1904.09237).
     pub fn amsgrad(self, amsgrad: bool) -> Self {
         Self { moments: Moments { amsgrad, ..self.moments }, ..self }
     }

@@ -51,9 +51,11 @@ impl Grads {
     }
 
     /// Like [`average`](Self::average), but shards the optimizer's state: each rank owns an equal share of the
-    /// parameters. It gets their mean gradients, keeps their state, and updates them; the step then gives the new
-    /// values to all ranks. With AdamW on `R` ranks, a rank keeps `2/R` numbers per parameter instead of two. The
-    /// result of a step is the same. This is stage 1 of [ZeRO](https://arxiv.org/abs/1910.02054).
+    /// parameters.
+    ///
+    /// It gets their mean gradients, keeps their state, and updates them; the step then gives the new values to all
+    /// ranks. With AdamW on `R` ranks, a rank keeps `2/R` numbers per parameter instead of two. The result of a step is
+    /// the same. This is stage 1 of [ZeRO](https://arxiv.org/abs/1910.02054).
     ///
     /// Owners depend on the parameters that are trained. To freeze or thaw some later, load the
     /// [whole state](super::Optimizer::whole_state_of) before the next step.

@@ -1,4 +1,4 @@
-//! Lion: steps of one size, along the sign of a momentum.
+//! Lion: steps of one size, along the sign of the momentum.
 
 use super::rule::{Given, Rule, expect_share};
 use super::{Settings, Stepper};

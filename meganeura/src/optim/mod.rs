@@ -7,13 +7,13 @@
 //! An optimizer is a [`Rule`], a formula of a few lines. The common part (which parameters are trained, where state
 //! lives, refusing what is not finite) is in `step.rs`. Settings for some of the parameters are in `group.rs`.
 //!
-//! | for | there is |
+//! | for | use |
 //! |---|---|
-//! | images, much data, time to find a rate | [`Sgd`] with momentum |
+//! | images, much data, time to tune the learning rate | [`Sgd`] with momentum |
 //! | nearly everything else | [`AdamW`]; [`Lion`] where memory is short, [`Muon`] for large matrices |
-//! | what papers had before | [`Adam`], [`NAdam`], [`RAdam`], [`RmsProp`], [`Adagrad`] |
+//! | reproducing papers | [`Adam`], [`NAdam`], [`RAdam`], [`RmsProp`], [`Adagrad`] |
 //! | losses without noise, few parameters | [`Lbfgs`], which takes a closure |
-//! | a rate that changes | [`Schedule`]; by a metric, [`Plateau`] |
+//! | a changing learning rate | [`Schedule`]; by a metric, [`Plateau`] |
 //! | batches too large for the device | [`Optimizer::accumulate`] |
 //! | a steadier model to evaluate | [`Ema`] |
 
@@ -100,6 +100,7 @@ pub trait Optimizer: Rule {
     /// may step another part along the same gradients ([an example, and what it costs](Grads#several-optimizers)).
     /// Buffers that the forward pass updated change with the first of these steps. A step ends the tape for everything
     /// else that depends on the parameters that it changes.
+    ///
     /// # Errors
     ///
     /// Nothing has changed when any of these is returned:

@@ -92,7 +92,7 @@ impl Muon {
     }
 }
 
-/// The number of numbers that are not Adam's.
+/// The count of numbers that are not Adam's.
 const OWN: usize = 4;
 
 impl Rule for Muon {
@@ -145,8 +145,8 @@ impl Rule for Muon {
     }
 }
 
-/// A matrix with the same singular vectors, and singular values between about 0.7 and 1.2: five steps of `x ← a·x +
-/// (b·A + c·A²)·x`, `A = x·xᵀ`, from a matrix of norm 1, whose singular values are below 1.
+/// A matrix with the same singular vectors, and singular values between about 0.7 and 1.2: five steps of
+/// `x ← a·x + (b·A + c·A²)·x`, `A = x·xᵀ`, from a matrix of norm 1, whose singular values are below 1.
 fn orthogonal(x: &Var) -> Var {
     const STEPS: usize = 5;
     const COEFFICIENTS: (f64, f64, f64) = (3.4445, -4.7750, 2.0315);

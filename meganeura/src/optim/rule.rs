@@ -81,6 +81,7 @@ pub trait Rule {
     fn numbers(&self, settings: Settings, t: u64) -> Vec<f64>;
 
     /// The identity of the operations that [`update`](Self::update) records, apart from the parameter and its settings.
+    ///
     /// Rules with the same name return the same number if the same operations update their numbers and state. A
     /// [`TrainStep`](super::TrainStep) is recorded anew when the number changes. 0 by default, for rules that always
     /// record the same operations.

@@ -131,7 +131,7 @@ impl Fitting {
         };
         // From a changed file, for example: a step with it would fail or spoil the model.
         if !(lr.is_finite() && lr >= 0.0) {
-            bail!(Checkpoint, "{}: the number `{LR}` is {lr} in the state, which is no learning rate", rule.name());
+            bail!(Checkpoint, "{}: the number `{LR}` is {lr} in the state, which is not a learning rate", rule.name());
         }
         let number = |name: &str| state.numbers.get(name).map_or(Ok(0), |&number| count(name, number));
         let (skipped, accumulated) = (number(SKIPPED)?, number(ACCUMULATED)?);
@@ -204,7 +204,7 @@ pub(super) fn load(rule: &mut (impl Rule + ?Sized), module: &dyn Module, state: 
 
 fn count(name: &str, number: f64) -> Result<u64> {
     if !(number >= 0.0 && number.fract() == 0.0 && number < 2f64.powi(53)) {
-        bail!(Checkpoint, "the number `{name}` is {number}, which is no count");
+        bail!(Checkpoint, "the number `{name}` is {number}, which is not a count");
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
     Ok(number as u64)
@@ -275,7 +275,7 @@ mod tests {
             (&|state| _ = state.numbers.remove("lr"), "`lr` is missing"),
             (
                 &|state| _ = state.numbers.insert("lr".into(), f64::NAN),
-                "`lr` is NaN in the state, which is no learning",
+                "`lr` is NaN in the state, which is not a learning",
             ),
             (&|state| _ = state.numbers.insert("lr".into(), f64::INFINITY), "`lr` is inf in the state"),
             (&|state| _ = state.numbers.insert("lr".into(), f64::NEG_INFINITY), "`lr` is -inf in the state"),
@@ -284,8 +284,8 @@ mod tests {
             (&|state| _ = state.tensors.insert("0.m".into(), short.clone()), "`0.m` is f32[1] in the state"),
             (&|state| _ = state.tensors.insert("2.m".into(), short.clone()), "the state has `2.m`"),
             (&|state| _ = state.numbers.remove("0.steps"), "the state has `0.m`, `0.v`"),
-            (&|state| _ = state.numbers.insert("0.steps".into(), 0.5), "`0.steps` is 0.5, which is no count"),
-            (&|state| _ = state.numbers.insert("skipped".into(), -1.0), "`skipped` is -1, which is no count"),
+            (&|state| _ = state.numbers.insert("0.steps".into(), 0.5), "`0.steps` is 0.5, which is not a count"),
+            (&|state| _ = state.numbers.insert("skipped".into(), -1.0), "`skipped` is -1, which is not a count"),
             (&|state| _ = state.numbers.insert("accumulated".into(), 2.0), "sums of 2 micro-batches are missing"),
             (&|state| _ = state.tensors.insert("0.gradient_sum".into(), short.clone()), "has `0.gradient_sum`"),
         ];

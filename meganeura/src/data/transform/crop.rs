@@ -36,16 +36,16 @@ impl Transform for RandomCrop {
         let [channels, height, width] = image(shape)?;
         let Self { height: h, width: w, padding } = *self;
         if h == 0 || w == 0 {
-            bail!(Argument, "a piece of {h}×{w} pixels is none");
+            bail!(Argument, "a crop of {h}×{w} pixels is empty");
         }
         if padding > height.max(width).max(h).max(w) {
-            bail!(Argument, "a border of {padding} pixels is more than there is in an image of {height}×{width}");
+            bail!(Argument, "a border of {padding} pixels is larger than an image of {height}×{width}");
         }
         let border = padding.checked_mul(2);
         let is_in =
             |piece, extent: usize| border.and_then(|border| extent.checked_add(border)).is_some_and(|all| piece <= all);
         if !is_in(h, height) || !is_in(w, width) {
-            bail!(Shape, "there is no piece of {h}×{w} in an image of {height}×{width} with a border of {padding}");
+            bail!(Shape, "a crop of {h}×{w} does not fit into an image of {height}×{width} with a border of {padding}");
         }
         Ok([channels, h, w].into())
     }

@@ -55,9 +55,10 @@ pub trait Transform: fmt::Debug + Send + Sync {
     /// Fails if such examples cannot be transformed, or if the transformation itself is invalid.
     fn shape(&self, shape: Shape) -> Result<Shape>;
 
-    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape). All randomness must
-    /// come from the seed, which differs for each epoch, position and transformation. `example` has capacity for both,
-    /// one after the other.
+    /// Changes an example of this shape, row by row, into one of [`shape(shape)`](Self::shape).
+    ///
+    /// All randomness must come from the seed, which differs for each epoch, position and transformation. `example` has
+    /// capacity for both, one after the other.
     fn apply(&self, example: &mut Vec<f32>, shape: Shape, seed: Seed);
 }
 

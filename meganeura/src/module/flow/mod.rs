@@ -56,7 +56,7 @@ use crate::{Error, Result};
 pub struct Flow {
     channels: Axis,
     features: Axis,
-    /// The first pair of neighbours inside that do not fit.
+    /// The first pair of neighbours inside the layer that do not fit.
     misfit: Option<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! Recurrent layers: [`Rnn`], [`Lstm`] and [`Gru`] over sequences, and their cells, which take a single step.
+//! Recurrent layers: [`Rnn`], [`Lstm`] and [`Gru`] over sequences, and their cells, which compute a single step.
 //!
 //! [`RecurrentGates`] is the formula of a cell, [`RecurrentCell`] holds the weights of one cell, and [`Recurrent`] the
 //! cells of all layers and directions. One matrix product computes the input's part of all steps. A step is then one
@@ -58,8 +58,8 @@ pub type Rnn = Recurrent<RnnGates>;
 /// ```
 pub type Lstm = Recurrent<LstmGates>;
 
-/// Gated recurrent units: `r, z = σ(W_ih·x + b_ih + W_hh·h + b_hh)`, `n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn))`, `h′
-/// = (1 − z)·n + z·h`
+/// Gated recurrent units: `r, z = σ(W_ih·x + b_ih + W_hh·h + b_hh)`, `n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn))`,
+/// `h′ = (1 − z)·n + z·h`
 ///
 /// Weights have a block of rows for each of `r`, `z` and `n`, in this order. See [`Recurrent`] for everything but the
 /// formula.

@@ -220,7 +220,7 @@ impl Lbfgs {
         }
         if let Some((direction, ..)) = self.memory.last.as_ref().filter(|(d, ..)| d.len() != point.gradient.len()) {
             let (before, now) = (direction.len(), point.gradient.len());
-            bail!(Argument, "lbfgs: {now} numbers are trained, and it remembers a step of {before}");
+            bail!(Argument, "lbfgs: {now} elements are trained, and {before} were before");
         }
         let most = self.evaluations.unwrap_or(self.iterations.saturating_add(self.iterations / 4));
         let mut parameters = read(module)?;
@@ -414,6 +414,6 @@ mod tests {
         lbfgs.step(&mut w, bowl).unwrap();
         let other = |w: &Param| Ok(Tape::new(&device()).param(w).square().sum());
         let error = lbfgs.step(&mut param(&[1.0]), other).unwrap_err();
-        assert!(error.to_string().contains("1 numbers are trained, and it remembers a step of 3"), "{error}");
+        assert!(error.to_string().contains("1 elements are trained, and 3 were before"), "{error}");
     }
 }

@@ -1,8 +1,8 @@
 //! A line search for a step length that satisfies the strong Wolfe conditions.
 //!
-//! The loss along a direction is `φ(t)`. The conditions are `φ(t) ≤ φ(0) + c₁·t·φ′(0)` (it falls enough) and `|φ′(t)| ≤
-//! c₂·|φ′(0)|` (it is nearly flat). The search first finds two lengths with such a length between them, then narrows
-//! the interval; both by cubic interpolation.
+//! The loss along a direction is `φ(t)`. The conditions are `φ(t) ≤ φ(0) + c₁·t·φ′(0)` (it falls enough) and
+//! `|φ′(t)| ≤ c₂·|φ′(0)|` (it is nearly flat). The search first finds two lengths with such a length between them, then
+//! narrows the interval; both by cubic interpolation.
 
 use crate::Result;
 

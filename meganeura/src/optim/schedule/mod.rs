@@ -124,8 +124,8 @@ impl Schedule {
         Self(Form::Polynomial { from, steps, power, floor })
     }
 
-    /// Up to a peak and down to almost 0, over `steps` steps in all: [`one_cycle_with`](Self::one_cycle_with)`(peak,
-    /// steps, 0.3, 25, 1e4)`, PyTorch's `OneCycleLR` with its defaults.
+    /// Up to a peak and down to almost 0, over `steps` steps in all:
+    /// [`one_cycle_with`](Self::one_cycle_with)`(peak, steps, 0.3, 25, 1e4)`, PyTorch's `OneCycleLR` with its defaults.
     #[must_use]
     pub fn one_cycle(peak: f64, steps: u64) -> Self {
         Self::one_cycle_with(peak, steps, 0.3, 25.0, 1e4)

@@ -74,7 +74,7 @@ impl<'t> Reader<'t> {
     fn form(&mut self, depth: usize) -> Result<Form> {
         // A text must not exhaust the stack.
         if depth > 64 {
-            bail!(Argument, "a schedule of more than 64 schedules in one another");
+            bail!(Argument, "schedules are nested more than 64 deep");
         }
         let name = self.word();
         self.expect('(')?;
@@ -132,7 +132,7 @@ impl<'t> Reader<'t> {
         // Rust allows underscores in long numbers.
         let Ok(number) = word.replace('_', "").parse() else {
             let (word, rest) = (shortened(word), shortened(self.rest));
-            bail!(Argument, "`{word}` stands in a schedule where a number should, before `{rest}`");
+            bail!(Argument, "a schedule has `{word}` where a number should be, before `{rest}`");
         };
         Ok(number)
     }
@@ -203,7 +203,7 @@ mod tests {
             ("", "where `(` should be"),
             ("cosine", "where `(` should be"),
             ("sine(1)", "no schedule is called `sine`"),
-            ("constant()", "`` stands in a schedule where a number should"),
+            ("constant()", "a schedule has `` where a number should be"),
             ("constant(one)", "`one` stands"),
             ("step(0.1, 0.5, -3)", "`-3` stands"),
             ("step(0.1, 0.5)", "has `)` where `,` should be"),

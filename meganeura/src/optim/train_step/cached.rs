@@ -26,7 +26,7 @@ pub(super) struct CachedStep {
     results: usize,
     /// The basis of the sums of micro-batches, if there are any.
     basis: Option<Basis>,
-    /// The number of numbers that a call passes.
+    /// The count of numbers that a call passes.
     numbers: usize,
     effect: Effect,
 }

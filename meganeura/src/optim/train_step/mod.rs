@@ -115,7 +115,7 @@ where
         self
     }
 
-    /// Takes a step every few calls, each with a micro-batch: the last call takes the step, and earlier ones only add
+    /// Makes a step of several calls, each with a micro-batch: the last call takes the step, and earlier ones only add
     /// up their gradients. [`gradients`](Self::gradients) applies to the result.
     #[must_use]
     pub fn accumulate(mut self, how: Accumulate) -> Self {
