@@ -322,8 +322,11 @@ mod tests {
         gradcheck(&(), &x, |(), x| vec![x[0].square()]).unwrap().ok().unwrap();
         let error = gradgradcheck(&layers, &x, |_, x| vec![x[0].square()]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
-        let error = gradgradcheck(&(), &[], |(), _| vec![Tape::new(&Device::cpu_with(Precision::Double)).scalar(1.0)]);
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Argument);
+        let error = gradgradcheck(&(), &x, |(), x| vec![x[0].tape().scalar(1.0)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoGradient, "{error}");
+        let elsewhere = |(): &(), _: &[Var]| vec![Tape::new(&Device::cpu_with(Precision::Double)).scalar(1.0)];
+        let error = gradgradcheck(&(), &x, elsewhere).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
     }
 
     /// `x³` with the right first derivative, which is detached, so that the second one is 0.

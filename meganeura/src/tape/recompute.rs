@@ -23,9 +23,9 @@ impl Tape {
     /// the forward pass. When the backward pass reaches the region, it recomputes the values that gradients need. That
     /// is less than the whole region: values that only its results need are not computed twice.
     ///
-    /// On the CPU, results are the same to the bit. On a GPU, they are if the driver rounds the same way in every
-    /// kernel. It may contract a multiplication and an addition in one kernel and not in another, and different work is
-    /// fused into each. Fast precision rounds stored values. Gradients of gradients add up in another order.
+    /// In full precision, results are the same to the bit on the CPU and on Vulkan. Metal and DirectX may contract a
+    /// multiplication and an addition in one kernel and not in another, so results there agree only up to rounding.
+    /// Fast precision rounds stored values. Gradients of gradients add up in another order.
     ///
     /// ```
     /// use meganeura::prelude::*;
