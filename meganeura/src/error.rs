@@ -71,8 +71,10 @@ struct Operand {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of this kind. The message should state what was expected and what was found. It is cut after 16 KiB,
-    /// since it may quote names and texts from a file.
+    /// An error of this kind.
+    ///
+    /// The message should state what was expected and what was found. It is cut after 16 KiB, since it may quote names
+    /// and texts from a file.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Arc::new(Inner {

@@ -21,9 +21,9 @@ use crate::{Error, ErrorKind, Param, Result};
 
 /// The gradients of one backward pass, as values on the same tape.
 ///
-/// Nothing is computed until a gradient is read or an optimizer steps, and a gradient that nobody reads costs nothing.
+/// Nothing is computed until a gradient is read or an optimizer steps, and a gradient that is never read costs nothing.
 /// Gradients can be scaled, clipped, added and differentiated again like any other value. Read or hold a gradient
-/// before the optimizer's step: the step keeps no gradients unless somebody holds them.
+/// before the optimizer's step: the step keeps only gradients that are held in a `Var`.
 ///
 /// # Several optimizers
 ///

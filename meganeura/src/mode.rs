@@ -53,7 +53,7 @@ impl Mode {
         Self { evaluated: AtomicBool::new(false) }
     }
 
-    /// `true` in evaluation mode, whatever the tape's mode.
+    /// `true` in evaluation mode, regardless of the tape's mode.
     #[must_use]
     pub fn is_evaluated(&self) -> bool {
         self.evaluated.load(Ordering::Relaxed)

@@ -298,8 +298,8 @@ cell_newtype! {
 }
 
 impl Param {
-    /// Stops training this parameter: it gets no gradient and no optimizer changes it, whatever the model's struct
-    /// declares.
+    /// Stops training this parameter: it gets no gradient and no optimizer changes it, regardless of the declaration in
+    /// the model's struct.
     ///
     /// [`ModuleExt::freeze`](crate::ModuleExt::freeze) freezes many parameters, by their paths.
     pub fn freeze(&mut self) {
@@ -311,8 +311,10 @@ impl Param {
         self.cell.set_frozen(false);
     }
 
-    /// `true` if this parameter is not trained. The last call of [`freeze`](Self::freeze) or [`thaw`](Self::thaw)
-    /// decides, else the declaration in the model's struct when the model was built or last named.
+    /// `true` if this parameter is not trained.
+    ///
+    /// The last call of [`freeze`](Self::freeze) or [`thaw`](Self::thaw) decides, else the declaration in the model's
+    /// struct when the model was built or last named.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         !self.cell.is_trained()

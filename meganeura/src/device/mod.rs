@@ -40,7 +40,7 @@ use profile::{Timed, Times};
 use trace::Timeline;
 
 /// The reason why the CPU has no fast precision.
-const NO_MATRIX_UNITS: &str = "fast precision is there on GPUs with matrix units only, not on the CPU";
+const NO_MATRIX_UNITS: &str = "fast precision is available on GPUs with matrix units only, not on the CPU";
 
 /// A device that computes: a GPU, or the CPU's threads. Cheap to clone; clones are the same device.
 ///
@@ -119,8 +119,10 @@ impl Device {
         }))
     }
 
-    /// The CPU, in single precision. All such devices share the framework's own threads. The first run starts them;
-    /// `RAYON_NUM_THREADS` sets their number, by default that of the cores.
+    /// The CPU, in single precision.
+    ///
+    /// All such devices share the framework's own threads. The first run starts them; `RAYON_NUM_THREADS` sets their
+    /// number, by default that of the cores.
     #[must_use]
     pub fn cpu() -> Self {
         Self::cpu_with(Precision::Full)
@@ -188,8 +190,9 @@ impl Device {
         self.0.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// The random seed of the next [`Tape::new`](crate::Tape::new). Passing it to [`set_seed`](Self::set_seed) later
-    /// makes new tapes draw the same numbers again.
+    /// The random seed of the next [`Tape::new`](crate::Tape::new).
+    ///
+    /// Passing it to [`set_seed`](Self::set_seed) later makes new tapes draw the same numbers again.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.0.seed.load(Ordering::Relaxed)
@@ -272,7 +275,7 @@ impl Device {
             #[cfg(feature = "gpu")]
             (Storage::Gpu(buffer), Engine::Gpu(gpu)) => Ok(Storage::Gpu(gpu.copy(buffer, ty)?)),
             #[cfg(feature = "gpu")]
-            (Storage::Gpu(_), Engine::Cpu(_)) => bail!(Device, "a value {ty} of another device"),
+            (Storage::Gpu(_), Engine::Cpu(_)) => bail!(Device, "a value {ty} is on another device"),
         }
     }
 

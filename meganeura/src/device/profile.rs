@@ -188,7 +188,7 @@ impl Device {
     pub fn last_profile(&self) -> Result<Profile> {
         here(|| {
             let last = lock(&self.0.profile).take();
-            let Some(timed) = last else { bail!(Device, "no run was timed: `set_profiling` comes before it") };
+            let Some(timed) = last else { bail!(Device, "no run was timed; call `set_profiling` before the run") };
             // Outside the lock, which every timed run takes: this waits for the device.
             let profile = timed.read()?;
             lock(&self.0.profile).get_or_insert_with(|| Timed::Read(profile.clone()));

@@ -120,7 +120,9 @@ impl Device {
                     match precision {
                         Precision::Full => {}
                         Precision::Fast => gpu.expect_matrix()?,
-                        Precision::Double => bail!(Device, "double precision is there on the CPU only, not on {gpu}"),
+                        Precision::Double => {
+                            bail!(Device, "double precision is available on the CPU only, not on {gpu}")
+                        }
                     }
                     Engine::Gpu(gpu.clone())
                 }
@@ -129,8 +131,10 @@ impl Device {
         })
     }
 
-    /// This device in [`Precision::Fast`] if it has that, else unchanged. [`Device::precision`] and `Display` tell
-    /// which; the error of [`Device::with_precision`] explains why it is not fast.
+    /// This device in [`Precision::Fast`] if it has that, else unchanged.
+    ///
+    /// [`Device::precision`] and `Display` tell which; the error of [`Device::with_precision`] explains why it is not
+    /// fast.
     #[must_use]
     pub fn fast_if_available(&self) -> Self {
         self.with_precision(Precision::Fast).unwrap_or_else(|_| self.clone())

@@ -44,7 +44,7 @@ impl Device {
     #[track_caller]
     pub fn at_baseline(&self) -> Result<Self> {
         here(|| {
-            let Engine::Gpu(gpu) = &self.0.engine else { bail!(Device, "the CPU has no limits of WebGPU") };
+            let Engine::Gpu(gpu) = &self.0.engine else { bail!(Device, "the CPU does not have WebGPU's limits") };
             let gpu = block_on(gpu.at_baseline())?;
             Ok(Self::make(Engine::Gpu(gpu), self.0.precision, self.0.reason.clone()))
         })

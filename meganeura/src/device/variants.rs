@@ -27,7 +27,7 @@ impl Device {
     pub fn prefer_variants(&self, preferences: &[(&str, &str)]) -> Result<()> {
         here(|| {
             if matches!(self.0.engine, Engine::Cpu(_)) && !preferences.is_empty() {
-                bail!(Argument, "the CPU computes every operation in one way; only GPUs have variants to prefer");
+                bail!(Argument, "the CPU has a single variant of every operation; only GPUs have others to prefer");
             }
             let named = preferences.iter().map(|&(op, variant)| (op.to_owned(), variant.to_owned())).collect();
             lock(&self.0.preferences).named = named;

@@ -60,7 +60,7 @@ fn software(names: &[String]) -> String {
         format!("{name} (`{}` names it)", if leads { word } else { name })
     };
     let names: Vec<_> = names.iter().enumerate().map(spelled).collect();
-    format!("no GPU answered, only software, which is slower than the CPU's own kernels: {}", names.join("; "))
+    format!("no GPU answered, only software drivers, which are slower than the CPU's own kernels: {}", names.join("; "))
 }
 
 fn list(adapters: &[wgpu::Adapter]) -> String {
@@ -172,7 +172,7 @@ impl Gpu {
         let adapters = adapters().await;
         match adapters.iter().find(|adapter| name(&adapter.get_info()) == self.0.name) {
             Some(adapter) => Self::open_with(adapter, false, wgpu::Limits::default()).await,
-            None => bail!(Device, "{} does not answer any more; {}", self.0.name, list(&adapters)),
+            None => bail!(Device, "{} no longer answers; {}", self.0.name, list(&adapters)),
         }
     }
 

@@ -117,7 +117,7 @@ fn expect_spelled(launch: &Launch) -> Result<()> {
     let large = |(_, value): &&(&str, String)| value.parse().is_ok_and(|number: u64| u32::try_from(number).is_err());
     match launch.defines.iter().find(large) {
         Some((name, value)) => {
-            bail!(OutOfMemory, "kernel {} counts in 32 bits, not to {name} = {value}", launch.kernel)
+            bail!(OutOfMemory, "kernel {} counts in 32 bits, which {name} = {value} exceeds", launch.kernel)
         }
         None => Ok(()),
     }
@@ -324,7 +324,7 @@ impl Gpu {
         Ok(recorded)
     }
 
-    /// A buffer for so many host words, if there are any.
+    /// A buffer for the host words, if there are any.
     fn host_buffer(&self, arena: &mut Arena, words: usize) -> Result<Option<Arc<Buffer>>> {
         if words == 0 {
             return Ok(None);

@@ -37,7 +37,7 @@ pub(super) fn missing(adapter: &wgpu::Adapter) -> Vec<&'static str> {
         (features.contains(wgpu::Features::SUBGROUP), "operations of subgroups"),
         (
             adapter.cooperative_matrix_properties().iter().any(multiplies),
-            "products of 16×16 matrices of f16 that are summed in f32",
+            "products of 16×16 f16 matrices with f32 sums",
         ),
         // Each subgroup computes its own part of a product, so kernels must know the number of subgroups in a
         // workgroup.
@@ -81,7 +81,7 @@ impl Gpu {
         if !self.0.device.features().contains(FEATURES) {
             bail!(Device, "its driver does not open it with matrix units");
         }
-        let fails = |error: Error| error.context("its matrix units do not run");
+        let fails = |error: Error| error.context("its matrix units failed to run");
         let (a, b) = (numbers(1, 256), numbers(2, 256));
         let halves = |x: &[f32]| self.upload(&HostBuffer::U32(pairs(x)), line(DType::U32, x.len() / 2));
         let y = self.product("direct", 512, &halves(&a)?, &halves(&b)?).map_err(fails)?;
@@ -182,7 +182,7 @@ fn expect_overflow(y: &[f32]) -> Result<()> {
     if let Some(found) = y.iter().find(|y| y.is_finite()) {
         bail!(
             Device,
-            "{TOO_LARGE} is {found} to its matrix units (or their driver), where 16-bit floats should be infinite"
+            "its matrix units (or their driver) turn {TOO_LARGE} into {found}, which should be infinite in 16-bit floats"
         );
     }
     Ok(())

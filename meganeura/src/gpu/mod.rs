@@ -250,7 +250,7 @@ impl Inner {
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
             Ok(polled) => polled.map(drop),
             Err(_) => {
-                let why = || "the driver failed while it was waited for".to_owned();
+                let why = || "the driver failed during a wait".to_owned();
                 lock(&self.faults).lost.get_or_insert_with(why);
                 Ok(())
             }

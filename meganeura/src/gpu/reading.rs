@@ -168,7 +168,7 @@ impl Inner {
         polled.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
     }
 
-    /// A mappable buffer of at least so many bytes.
+    /// A mappable buffer of at least this size.
     pub(super) fn staging(&self, bytes: u64) -> wgpu::Buffer {
         let kept = if bytes <= STAGING_KEPT.0 { lock(&self.staging).pop() } else { None };
         kept.unwrap_or_else(|| {

@@ -148,7 +148,7 @@ impl Gpu {
             Recording::Vulkan(launches) => {
                 let mut encoder = new_encoder();
                 if !launches.execute(&mut encoder, words) {
-                    return Err(inner.refusal(Error::new(ErrorKind::Device, "the device takes no commands")));
+                    return Err(inner.refusal(Error::new(ErrorKind::Device, "the device accepts no commands")));
                 }
                 // wgpu allows no encoder with both its own commands and foreign ones.
                 let copies = along.as_ref().map(|along| {

@@ -22,7 +22,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// A timer for a run of so many launches, if it is to be timed.
+    /// A timer for a run with this number of launches, if it is to be timed.
     pub(super) fn new(device: &wgpu::Device, profiling: Profiling, launches: usize) -> Option<Self> {
         let stamps = stamps(profiling, launches)?;
         let most = wgpu::QUERY_SET_MAX_QUERIES;
@@ -67,7 +67,7 @@ impl Inner {
     /// Fails with the reason if runs cannot be timed.
     pub(super) fn expect_timing(&self) -> Result<()> {
         if !self.device.features().contains(FEATURES) {
-            bail!(Device, "{} cannot time launches: it has no timestamps inside of compute passes", self.name);
+            bail!(Device, "{} cannot time launches: it has no timestamps inside compute passes", self.name);
         }
         Ok(())
     }

@@ -148,17 +148,17 @@ impl<'a> Sweep<'a> {
         let here = |error: Error| error.in_op(op.name()).at(self.tape.origin_of(index));
         let dx = self.tape.on_behalf_of(index, || op.vjp(&x, &y, &dy)).map_err(here)?;
         if dx.len() != x.len() {
-            let message = format!("the gradient rule gives {} gradients for {} operands", dx.len(), x.len());
+            let message = format!("the gradient rule returns {} gradients for {} operands", dx.len(), x.len());
             return Err(here(Error::new(ErrorKind::Argument, message)));
         }
         for ((value, x), dx) in inputs.into_iter().zip(&x).zip(dx) {
             let Some(dx) = dx else { continue };
             if !self.tape.same(dx.tape()) {
-                let message = "the gradient rule gives a value of another tape";
+                let message = "the gradient rule returns a value on another tape";
                 return Err(here(Error::new(ErrorKind::Argument, message)));
             }
             if dx.error().is_none() && dx.ty() != x.ty() {
-                let message = format!("the gradient rule gives a gradient {} for an operand {}", dx.ty(), x.ty());
+                let message = format!("the gradient rule returns a gradient {} for an operand {}", dx.ty(), x.ty());
                 return Err(here(Error::new(ErrorKind::Shape, message)));
             }
             if !self.wanted[value.index()] {

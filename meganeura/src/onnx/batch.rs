@@ -52,7 +52,7 @@ pub(super) fn compare(all: &[Recorded], sizes: [usize; 3]) -> Result<Symbolic> {
         let is_input = |at: usize| matches!(first.leaves[at].1, crate::tape::TraceLeaf::Input(_));
         let differs = |&(at, (a, b)): &(usize, (_, _))| a != b && !is_input(at);
         if let Some((_, (a, b))) = known.iter().zip(&found).enumerate().find(differs) {
-            bail!(Argument, "a tensor that the function brings depends on the batch: {} and {}", a.1, b.1);
+            bail!(Argument, "a tensor that the function captures depends on the batch: {} and {}", a.1, b.1);
         }
     }
     let mut constants = HashMap::new();
@@ -80,7 +80,7 @@ pub(super) fn compare(all: &[Recorded], sizes: [usize; 3]) -> Result<Symbolic> {
         let Some(extents) = extents else {
             bail!(
                 Argument,
-                "the shape of output {k} does not grow evenly with the batch: {}, {}",
+                "the shape of output {k} does not grow linearly with the batch: {}, {}",
                 shapes[0],
                 shapes[1]
             );
@@ -108,10 +108,10 @@ fn same_nodes(one: &Recorded, other: &Recorded) -> Result<()> {
         || one.outputs.len() != other.outputs.len();
     match differs {
         Some(((a, _), line)) => {
-            let message = format!("what is computed depends on the size of the batch, from a node `{}` on", a.op);
+            let message = format!("the computation depends on the size of the batch, from a node `{}` on", a.op);
             Err(Error::new(ErrorKind::Argument, message).at(line))
         }
-        None if counts => bail!(Argument, "what is computed depends on the size of the batch"),
+        None if counts => bail!(Argument, "the computation depends on the size of the batch"),
         None => Ok(()),
     }
 }
@@ -121,7 +121,7 @@ fn misfit(recorded: &Recorded, value: Value) -> Error {
     let reader = recorded.form.nodes.iter().position(|node| node.inputs.contains(&Some(value)));
     let op = reader.map_or("a node", |at| recorded.form.nodes[at].op);
     let message = format!(
-        "a number that `{op}` takes does not grow evenly with the batch, as the divisor of a mean over it; export for a fixed \
+        "a number that `{op}` takes does not grow linearly with the batch, like the divisor of a mean over it; export for a fixed \
          size instead"
     );
     let error = Error::new(ErrorKind::Argument, message);

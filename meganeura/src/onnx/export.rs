@@ -125,8 +125,9 @@ impl Export {
         self
     }
 
-    /// Sets the operator set to write, from 21 to 27; the default is [`OPSET`]. The program that reads the file must
-    /// support it: `onnxruntime` supports 21 since release 1.18.
+    /// Sets the operator set to write, from 21 to 27; the default is [`OPSET`].
+    ///
+    /// The program that reads the file must support it: `onnxruntime` supports 21 since release 1.18.
     #[must_use]
     pub fn opset(mut self, version: i64) -> Self {
         self.opset = version;
@@ -191,7 +192,7 @@ impl Export {
         }
         let mut known = HashSet::new();
         if let Some(twice) = self.inputs.iter().chain(&self.outputs).find(|name| !known.insert(*name)) {
-            bail!(Argument, "two inputs or outputs are called `{twice}`");
+            bail!(Argument, "two inputs or outputs have the name `{twice}`");
         }
         let Some(name) = &self.batch else { return Ok(()) };
         if name.is_empty() {
@@ -204,7 +205,7 @@ impl Export {
                 let types: Vec<_> = types.iter().map(ToString::to_string).collect();
                 bail!(
                     Argument,
-                    "the first axis of every input is to be the batch `{name}`; they are {}",
+                    "the first axis of every input must be the batch `{name}`; the inputs are {}",
                     types.join(", ")
                 )
             }
@@ -213,7 +214,7 @@ impl Export {
     }
 }
 
-/// Names for so many inputs or outputs.
+/// Names for `count` inputs or outputs.
 fn names(given: &[String], what: &str, count: usize) -> Result<Vec<String>> {
     match given.len() {
         0 if count == 1 => Ok(vec![what.to_owned()]),
@@ -247,7 +248,7 @@ impl Recorded {
                     let operands = operands(&graph, &node.inputs, &values);
                     let written = operands.and_then(|operands| op.onnx(&operands, &node.types, &mut form));
                     written.ok_or_else(|| {
-                        let message = "ONNX has no form of this operation";
+                        let message = "this operation has no ONNX form";
                         let error = Error::new(ErrorKind::Argument, message).in_op(op.name()).at(origins[at]);
                         node.inputs.iter().fold(error, |error, &x| error.operand(graph.ty(x), path(&graph, &leaves, x)))
                     })?
@@ -261,8 +262,8 @@ impl Recorded {
         let mut results = Vec::with_capacity(outputs.len());
         for &output in &outputs {
             let Some(value) = values[output.index()] else {
-                let Source::Op(op) = &graph.maker(output).source else { bail!(Argument, "a seed is no result") };
-                let error = Error::new(ErrorKind::Argument, "ONNX has no form of this result").in_op(op.name());
+                let Source::Op(op) = &graph.maker(output).source else { bail!(Argument, "a seed cannot be a result") };
+                let error = Error::new(ErrorKind::Argument, "this result has no ONNX form").in_op(op.name());
                 return Err(error.at(origins[graph.maker_index(output)]));
             };
             results.push((value, graph.ty(output)));

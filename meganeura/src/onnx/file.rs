@@ -103,7 +103,7 @@ impl Onnx {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 bail!(
                     Argument,
-                    "{} is not the name of a file in Unicode, as the model refers to its weights by it",
+                    "{} is not a file name in Unicode, which the model needs to refer to its weights",
                     path.display()
                 );
             };
@@ -139,7 +139,7 @@ fn encoded(model: &proto::Model) -> Result<Vec<u8>> {
     if length > LARGEST {
         bail!(
             Argument,
-            "the model takes {length} bytes, a file of ONNX holds {LARGEST}; use `save_with_weights_beside`"
+            "the model takes {length} bytes, and an ONNX file holds at most {LARGEST}; use `save_with_weights_beside`"
         );
     }
     let mut bytes = Vec::new();

@@ -54,10 +54,10 @@ impl Numbers {
 /// The messages of a file.
 pub(super) fn model(bytes: Bytes) -> Result<proto::Model> {
     let model = proto::Model::decode(bytes).map_err(|error| {
-        Error::new(ErrorKind::Checkpoint, format!("not a complete file of ONNX: {error}")).caused_by(error)
+        Error::new(ErrorKind::Checkpoint, format!("not a complete ONNX file: {error}")).caused_by(error)
     })?;
     if model.graph.is_none() {
-        bail!(Checkpoint, "not a complete file of ONNX: it has no graph");
+        bail!(Checkpoint, "not a complete ONNX file: it has no graph");
     }
     Ok(model)
 }
@@ -73,7 +73,7 @@ pub(super) fn dims(tensor: &proto::Tensor) -> Result<Vec<usize>> {
         .iter()
         .map(extent)
         .collect::<Result<_, _>>()
-        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("extents {:?}, one of which is none", tensor.dims)))
+        .map_err(|_| Error::new(ErrorKind::Checkpoint, format!("extents {:?}, one of which is invalid", tensor.dims)))
 }
 
 /// The numbers of a tensor; their count matches its extents.
@@ -122,7 +122,7 @@ fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
             const WIDTH: usize = size_of::<$ty>();
             let (chunks, rest) = raw.as_chunks::<WIDTH>();
             if !rest.is_empty() {
-                bail!(Checkpoint, "{} bytes of numbers that take {WIDTH} each", raw.len());
+                bail!(Checkpoint, "{} bytes of numbers with {WIDTH} bytes each", raw.len());
             }
             Numbers::$kind(try_collect(chunks.iter().map(|&chunk| $to(<$ty>::from_le_bytes(chunk))))?)
         }};
@@ -146,7 +146,7 @@ fn untyped(data_type: i32, raw: &[u8]) -> Result<Numbers> {
 }
 
 fn unread(data_type: i32) -> Error {
-    let message = format!("elements of type {data_type}, {}, are not read", element_name(data_type));
+    let message = format!("elements of type {data_type}, {}, are not supported", element_name(data_type));
     Error::new(ErrorKind::Checkpoint, message)
 }
 
@@ -184,7 +184,7 @@ fn external(tensor: &proto::Tensor, beside: Beside<'_>) -> Result<Bytes> {
     let number = |key: &str| match entry(key).map(str::parse::<u64>) {
         None => Ok(None),
         Some(Ok(number)) => Ok(Some(number)),
-        Some(Err(_)) => bail!(Checkpoint, "its `{key}` in another file is no number"),
+        Some(Err(_)) => bail!(Checkpoint, "its `{key}` in another file is not a number"),
     };
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
     let path = inside(folder, location)?;
@@ -218,7 +218,7 @@ fn external(_: &proto::Tensor, _: Beside<'_>) -> Result<Bytes> {
 #[cfg(not(target_family = "wasm"))]
 fn inside(folder: &Path, location: &str) -> Result<PathBuf> {
     let refuse = || {
-        let message = format!("its numbers are in `{}`, which is outside of the model's folder", shortened(location));
+        let message = format!("its numbers are in `{}`, which is outside the model's folder", shortened(location));
         Error::new(ErrorKind::Checkpoint, message)
     };
     let named = Path::new(location);
@@ -268,7 +268,7 @@ mod tests {
         let absolute = folder.path().join("secret");
         for location in ["../secret", "weights/../../secret", absolute.to_str().expect("in Unicode")] {
             let error = inside(&model, location).expect_err("it is outside");
-            assert!(error.to_string().contains("outside of the model's folder"), "{error}");
+            assert!(error.to_string().contains("outside the model's folder"), "{error}");
         }
         #[cfg(unix)]
         {

@@ -1,4 +1,4 @@
-//! Running sums along an axis.
+//! Cumulative sums along an axis.
 
 use super::softmax::around;
 use super::{Kernel, Primitive};
@@ -9,12 +9,12 @@ use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, TensorType};
 
-/// Elements of a line that are summed as one; longer ones in parts, and the sums of those.
+/// The most elements that are summed in one line. Longer lines are summed in parts, and then over the parts.
 const PART: usize = 1 << 12;
 
-/// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` where `reverse` is set
+/// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` with `reverse`
 ///
-/// Shapes: `y` as `x`. Gradient: the running sums of `dy` from the other end.
+/// Shapes: `y` has that of `x`. Gradient: the cumulative sums of `dy` from the other end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cumsum {
     axis: usize,
@@ -53,7 +53,7 @@ impl Primitive for Cumsum {
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let case = |shape: &[usize], axis, reverse| {
-            // One term after the other rounds to a sum of size √K.
+            // Terms are added one by one to a sum of size √K, each with a rounding error.
             Case::new(Self { axis, reverse }).input(shape).tolerance(2e-5)
         };
         vec![
@@ -63,7 +63,7 @@ impl Primitive for Cumsum {
             case(&[2, 67, 3], 1, true),
             case(&[600, 2], 0, false),
             case(&[2, 515], 1, true),
-            // In parts.
+            // Long enough for parts.
             Case::recorded("cumsum", &[&[2, 5003]], |x| x[0].cumsum(1)),
         ]
     }
@@ -115,7 +115,7 @@ impl Kernel for Cumsum {
 }
 
 impl Var {
-    /// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. Shapes: `y` as `x`.
+    /// Cumulative sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`. The shape stays.
     #[must_use]
     #[track_caller]
     pub fn cumsum(&self, axis: usize) -> Self {
@@ -124,13 +124,13 @@ impl Var {
         let Some(&len) = shape.dims().get(axis).filter(is_long).filter(|_| self.error().is_none()) else {
             return self.record(Cumsum { axis, reverse: false }, &[self]);
         };
-        // [.., parts, PART, ..], the last part filled up with zeros.
+        // [.., parts, PART, ..], with the last part padded with zeros.
         let parts = len.div_ceil(PART);
         let mut widths = vec![(0, 0); shape.rank()];
         widths[axis] = (0, parts * PART - len);
         let split = [&shape.dims()[..axis], &[parts, PART], &shape.dims()[axis + 1..]].concat();
         let within = self.pad(&widths, 0.0).reshape(&split[..]).cumsum(axis + 1);
-        // What comes before each part: the sums up to the one before it, and nothing before the first.
+        // The offset of each part: the cumulative sum up to the previous one, and 0 for the first.
         let mut shifted = vec![(0, 0); shape.rank() + 1];
         shifted[axis] = (1, 0);
         let totals = within.slice(axis + 1, PART - 1..PART).slice(axis, 0..parts - 1);

@@ -1,7 +1,8 @@
-//! The elementwise operations: one row of a table each.
+//! The elementwise operations, each a row of one table.
 //!
-//! A row gives the formula, the native expression, the WGSL expression and the gradient rule. Operands of a row have
-//! one shape: broadcasting is a view that the tape records before it, and un-broadcasting is that view's gradient rule.
+//! A row has the formula, the native expression, the WGSL expression and the gradient rule. All operands of a row have
+//! the same shape: broadcasting is a view that the tape records first, and un-broadcasting is that view's gradient
+//! rule.
 
 mod identities;
 #[cfg(feature = "onnx")]
@@ -55,7 +56,7 @@ macro_rules! table {
                 match self { $(Self::$name => [$(stringify!($x)),+].len(),)+ }
             }
 
-            /// The row as a WGSL function: a prefix and the row's name.
+            /// The row as a WGSL function, named with a prefix and the row's name.
             #[must_use]
             pub fn wgsl_function(self, prefix: &str) -> String {
                 match self {
@@ -66,7 +67,7 @@ macro_rules! table {
                 }
             }
 
-            /// Computes the row for each element, by the instructions of whatever this is inlined into.
+            /// Computes the row for each element, with the instructions of the function that this is inlined into.
             #[inline(always)]
             pub(crate) fn eval<T: Real>(self, x: &[&[T]], out: &mut [T]) {
                 match self { $(Self::$name => each!(x, out, ($($x),+) $cpu),)+ }
@@ -133,7 +134,7 @@ table! {
         "m_sign(x)"; |y, dy| [none];
     /// `eˣ`
     Exp "exp" (x) x.exp(); "exp(x)"; |y, dy| [(dy * y)];
-    /// `eˣ − 1`, precise near 0.
+    /// `eˣ − 1`, accurate near 0.
     ExpM1 "expm1" (x) x.exp_m1(); "m_expm1(x)"; |y, dy| [(dy * x.exp())];
     /// `ln x`
     Log "log" (x) x.ln(); "log(x)"; |y, dy| [(dy / x)];
@@ -141,7 +142,7 @@ table! {
     Floor "floor" (x) x.floor(); "floor(x)"; |y, dy| [none];
     /// The smallest integer that is at least `x`; has no gradient.
     Ceil "ceil" (x) x.ceil(); "ceil(x)"; |y, dy| [none];
-    /// The integer next to `x`, of two the even one; has no gradient.
+    /// The nearest integer to `x`, on a tie the even one; has no gradient.
     Round "round" (x) x.round(); "round(x)"; |y, dy| [none];
     /// `√x`
     Sqrt "sqrt" (x) x.sqrt(); "sqrt(x)"; |y, dy| [(dy.scale(0.5) / y)];
@@ -167,7 +168,7 @@ table! {
             (x.le(&x.constant(0.0)).select(&(dy * a * x.exp()), dy)),
             (x.le(&x.constant(0.0)).select(&(dy * x.expm1()), &x.constant(0.0)))
         ];
-    /// `x·Φ(x)`, with the Gaussian's distribution function through `erf`.
+    /// `x·Φ(x)`, with the Gaussian distribution function through `erf`.
     Gelu "gelu" (x) x * T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf());
         "m_gelu(x)"; |y, dy| [(dy * gelu_derivative(x))];
     /// `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`
@@ -194,13 +195,14 @@ table! {
     Mul "mul" (a, b) a * b; "a * b"; |y, dy| [(dy * b), (dy * a)];
     /// `a/b`
     Div "div" (a, b) a / b; "a / b"; |y, dy| [(dy / b), (-(dy * y / b))];
-    /// The smaller; NaN if either is. Where they are equal, each gets half of the gradient.
+    /// The minimum; NaN if either operand is. Equal operands get half of the gradient each.
     Min "min" (a, b) if b.is_nan() || b < a { b } else { a }; "m_min(a, b)";
         |y, dy| [(extremum_gradient(a, b, dy, Var::gt)), (extremum_gradient(b, a, dy, Var::gt))];
-    /// The larger; NaN if either is. Where they are equal, each gets half of the gradient.
+    /// The maximum; NaN if either operand is. Equal operands get half of the gradient each.
     Max "max" (a, b) if b.is_nan() || b > a { b } else { a }; "m_max(a, b)";
         |y, dy| [(extremum_gradient(a, b, dy, Var::lt)), (extremum_gradient(b, a, dy, Var::lt))];
-    /// `aᵇ`; where `b` is 0 the derivative by `a` is 0, where `a` is 0 and `b` at least 0 that by `b`.
+    /// `aᵇ`. The derivative with respect to `a` is 0 where `b` is 0; that with respect to `b` is 0 where `a` is 0 and
+    /// `b` is at least 0.
     Pow "pow" (a, b) a.powf(b); "m_pow(a, b)";
         |y, dy| [
             (b.eq(&b.constant(0.0)).select(&b.constant(0.0), &(dy * b * a.pow(&(b - b.constant(1.0)))))),
@@ -221,8 +223,8 @@ table! {
     /// `a` where `c` is not 0, else `b`.
     Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
         |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
-    /// `x` held between `lo` and `hi`; NaN stays NaN. The derivative is 0 on the bounds themselves: there and outside,
-    /// the gradient goes to the bound.
+    /// `x` clamped between `lo` and `hi`; NaN stays NaN. The derivative on the bounds is 0: there and outside, the
+    /// gradient goes to the bound.
     Clamp "clamp" (x, lo, hi) if x < lo { lo } else if x > hi { hi } else { x };
         "select(select(select(x, hi, x > hi), lo, x < lo), x, is_nan(x))";
         |y, dy| [
@@ -261,8 +263,8 @@ fn silu_derivative(x: &Var) -> Var {
     &s * (x * (&one - &s) + &one)
 }
 
-/// The gradient of `min` or `max` with respect to `a`: nothing where `b` won, half where they are equal. NaN loses to
-/// nobody, so its gradient goes to both.
+/// The gradient of `min` or `max` with respect to `a`: 0 where `b` won, half where they are equal. NaN never loses, so
+/// its gradient goes to both.
 fn extremum_gradient(a: &Var, b: &Var, dy: &Var, loses: fn(&Var, &Var) -> Var) -> Var {
     let tied = a.eq(b).select(&dy.scale(0.5), dy);
     loses(a, b).select(&a.constant(0.0), &tied)
@@ -288,7 +290,7 @@ unary_methods! {
     sign Sign;
     /// `eˣ`
     exp Exp;
-    /// `eˣ − 1`, precise near 0.
+    /// `eˣ − 1`, accurate near 0.
     expm1 ExpM1;
     /// The natural logarithm.
     log Log;
@@ -296,7 +298,7 @@ unary_methods! {
     floor Floor;
     /// The smallest integer that is at least `x`; has no gradient.
     ceil Ceil;
-    /// The integer next to `x`, of two the even one, as NumPy and PyTorch round; has no gradient.
+    /// The nearest integer to `x`, on a tie the even one, as in NumPy and PyTorch; has no gradient.
     round Round;
     /// `√x`
     sqrt Sqrt;
@@ -312,9 +314,9 @@ unary_methods! {
     sigmoid Sigmoid;
     /// `max(x, 0)`; the derivative at 0 is 0.
     relu Relu;
-    /// `x·Φ(x)`, exactly, through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
+    /// Exact GELU, `x·Φ(x)` through `erf`. [Hendrycks and Gimpel, 2016](https://arxiv.org/abs/1606.08415).
     gelu Gelu;
-    /// GELU through `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
+    /// GELU approximated by `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
     gelu_tanh GeluTanh;
     /// `x·σ(x)`, also called swish.
     silu Silu;
@@ -342,11 +344,11 @@ macro_rules! binary_methods {
 }
 
 binary_methods! {
-    /// The smaller of each pair, broadcast as NumPy does.
+    /// The minimum of each pair, with NumPy's broadcasting.
     minimum Min;
-    /// The larger of each pair, broadcast as NumPy does.
+    /// The maximum of each pair, with NumPy's broadcasting.
     maximum Max;
-    /// `selfᵒᵗʰᵉʳ`, broadcast as NumPy does.
+    /// `selfᵒᵗʰᵉʳ`, with NumPy's broadcasting.
     pow Pow;
     /// 1 where equal, else 0. Has no gradient.
     eq Eq;
@@ -363,7 +365,7 @@ binary_methods! {
 }
 
 impl Var {
-    /// `a` where `self` is not 0, else `b`, broadcast as NumPy does.
+    /// `a` where `self` is not 0, else `b`, with NumPy's broadcasting.
     #[must_use]
     #[track_caller]
     pub fn select(&self, a: &Self, b: &Self) -> Self {
@@ -384,8 +386,8 @@ impl Var {
         self.record_broadcast(Pointwise::Elu, &[self, &self.tape().scalar(alpha)])
     }
 
-    /// Each number held between `lo` and `hi`, either of which may be infinite; the derivative on a bound is 0. Error:
-    /// if `lo` is above `hi`, or one of them is NaN.
+    /// Clamps each number between `lo` and `hi`, either of which may be infinite. The derivative on a bound is 0. It is
+    /// an error if `lo` is above `hi`, or if one of them is NaN.
     #[must_use]
     #[track_caller]
     pub fn clamp(&self, lo: f64, hi: f64) -> Self {
@@ -403,7 +405,8 @@ impl Var {
         self.pow(&self.tape().scalar(exponent))
     }
 
-    /// `factor·x` for a factor that is part of the program; a number that changes from step to step is `x * factor`.
+    /// `factor·x` for a factor that is part of the program. For a number that changes from step to step, use
+    /// `x * factor`.
     #[must_use]
     #[track_caller]
     pub(crate) fn scale(&self, factor: f64) -> Self {

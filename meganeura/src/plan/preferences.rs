@@ -38,7 +38,7 @@ impl Preferences {
         };
         match offered.iter().position(|name| name == wanted) {
             Some(at) => Ok(at),
-            None => bail!(Argument, "{op} has no variant {wanted:?} for these operands; there are {offered:?}"),
+            None => bail!(Argument, "{op} has no variant {wanted:?} for these operands; the variants are {offered:?}"),
         }
     }
 }

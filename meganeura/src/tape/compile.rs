@@ -146,10 +146,10 @@ impl Tape {
 /// Refuses an input that no tensor can match.
 fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> {
     if ty.shape.elements() == 0 {
-        bail!(Shape, "input {input} needs at least one element, {} has none", ty.shape);
+        bail!(Shape, "input {input} needs at least one element, but {} has none", ty.shape);
     }
     if ty.dtype != DType::U32 && ty.dtype != device.precision().dtype() {
-        bail!(Argument, "input {input} is {ty}, {device} computes in {}", device.precision().dtype());
+        bail!(Argument, "input {input} is {ty}, but {device} computes in {}", device.precision().dtype());
     }
     Ok(())
 }
@@ -340,7 +340,7 @@ impl Input {
             );
         }
         if !device.takes(tensor) {
-            let message = format!("input {k} is on {}, the function was compiled for {device}", tensor.device());
+            let message = format!("input {k} is on {}, but the function was compiled for {device}", tensor.device());
             return wrong(ErrorKind::Device, message);
         }
         for &Range { count, ignored } in &self.ranges {

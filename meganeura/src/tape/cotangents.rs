@@ -39,7 +39,7 @@ impl Cotangents {
         self.replaced.insert(id, gradient);
     }
 
-    /// The cotangents that somebody can ask for: of parameters, and of values for which `is_held` returns `true`.
+    /// The cotangents that the caller can ask for: of parameters, and of values for which `is_held` returns `true`.
     pub(super) fn named<'a>(&'a self, is_held: impl Fn(ValueId) -> bool + 'a) -> impl Iterator<Item = ValueId> + 'a {
         let own = self.own.iter().filter(move |(value, _)| is_held(**value)).map(|(_, cotangent)| cotangent);
         own.chain(self.replaced.values()).copied()

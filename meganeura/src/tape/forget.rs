@@ -1,4 +1,4 @@
-//! Forgetting: nodes that nobody can ask for any more leave the recording, so that a tape can be reused.
+//! Forgetting: unreachable nodes leave the recording, so that a tape can be reused.
 //!
 //! Held values stay, and so do cotangents named by a living `Grads`, with all that led to them, since their gradients
 //! may be asked for. Parameters stay as well, so that the tape remembers the versions that it recorded.
@@ -29,8 +29,8 @@ impl Drop for Pin {
 }
 
 impl Recording {
-    /// Called after a run. Forgets what nobody can ask for, once that is more than half of the nodes, or of the bytes
-    /// of inputs and values. So the tape keeps less than twice what is needed, and each node moves only a few times. A
+    /// Called after a run. Forgets unreachable nodes, once they are more than half of the nodes, or of the bytes of
+    /// inputs and values. So the tape keeps less than twice what is needed, and each node moves only a few times. A
     /// tape on its first run, such as that of a training step, has nothing to gain and is not searched.
     pub(super) fn forget(&mut self) {
         if !std::mem::replace(&mut self.has_run, true) || self.pins > 0 {
@@ -44,7 +44,7 @@ impl Recording {
         }
     }
 
-    /// For each node, `true` if somebody can ask for it, or for a value that depends on it.
+    /// For each node, `true` if it is reachable: the caller can ask for its value, or for one that depends on it.
     fn live_nodes(&self) -> Vec<bool> {
         let mut live = vec![false; self.graph.nodes().len()];
         let mut root = |value: ValueId| live[self.graph.maker_index(value)] = true;
@@ -77,7 +77,7 @@ impl Recording {
         live
     }
 
-    /// `true` if a node's value is known and blocks all gradients, so nobody can ask for what led to it.
+    /// `true` if a node's value is known and blocks all gradients, so the nodes that led to it are unreachable.
     fn is_cut_off(&self, node: &Node) -> bool {
         matches!(node.source, Source::Op(Op::View(View::Detach))) && self.values.contains_key(&node.first)
     }
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Records more values that nobody holds than live ones.
+    /// Records more unreachable values than live ones.
     fn litter(tape: &Tape) {
         for _ in 0..3 {
             let mut x = tape.input(&tensor(&[1.0; 64]));

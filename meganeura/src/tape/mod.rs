@@ -53,9 +53,9 @@ use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 /// before. Clones are the same tape.
 ///
 /// A tape may also be reused, for example for inference in a loop. Each run computes the wanted values that are not
-/// known yet. It forgets nodes, inputs and values that nobody can ask for any more: those that lead to no live [`Var`]
-/// and no live [`Grads`](crate::Grads). A held `Var` keeps all that led to it, since its gradient may be asked for.
-/// [`Var::detach`] cuts off the past of a state that goes from pass to pass.
+/// known yet. It forgets unreachable nodes, inputs and values: those that lead to no live [`Var`] and no live
+/// [`Grads`](crate::Grads). A held `Var` keeps all that led to it, since its gradient may be asked for. [`Var::detach`]
+/// cuts off the past of a state that goes from pass to pass.
 #[derive(Clone)]
 pub struct Tape {
     recording: Rc<RefCell<Recording>>,
@@ -129,8 +129,9 @@ enum Leaf {
 }
 
 impl Tape {
-    /// A tape for a training step: dropout is active, and batch normalisation uses the batch's statistics. Each tape of
-    /// a device gets the next random seed, counted from that of [`Device::set_seed`].
+    /// A tape for a training step: dropout is active, and batch normalisation uses the batch's statistics.
+    ///
+    /// Each tape of a device gets the next random seed, counted from that of [`Device::set_seed`].
     #[must_use]
     pub fn new(device: &Device) -> Self {
         Self::make(device, true, device.next_seed())
@@ -203,7 +204,7 @@ impl Tape {
     pub fn input(&self, tensor: &Tensor) -> Var {
         let device = self.device();
         if !device.takes(tensor) {
-            let message = format!("the tensor is on {}, the tape on {device}", tensor.device());
+            let message = format!("the tensor is on {}, but the tape is on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("input").operand(tensor.ty(), None);
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
         }
@@ -215,8 +216,10 @@ impl Tape {
         self.var(value)
     }
 
-    /// Puts a parameter on the tape. All uses of a parameter are the same value, so its gradient is a single sum. With
-    /// an [adapter](crate::Lora), this is the sum of the parameter and its adapter's product.
+    /// Puts a parameter on the tape.
+    ///
+    /// All uses of a parameter are the same value, so its gradient is a single sum. With an [adapter](crate::Lora),
+    /// this is the sum of the parameter and its adapter's product.
     #[must_use]
     #[track_caller]
     pub fn param(&self, param: &Param) -> Var {
@@ -246,7 +249,7 @@ impl Tape {
         let tensor = cell.lock().tensor.clone();
         let device = self.device();
         if !device.same(tensor.device()) {
-            let message = format!("the parameter is on {}, the tape on {device}", tensor.device());
+            let message = format!("the parameter is on {}, but the tape is on {device}", tensor.device());
             let error = Error::new(ErrorKind::Device, message).in_op("param").operand(tensor.ty(), cell.path());
             return self.poisoned(tensor.ty(), error.at(Location::caller()));
         }
@@ -311,7 +314,7 @@ impl Tape {
             match var.state() {
                 VarState::Poisoned(error) => return poison(error.clone()),
                 VarState::Live(_) if !self.same(var.tape()) => {
-                    let message = "operands belong to different tapes; bring tensors over with `tape.input`";
+                    let message = "operands belong to different tapes; put tensors on this tape with `tape.input`";
                     return poison(Error::new(ErrorKind::Argument, message).in_op(op.name()).at(location));
                 }
                 VarState::Live(handle) => inputs.push(handle.id.get()),
@@ -369,7 +372,7 @@ impl Tape {
         }
     }
 
-    /// Notes that the value's elements index so many classes or rows, so that an input that is bound later can be
+    /// Notes that the value's elements index `count` classes or rows, so that an input that is bound later can be
     /// checked then.
     pub(crate) fn note_range(&self, value: ValueId, count: usize, ignored: Option<u32>) {
         let mut recording = self.recording.borrow_mut();

@@ -9,8 +9,8 @@ use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
 use crate::plan::{Excerpt, HostWord};
 
-/// An excerpt of the recording, in its order. Passes with the same structure are equal to the device, whatever else is
-/// on their tapes.
+/// An excerpt of the recording, in its order. Passes with the same structure are equal to the device, even if the rest
+/// of their tapes differs.
 pub(super) struct Part<'a> {
     pub(super) excerpt: Excerpt<'a>,
     pub(super) leaves: Vec<PartLeaf>,

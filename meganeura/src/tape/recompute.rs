@@ -24,8 +24,8 @@ impl Tape {
     /// is less than the whole region: values that only its results need are not computed twice.
     ///
     /// In full precision, results are the same to the bit on the CPU and on Vulkan. Metal and DirectX may contract a
-    /// multiplication and an addition in one kernel and not in another, so results agree there up to rounding. Fast
-    /// precision rounds stored values. Gradients of gradients add up in another order.
+    /// multiplication and an addition in one kernel and not in another, so results there agree only up to rounding.
+    /// Fast precision rounds stored values. Gradients of gradients add up in another order.
     ///
     /// ```
     /// use meganeura::prelude::*;

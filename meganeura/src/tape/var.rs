@@ -34,7 +34,7 @@ pub(crate) enum VarState {
     Poisoned(Error),
 }
 
-/// Lives as long as somebody holds the value.
+/// Lives as long as the caller holds the value.
 pub(crate) struct Handle {
     /// The value's name, which changes when the tape forgets others.
     pub(crate) id: Cell<ValueId>,
@@ -67,7 +67,7 @@ impl Var {
         self.tape.largest_index(self.id().ok()?, ignored)
     }
 
-    /// Notes that these are indices of so many classes or rows, or the ignored index.
+    /// Notes that these are indices of `count` classes or rows, or the ignored index.
     pub(crate) fn note_range(&self, count: usize, ignored: Option<u32>) {
         if let Ok(value) = self.id() {
             self.tape.note_range(value, count, ignored);

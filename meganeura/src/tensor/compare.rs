@@ -6,8 +6,9 @@ use crate::host::HostBuffer;
 use crate::{DType, Result};
 
 impl Tensor {
-    /// `true` if each number is within `absolute + relative·|expected|` of the expected one. NaN is close to nothing,
-    /// infinity only to itself. Reads both tensors, which may be on different devices.
+    /// `true` if each number is within `absolute + relative·|expected|` of the expected one.
+    ///
+    /// NaN is close to nothing, infinity only to itself. Reads both tensors, which may be on different devices.
     ///
     /// # Errors
     ///

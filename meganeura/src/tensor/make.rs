@@ -38,7 +38,7 @@ impl Tensor {
         here(|| {
             let count = ((end - start) / step).ceil();
             if ![start, end, step].iter().all(|x| x.is_finite()) || count.is_nan() || count < 1.0 {
-                bail!(Argument, "there is nothing from {start} to {end} in steps of {step}");
+                bail!(Argument, "there are no numbers from {start} to {end} in steps of {step}");
             }
             Self::numbered(device, count, |i| i.mul_add(step, start))
         })
@@ -76,7 +76,7 @@ impl Tensor {
     )]
     fn numbered(device: &Device, count: f64, at: impl Fn(f64) -> f64) -> Result<Self> {
         if count > f64::from(u32::MAX) {
-            bail!(OutOfMemory, "{count} numbers are more than a tensor holds");
+            bail!(OutOfMemory, "{count} numbers are too many for a tensor");
         }
         let count = count as usize;
         let data = try_collect((0..count).map(|i| at(i as f64)))?;

@@ -128,7 +128,7 @@ impl Tensor {
     pub(crate) fn from_host(device: &Device, shape: Shape, host: HostBuffer) -> Result<Self> {
         here(|| {
             if shape.elements() == 0 {
-                bail!(Shape, "a tensor needs at least one element, {shape} has none (an empty batch?)");
+                bail!(Shape, "a tensor needs at least one element, but {shape} has none (an empty batch?)");
             }
             if shape.elements() != host.len() {
                 bail!(Shape, "{} numbers given for shape {shape}, which has {}", host.len(), shape.elements());
@@ -345,7 +345,7 @@ impl Tensor {
     fn single(&self, data: &[f32]) -> Result<f32> {
         match *data {
             [x] => Ok(x),
-            _ => bail!(Shape, "`item` reads a tensor of one element, this one is {}", self.shape()),
+            _ => bail!(Shape, "`item` reads a tensor of one element, but this one is {}", self.shape()),
         }
     }
 }

@@ -98,7 +98,7 @@ impl Vulkan {
                 raw.get_buffer_memory_requirements(buffer)
             };
             if !(align as u64).is_multiple_of(needs.alignment) {
-                bail!(Device, "buffers begin at multiples of {}, not of {align}", needs.alignment);
+                bail!(Device, "buffers must start at multiples of {}, not of {align}", needs.alignment);
             }
             types &= needs.memory_type_bits;
             end = end.max(offset as u64 + needs.size);
@@ -113,7 +113,7 @@ impl Vulkan {
         let description =
             vk::MemoryAllocateInfo::default().allocation_size(end).memory_type_index(kind).push_next(&mut exported);
         let files = ash::khr::external_memory_fd::Device::new(instance, raw);
-        // SAFETY: buffers are bound before anything uses them, without overlap. The file is opened anew for its new
+        // SAFETY: buffers are bound before anything uses them, without overlap. The file descriptor is new, for its new
         // owner.
         let (memory, file) = unsafe {
             let memory = Memory {
@@ -165,7 +165,7 @@ impl Vulkan {
         let mut kind = vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
         let description = vk::SemaphoreCreateInfo::default().push_next(&mut exported).push_next(&mut kind);
         let files = ash::khr::external_semaphore_fd::Device::new(below.shared_instance().raw_instance(), raw);
-        // SAFETY: destroyed with the returned value. The file is opened anew for its new owner.
+        // SAFETY: destroyed with the returned value. The file descriptor is new, for its new owner.
         unsafe {
             let semaphore = raw.create_semaphore(&description, None).map_err(fault)?;
             let timeline = Timeline { shared: Arc::clone(&self.shared), raw: semaphore };

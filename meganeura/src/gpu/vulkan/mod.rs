@@ -122,7 +122,7 @@ impl Vulkan {
 }
 
 impl Shared {
-    /// The layouts of kernels that bind so many buffers, in order.
+    /// The layouts of kernels that bind this number of buffers, in order.
     fn layouts(&self, buffers: usize) -> Result<Layouts> {
         let mut known = lock(&self.layouts);
         if let Some(&layouts) = known.get(&buffers) {
@@ -173,7 +173,7 @@ fn fault(error: vk::Result) -> Error {
             Error::new(ErrorKind::OutOfMemory, "the device has no memory left")
         }
         vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
-            Error::new(ErrorKind::OutOfMemory, "the driver has no memory of the host left")
+            Error::new(ErrorKind::OutOfMemory, "the driver has no host memory left")
         }
         other => Error::new(ErrorKind::Device, format!("the driver refused a command: {other}")),
     }

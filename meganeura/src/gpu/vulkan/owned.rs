@@ -27,7 +27,7 @@ pub(super) fn create_file(path: &Path) -> io::Result<File> {
 pub(super) fn folder(path: &Path) -> Result<(), &'static str> {
     match fs::metadata(path) {
         Err(_) => Ok(()),
-        Ok(found) if !found.is_dir() => Err("its folder is none"),
+        Ok(found) if !found.is_dir() => Err("its folder is not a directory"),
         Ok(found) => expect_own(&found, ["its folder belongs to another user", "others can write to its folder"]),
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn file(file: &File) -> Result<(), &'static str> {
         Ok(found) if found.is_file() => {
             expect_own(&found, ["its file belongs to another user", "others can write to its file"])
         }
-        _ => Err("its file is none"),
+        _ => Err("its file is not a regular file"),
     }
 }
 

@@ -162,7 +162,7 @@ impl Vulkan {
                     let bytes = u64::from(module.types[variable.ty].inner.size(module.to_ctx()));
                     bindings.push((at.binding, Binding { writes: access.contains(StorageAccess::STORE), bytes }));
                 }
-                _ => bail!(Device, "a kernel may bind storage buffers of group 0 only, and `{name}` is something else"),
+                _ => bail!(Device, "a kernel may only bind storage buffers of group 0, and `{name}` is something else"),
             }
         }
         bindings.sort_by_key(|(number, _)| *number);
@@ -175,7 +175,7 @@ impl Vulkan {
         }
         let most = self.limits.max_storage_buffers_per_shader_stage;
         if bindings.len() > most as usize {
-            bail!(Device, "a kernel binds {} buffers, and the device lets it bind {most}", bindings.len());
+            bail!(Device, "a kernel binds {} buffers, and the device allows {most}", bindings.len());
         }
         Ok(bindings.into_iter().map(|(_, binding)| binding).collect())
     }
@@ -185,7 +185,7 @@ impl Vulkan {
         let limits = &self.limits;
         let is_main = |entry: &&naga::EntryPoint| entry.name == "main" && entry.stage == naga::ShaderStage::Compute;
         let Some(main) = module.entry_points.iter().find(is_main) else {
-            bail!(Device, "a kernel has a compute shader `main`, and this one has none");
+            bail!(Device, "a kernel needs a compute shader `main`, and this one has none");
         };
         let most = [
             limits.max_compute_workgroup_size_x,

@@ -114,12 +114,12 @@ impl Vulkan {
         for dispatch in dispatches {
             let bindings = &pipeline(dispatch).bindings;
             if bindings.len() != dispatch.buffers.len() {
-                bail!(Device, "a kernel binds {} buffers, and is given {}", bindings.len(), dispatch.buffers.len());
+                bail!(Device, "a kernel binds {} buffers, but got {}", bindings.len(), dispatch.buffers.len());
             }
             for (number, ((buffer, bytes), binding)) in dispatch.buffers.iter().zip(bindings).enumerate() {
                 if *bytes == 0 || *bytes > buffer.raw().size() {
                     let size = buffer.raw().size();
-                    bail!(Device, "a kernel is given {bytes} bytes as buffer {number}, which has {size}");
+                    bail!(Device, "a kernel should bind {bytes} bytes of buffer {number}, which has {size}");
                 }
                 if *bytes < binding.bytes {
                     bail!(Device, "a kernel needs {} bytes in buffer {number}, which has {bytes}", binding.bytes);

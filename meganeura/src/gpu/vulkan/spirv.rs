@@ -35,15 +35,15 @@ pub(super) fn without_unrolling(module: &[u32]) -> Vec<u32> {
     module[..HEADER].iter().copied().chain(changed).collect()
 }
 
-/// The module in which no multiplication is contracted with an addition, so that a value has the same bits in whichever
-/// kernel it is computed. Drivers may contract the two otherwise, and do so by what stands around them. Kernels call
-/// `fma` where a product is to be contracted.
+/// The module with contraction of multiplications and additions disabled, so that a value has the same bits in every
+/// kernel that computes it. Otherwise drivers may contract the two, depending on the surrounding code. Kernels call
+/// `fma` where they want contraction.
 pub(super) fn without_contraction(module: &[u32]) -> Vec<u32> {
     const DECORATE: u32 = 71;
     const NO_CONTRACTION: u32 = 42;
     const COOPERATIVE_MATRIX: u32 = 4456;
 
-    // Arithmetic on matrix units has no contraction to choose.
+    // Arithmetic on matrix units offers no choice of contraction.
     let is_matrix = |&(code, _): &(u32, &[u32])| code == COOPERATIVE_MATRIX;
     let matrices: Vec<u32> = instructions(module).filter(is_matrix).map(|(_, operands)| operands[0]).collect();
     let decorations = instructions(module).filter_map(|(code, operands)| match operands {
@@ -53,19 +53,19 @@ pub(super) fn without_contraction(module: &[u32]) -> Vec<u32> {
         _ => None,
     });
     let decorations: Vec<u32> = decorations.flatten().collect();
-    // Decorations stand right before the types.
+    // Decorations come right before the types.
     let before_types: usize =
         instructions(module).take_while(|&(code, _)| !is_type(code)).map(|(_, operands)| operands.len() + 1).sum();
     let (head, body) = module.split_at(HEADER + before_types);
     [head, &decorations, body].concat()
 }
 
-/// Whether an instruction declares a type: `OpTypeVoid` to `OpTypeForwardPointer`, and matrices of matrix units.
+/// `true` if an instruction declares a type: `OpTypeVoid` to `OpTypeForwardPointer`, and matrices of matrix units.
 fn is_type(code: u32) -> bool {
     matches!(code, 19..=39 | 4456)
 }
 
-/// Whether an instruction adds, subtracts, multiplies or divides floats, one or several at once: `OpFAdd`, `OpFSub`,
+/// `true` if an instruction adds, subtracts, multiplies or divides floats, or vectors of them: `OpFAdd`, `OpFSub`,
 /// `OpFMul`, `OpFDiv`, and `OpVectorTimesScalar` to `OpDot`.
 fn is_float_arithmetic(code: u32) -> bool {
     matches!(code, 129 | 131 | 133 | 136 | 142..=148)

@@ -3,7 +3,7 @@
 //! There is one file per adapter, in the user's cache folder or the one that `MEGANEURA_CACHE` names; `off` disables
 //! the cache. A file that does not match is ignored, and a failed write is counted: neither is worth an error.
 //!
-//! A driver trusts its input, so whoever can write the file can run code in the processes that read it. The system's
+//! A driver trusts its input, so anyone who can write the file can run code in the processes that read it. The system's
 //! permissions keep others out: see [`owned`]. The checksum protects against damage by a full disk or a torn write. It
 //! does not prove who wrote the file, and neither would a key that is stored beside it.
 
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(unpack(&file), Some(&[7; 9][..]));
     }
 
-    /// Whoever can write the file or its folder decides what code the driver runs.
+    /// Anyone who can write the file or its folder decides what code the driver runs.
     #[test]
     #[cfg(unix)]
     fn what_others_may_write_is_neither_read_nor_written() {
@@ -301,7 +301,7 @@ mod tests {
         std::os::unix::fs::symlink(&target, &unfinished).expect("linked");
         write(&path, b"two").expect("written");
         assert_eq!((fs::read(&target).expect("read"), read(&path)), (b"mine".to_vec(), Ok(Some(b"two".to_vec()))));
-        assert_eq!(owned::folder(&path), Err("its folder is none"));
+        assert_eq!(owned::folder(&path), Err("its folder is not a directory"));
         assert_eq!(owned::folder(&folder.join("not yet")), Ok(()));
     }
 }

@@ -81,7 +81,7 @@ impl<'a> Call<'a> {
     pub(super) fn known(&self, k: usize) -> Result<&Array> {
         match self.value(k)? {
             Value::Known(array) => Ok(array),
-            Value::Var(..) => bail!(Checkpoint, "operand {k} is computed when the model runs; it must be known before"),
+            Value::Var(..) => bail!(Checkpoint, "operand {k} is computed at run time; it must be known before"),
         }
     }
 
@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
             Some(attribute) if !attribute.ref_attr_name.is_empty() || attribute.g.is_some() => {
                 bail!(
                     Checkpoint,
-                    "the attribute `{name}` is of a function or a graph inside of a node, which are not read"
+                    "the attribute `{name}` belongs to a function or to a graph inside a node, which are not supported"
                 )
             }
             found => Ok(found),
@@ -229,7 +229,7 @@ impl<'a> Call<'a> {
         match Shape::try_new(dims) {
             Some(shape) if dims.contains(&0) => bail!(Checkpoint, "a result {shape}, which has no elements"),
             Some(shape) => Ok(shape),
-            None => bail!(Checkpoint, "a result of {} axes, at most {} are there", dims.len(), crate::MAX_RANK),
+            None => bail!(Checkpoint, "a result of {} axes; there are at most {}", dims.len(), crate::MAX_RANK),
         }
     }
 
@@ -242,7 +242,7 @@ impl<'a> Call<'a> {
     pub(super) fn only(&self, name: &str, default: i64, read: i64) -> Result<()> {
         match self.int(name, default)? {
             found if found == read => Ok(()),
-            found => bail!(Checkpoint, "the attribute `{name}` is {found}; only {read} is read"),
+            found => bail!(Checkpoint, "the attribute `{name}` is {found}; only {read} is supported"),
         }
     }
 }

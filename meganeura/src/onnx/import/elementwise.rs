@@ -61,7 +61,7 @@ pub(super) const OPERATORS: Operators = &[
             .optional(2)
             .is_some_and(|training| !matches!(training, Value::Known(known) if known.as_floats() == [0.0]))
         {
-            bail!(Checkpoint, "it drops elements as in training, which is not read");
+            bail!(Checkpoint, "it drops elements as in training, which is not supported");
         }
         Ok(vec![call.value(0)?.clone()])
     }),
@@ -185,7 +185,7 @@ fn cast(call: &Call<'_>) -> Result<Vec<Value>> {
         | element::UINT32
         | element::UINT16
         | element::UINT8 => whole(call),
-        other => bail!(Checkpoint, "casts to type {other} are not read"),
+        other => bail!(Checkpoint, "casts to type {other} are not supported"),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn fold(call: &Call<'_>) -> Result<Option<Vec<Array>>> {
             let mut dims = first.dims.clone();
             for axis in axes {
                 if axis > dims.len() {
-                    bail!(Checkpoint, "the axes {list:?} name one twice");
+                    bail!(Checkpoint, "the axes {list:?} contain one twice");
                 }
                 dims.insert(axis, 1);
             }
@@ -128,14 +128,14 @@ fn constant(call: &Call<'_>) -> Result<Array> {
             let floats: Vec<_> = found.floats.iter().copied().map(f64::from).collect();
             Ok(Array { dims: vec![floats.len()], data: Data::Floats(floats) })
         }
-        None => bail!(Checkpoint, "it has none of the values that are read: numbers, or a tensor of them"),
+        None => bail!(Checkpoint, "it has none of the supported values: numbers, or a tensor of them"),
     }
 }
 
 fn constant_of_shape(call: &Call<'_>) -> Result<Array> {
     let ints = call.ints(0)?;
     let Ok(dims) = ints.iter().map(|&extent| usize::try_from(extent)).collect::<Result<Vec<_>, _>>() else {
-        bail!(Checkpoint, "extents {ints:?}, one of which is none");
+        bail!(Checkpoint, "extents {ints:?}, one of which is invalid");
     };
     let count = dims.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
     let Some(count) = count.filter(|&count| count <= MOST) else {
@@ -197,7 +197,7 @@ pub(super) fn reshaped(from: &[usize], to: &[i64], zero_is_zero: bool) -> Result
         dims.push(match extent {
             0 if !zero_is_zero => match from.get(axis) {
                 Some(&extent) => extent,
-                None => bail!(Checkpoint, "the shape {to:?} keeps axis {axis} of {from:?}, which it has not"),
+                None => bail!(Checkpoint, "the shape {to:?} keeps axis {axis}, which {from:?} does not have"),
             },
             -1 if open.is_none() => {
                 open = Some(axis);
@@ -241,7 +241,7 @@ fn cast(x: &Array, to: i64) -> Result<Array> {
             Data::Floats(numbers) => Data::Ints(numbers.iter().map(|&number| number as i64).collect()),
             Data::Ints(numbers) | Data::Bools(numbers) => Data::Ints(numbers.clone()),
         },
-        other => bail!(Checkpoint, "casts to type {other} are not read"),
+        other => bail!(Checkpoint, "casts to type {other} are not supported"),
     };
     Ok(Array { dims: x.dims.clone(), data })
 }
@@ -276,7 +276,7 @@ fn pick(x: &Array, places: &[usize], dims: Vec<usize>) -> Array {
 }
 
 fn gather(x: &Array, index: &Array) -> Result<Array> {
-    let Some(ints) = index.as_ints() else { bail!(Checkpoint, "floats are no indices") };
+    let Some(ints) = index.as_ints() else { bail!(Checkpoint, "floats cannot be indices") };
     let count = i64::try_from(x.len()).unwrap_or(i64::MAX);
     let place = |&index: &i64| {
         let at = if index < 0 { index.saturating_add(count) } else { index };
@@ -363,7 +363,7 @@ fn together(x: &[&Array]) -> Result<Option<Vec<usize>>> {
 
 fn where_(condition: &Array, a: &Array, b: &Array) -> Result<Option<Array>> {
     let Some(dims) = together(&[condition, a, b])? else { return Ok(None) };
-    let Some(truth) = condition.as_ints() else { bail!(Checkpoint, "a condition of floats") };
+    let Some(truth) = condition.as_ints() else { bail!(Checkpoint, "the condition holds floats") };
     let count = dims.iter().product();
     let places = (0..count).map(|at| (truth[source(&condition.dims, &dims, at)] != 0, at));
     let data = match (&a.data, &b.data) {
@@ -437,7 +437,7 @@ fn binary(op: &str, a: &Array, b: &Array) -> Result<Option<Array>> {
     let count: usize = dims.iter().product();
     let places = (0..count).map(|at| (source(&a.dims, &dims, at), source(&b.dims, &dims, at)));
     if matches!(op, "And" | "Or") && a.as_ints().zip(b.as_ints()).is_none() {
-        bail!(Checkpoint, "conditions of floats");
+        bail!(Checkpoint, "the conditions hold floats");
     }
     let data = match (a.as_ints().zip(b.as_ints()), truth, number) {
         (Some((x, y)), Some((f, _)), _) => Data::Bools(places.map(|(i, j)| i64::from(f(x[i], y[j]))).collect()),

@@ -37,7 +37,7 @@ fn images(x: &Var) -> Result<Var> {
         [_, _, _, _] => Ok(x.clone()),
         _ => bail!(
             Checkpoint,
-            "{} is neither images [N, C, H, W] nor sequences [N, C, L]; others are not read",
+            "{} is neither images [N, C, H, W] nor sequences [N, C, L]; others are not supported",
             x.shape()
         ),
     }
@@ -120,7 +120,7 @@ impl Window {
 fn kernel(weight: &Var) -> Result<Vec<usize>> {
     match weight.shape().dims() {
         [_, _, kernel @ ..] if (1..=2).contains(&kernel.len()) => Ok(kernel.to_vec()),
-        _ => bail!(Checkpoint, "a weight {}; read are those of one and two dimensions", weight.shape()),
+        _ => bail!(Checkpoint, "a weight {}; only those of one and two dimensions are supported", weight.shape()),
     }
 }
 
@@ -172,7 +172,7 @@ fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
     let window = Window::of(call, &kernel, x.shape())?;
     if call.attribute("output_shape")?.is_some() || !matches!(call.text("auto_pad", "NOTSET")?, "NOTSET" | "" | "VALID")
     {
-        bail!(Checkpoint, "the attributes `output_shape` and `auto_pad` are not read");
+        bail!(Checkpoint, "the attributes `output_shape` and `auto_pad` are not supported");
     }
     let more = pair(&call.sizes("output_padding", kernel.len(), 0)?, 0);
     let weight = images(&weight)?;
@@ -210,7 +210,7 @@ fn pooling(call: &Call<'_>) -> Result<(Var, Window)> {
 
 fn max_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.wants(1) {
-        bail!(Checkpoint, "the places that it offers as a second result are not read");
+        bail!(Checkpoint, "its second result, the indices of the maxima, is not supported");
     }
     let (x, window) = pooling(call)?;
     let most = window.kernel.map(|extent| extent / 2);
@@ -227,7 +227,7 @@ fn average_pool(call: &Call<'_>) -> Result<Vec<Value>> {
     let (counts, is_line) = (call.flag("count_include_pad", false)?, window.is_line);
     let Window { kernel, stride, dilation, .. } = window;
     if dilation != [1; 2] {
-        bail!(Checkpoint, "dilations of averages are not read");
+        bail!(Checkpoint, "dilated averages are not supported");
     }
     let ceils = call.flag("ceil_mode", false)?;
     let most = kernel.map(|extent| extent / 2);
@@ -277,7 +277,7 @@ impl Places<'_> {
             "pytorch_half_pixel" if self.to == 1 => 0.0,
             "half_pixel" | "pytorch_half_pixel" => (p + 0.5) / self.scale - 0.5,
             other => {
-                bail!(Checkpoint, "the attribute `coordinate_transformation_mode` is {other:?}, which is not read")
+                bail!(Checkpoint, "the attribute `coordinate_transformation_mode` is {other:?}, which is not supported")
             }
         })
     }
@@ -298,7 +298,7 @@ fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
     let mode = call.text("mode", "nearest")?;
     let places = call.text("coordinate_transformation_mode", "half_pixel")?;
     if call.text("keep_aspect_ratio_policy", "stretch")? != "stretch" || call.flag("antialias", false)? {
-        bail!(Checkpoint, "antialiasing and kept aspect ratios are not read");
+        bail!(Checkpoint, "antialiasing and fixed aspect ratios are not supported");
     }
     call.only("exclude_outside", 0, 0)?;
     let numbers = match (&sizes, &scales) {
@@ -342,7 +342,7 @@ fn resize(call: &Call<'_>) -> Result<Vec<Value>> {
         y = match mode {
             "nearest" => nearest(&y, *axis, places, call.text("nearest_mode", "round_prefer_floor")?)?,
             "linear" => linear(&y, *axis, places)?,
-            other => bail!(Checkpoint, "the attribute `mode` is {other:?}, which is not read here"),
+            other => bail!(Checkpoint, "the attribute `mode` is {other:?}, which is not supported here"),
         };
     }
     float(y)

@@ -57,15 +57,18 @@ fn gemm(call: &Call<'_>) -> Result<Vec<Value>> {
 fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
     let [q, k, v] = [call.float(0)?, call.float(1)?, call.float(2)?];
     if [&q, &k, &v].iter().any(|x| x.shape().rank() != 4) || call.inputs.iter().skip(4).any(Option::is_some) {
-        bail!(Checkpoint, "only attention of heads [N, H, L, D], without keys and values of earlier calls, is read");
+        bail!(
+            Checkpoint,
+            "only attention with heads [N, H, L, D], without keys and values of earlier calls, is supported"
+        );
     }
     call.only("qk_matmul_output_mode", 0, 0)?;
     if call.real("softcap", 0.0)? != 0.0 {
-        bail!(Checkpoint, "the attribute `softcap` is not read");
+        bail!(Checkpoint, "the attribute `softcap` is not supported");
     }
     let causal = call.flag("is_causal", false)?;
     if causal && q.shape()[2] != k.shape()[2] {
-        bail!(Checkpoint, "causal attention of {} queries to {} keys is not read", q.shape()[2], k.shape()[2]);
+        bail!(Checkpoint, "causal attention of {} queries to {} keys is not supported", q.shape()[2], k.shape()[2]);
     }
     let mask = match call.optional(3) {
         // The key is masked where the condition is false.

@@ -128,14 +128,14 @@ impl Model {
         let opset = opset(&model)?;
         let mut graph = model.graph.unwrap_or_default();
         if !graph.sparse_initializer.is_empty() {
-            bail!(Checkpoint, "sparse tensors are not read");
+            bail!(Checkpoint, "sparse tensors are not supported");
         }
         let mut initializers = HashMap::new();
         for tensor in std::mem::take(&mut graph.initializer) {
             let within = |error: Error| error.context(format_args!("tensor `{}`", shortened(&tensor.name)));
             let initial = Initial::of(device, &tensor, beside).map_err(within)?;
             if initializers.insert(tensor.name.clone(), initial).is_some() {
-                bail!(Checkpoint, "two tensors are called `{}`", shortened(&tensor.name));
+                bail!(Checkpoint, "two tensors have the name `{}`", shortened(&tensor.name));
             }
         }
         // Older files also list initializers among the inputs.
@@ -224,7 +224,7 @@ impl Model {
 
     fn recorded(&self, tape: &Tape, inputs: &[Var]) -> Result<Vec<Var>> {
         if inputs.len() != self.inputs.len() {
-            bail!(Argument, "{} inputs, the model has {}", inputs.len(), self.inputs.len());
+            bail!(Argument, "{} inputs, but the model has {}", inputs.len(), self.inputs.len());
         }
         let mut known = HashMap::new();
         for (port, var) in self.inputs.iter().zip(inputs) {
@@ -258,7 +258,7 @@ impl Model {
         }
         let output = |port: &Port| match values.get(port.name()) {
             Some(value) => value.result(tape),
-            None => bail!(Checkpoint, "no node makes the output `{}`", shortened(port.name())),
+            None => bail!(Checkpoint, "no node computes the output `{}`", shortened(port.name())),
         };
         self.outputs.iter().map(output).collect()
     }
@@ -274,7 +274,7 @@ impl Model {
         let operand = |name: &String| match values.get(&name[..]) {
             _ if name.is_empty() => Ok(None),
             Some(value) => Ok(Some(value.clone())),
-            None => bail!(Checkpoint, "it takes `{}`, which no node before it makes", shortened(name)),
+            None => bail!(Checkpoint, "it takes `{}`, which no earlier node computes", shortened(name)),
         };
         let inputs = node.input.iter().map(operand).collect::<Result<Vec<_>>>()?;
         let call = Call::new(node, inputs, tape, self.opset);
@@ -282,7 +282,7 @@ impl Model {
             Some(arrays) => {
                 *folded += arrays.iter().map(Array::len).sum::<usize>();
                 if *folded > MOST_FOLDED {
-                    bail!(Checkpoint, "with this node, more than {MOST_FOLDED} numbers are computed of constants");
+                    bail!(Checkpoint, "with this node, more than {MOST_FOLDED} numbers are computed from constants");
                 }
                 arrays.into_iter().map(|array| Value::Known(Arc::new(array))).collect()
             }
@@ -322,10 +322,10 @@ impl Initial {
 fn opset(model: &proto::Model) -> Result<i64> {
     let own = |set: &&proto::OperatorSet| is_own(&set.domain);
     let Some(set) = model.opset_import.iter().find(own) else {
-        bail!(Checkpoint, "the file names no version of ONNX's operators");
+        bail!(Checkpoint, "the file has no version of ONNX's operator set");
     };
     if !(OLDEST_OPSET..=LAST_OPSET).contains(&set.version) {
-        bail!(Checkpoint, "operator set {}; read are {OLDEST_OPSET} to {LAST_OPSET}", set.version);
+        bail!(Checkpoint, "operator set {}; supported are {OLDEST_OPSET} to {LAST_OPSET}", set.version);
     }
     Ok(set.version)
 }
@@ -350,11 +350,11 @@ fn find(node: &proto::Node) -> Result<Operator> {
     match rows.find(|(name, _)| *name == node.op_type && is_own(&node.domain)) {
         Some((_, operator)) => Ok(*operator),
         None if is_own(&node.domain) => {
-            bail!(Checkpoint, "node {}: the operator `{}` is not read", title(node), shortened(&node.op_type))
+            bail!(Checkpoint, "node {}: the operator `{}` is not supported", title(node), shortened(&node.op_type))
         }
         None => bail!(
             Checkpoint,
-            "node {}: operators of `{}` are not read; they are no part of ONNX",
+            "node {}: operators of `{}` are not supported; they are not part of ONNX",
             title(node),
             shortened(&node.domain)
         ),

@@ -91,7 +91,7 @@ fn split(call: &Call<'_>, x: Shape) -> Result<[usize; 2]> {
 
 fn layer_norm(call: &Call<'_>) -> Result<Vec<Value>> {
     if call.wants(1) || call.wants(2) {
-        bail!(Checkpoint, "the statistics that it offers as further results are not read");
+        bail!(Checkpoint, "its further results, the statistics, are not supported");
     }
     let x = call.float(0)?;
     let [examples, count] = split(call, x.shape())?;

@@ -40,7 +40,7 @@ pub(super) const OPERATORS: Operators = &[
         let mode = call.text("mode", "linear")?;
         let (nearest, border) = match (mode, padding) {
             ("linear" | "bilinear" | "nearest", "zeros" | "border") => (mode == "nearest", padding == "border"),
-            _ => bail!(Checkpoint, "the mode {mode:?} with the padding {padding:?} is not read"),
+            _ => bail!(Checkpoint, "the mode {mode:?} with the padding {padding:?} is not supported"),
         };
         let options = GridSampleOptions { nearest, border, align_corners: call.flag("align_corners", false)? };
         float(call.float(0)?.grid_sample(&call.float(1)?, options))
@@ -51,7 +51,7 @@ pub(super) const OPERATORS: Operators = &[
         let x = call.float(0)?;
         let axis = call.axis(call.int("axis", -1)?, x.shape().rank())?;
         let Ok(k) = usize::try_from(call.ints(1)?.first().copied().unwrap_or(0)) else {
-            bail!(Checkpoint, "a number of elements below 0");
+            bail!(Checkpoint, "the number of elements is negative");
         };
         if !(1..=x.shape()[axis]).contains(&k) {
             bail!(Checkpoint, "{k} elements of axis {axis} of {}", x.shape());
@@ -91,7 +91,7 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
 fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {
     let classes = match usize::try_from(call.ints(1)?.first().copied().unwrap_or(0)) {
         Ok(classes) if (1..1 << 24).contains(&classes) => classes,
-        _ => bail!(Checkpoint, "a depth that is none"),
+        _ => bail!(Checkpoint, "the depth is not a positive number"),
     };
     let [off, on] = call.known(2)?.as_floats()[..] else { bail!(Checkpoint, "operand 2 must hold two numbers") };
     let index = call.indices(0, classes)?;
@@ -111,13 +111,13 @@ fn scatter(call: &Call<'_>) -> Result<Vec<Value>> {
     let index = call.indices(1, x.shape()[axis])?;
     let rest = |shape: Shape| if axis < shape.rank() { Some(shape.with(axis, 1)) } else { None };
     if rest(index.shape()) != rest(x.shape()) {
-        bail!(Checkpoint, "indices {} into {}, which must differ along axis {axis} alone", index.shape(), x.shape());
+        bail!(Checkpoint, "indices {} into {}, which may differ only along axis {axis}", index.shape(), x.shape());
     }
     let y = match call.text("reduction", "none")? {
         "none" => x.scatter(axis, &index, &source),
         "add" => x.scatter_add(axis, &index, &source),
         "max" => x.scatter_max(axis, &index, &source),
-        other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not read"),
+        other => bail!(Checkpoint, "the attribute `reduction` is {other:?}, which is not supported"),
     };
     call.like(0, y)
 }

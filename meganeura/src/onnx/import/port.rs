@@ -28,7 +28,7 @@ impl Port {
     pub(super) fn of(info: &proto::ValueInfo) -> Result<Self> {
         let name = &info.name;
         let Some(ty) = info.ty.as_ref().and_then(|ty| ty.tensor.as_ref()) else {
-            bail!(Checkpoint, "`{}` is an input or output that is no tensor", shortened(name));
+            bail!(Checkpoint, "`{}` is an input or output that is not a tensor", shortened(name));
         };
         let extent = |dimension: &proto::Dimension| match (dimension.value, &dimension.param) {
             (Some(extent), _) if extent > 0 => match usize::try_from(extent) {
@@ -58,7 +58,7 @@ impl Port {
             | element::BOOL => Ok(port),
             other => bail!(
                 Checkpoint,
-                "`{}` holds elements of type {other}, {}, which are not read",
+                "`{}` holds elements of type {other}, {}, which are not supported",
                 shortened(name),
                 element_name(other)
             ),

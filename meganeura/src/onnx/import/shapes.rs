@@ -97,7 +97,7 @@ pub(super) const OPERATORS: Operators = &[
         axes.sort_unstable();
         for axis in axes {
             if axis > dims.len() {
-                bail!(Checkpoint, "the axes {list:?} name one twice");
+                bail!(Checkpoint, "the axes {list:?} contain one twice");
             }
             dims.insert(axis, 1);
         }
@@ -178,7 +178,7 @@ fn sliced(x: &Var, ranges: &[(usize, Range)]) -> Result<Var> {
     let mut y = x.clone();
     for &(axis, range) in ranges {
         if range.count == 0 {
-            bail!(Checkpoint, "nothing is taken of axis {axis}, whose extent is {}", y.shape()[axis]);
+            bail!(Checkpoint, "no element is taken from axis {axis}, whose extent is {}", y.shape()[axis]);
         }
         y = match range.step {
             1 => y.slice(axis, range.first..range.first + range.count),

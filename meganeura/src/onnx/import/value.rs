@@ -88,10 +88,10 @@ impl Array {
 
     pub(super) fn shape(&self) -> Result<Shape> {
         let Some(shape) = Shape::try_new(&self.dims) else {
-            bail!(Checkpoint, "{} axes are more than a value has", self.dims.len());
+            bail!(Checkpoint, "{} axes are too many for a value", self.dims.len());
         };
         if self.len() == 0 {
-            bail!(Checkpoint, "a constant {shape} without elements is computed with");
+            bail!(Checkpoint, "an operand is a constant {shape} without elements");
         }
         Ok(shape)
     }
@@ -109,10 +109,10 @@ impl Array {
     /// The numbers on the tape, as indices.
     pub(super) fn indices(&self, tape: &Tape) -> Result<Var> {
         let shape = self.shape()?;
-        let Some(numbers) = self.as_ints() else { bail!(Checkpoint, "floats are no indices") };
+        let Some(numbers) = self.as_ints() else { bail!(Checkpoint, "floats cannot be indices") };
         let index = |&number: &i64| match u32::try_from(number) {
             Ok(index) => Ok(index),
-            Err(_) => bail!(Checkpoint, "{number} is no index"),
+            Err(_) => bail!(Checkpoint, "{number} is not an index"),
         };
         let numbers = numbers.iter().map(index).collect::<Result<Vec<_>>>()?;
         Ok(tape.input(&Tensor::indices(&tape.device(), shape, &numbers)?))

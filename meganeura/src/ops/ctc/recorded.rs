@@ -1,19 +1,19 @@
-//! The loss of CTC once more, of differentiable operations: what the gradient is differentiated through.
+//! The CTC loss, recorded with differentiable operations, so that its gradient can be differentiated.
 
 use super::{Ctc, Geometry};
 use crate::ops::gather_along::GatherAlong;
 use crate::tape::Var;
 
-/// The logarithm of what is impossible, as in the kernels: a number, so that differences of it are.
+/// The logarithm of an impossible event, as in the kernels: finite, so that differences are.
 const LEAST: f64 = -1e30;
 
 impl Ctc {
     /// The loss of each example up to a constant, `[N]`, by one elementwise step for each step of the input; `None` if
     /// there are no steps.
     ///
-    /// The constant is that of the rows' scales: `ln α` is kept relative to the largest number of a row, which is
-    /// detached. Derivatives of every order are the loss's, since it is the same function of the input plus what does
-    /// not depend on it.
+    /// The constant comes from the scales of the rows: `ln α` is kept relative to the largest number of a row, which is
+    /// detached. Derivatives of every order are those of the loss, since the two differ only by terms that do not
+    /// depend on the input.
     pub(super) fn recorded(&self, x: &[Var]) -> Option<Var> {
         let [x, targets, steps, lengths] = x else { unreachable!("four operands") };
         let g = Geometry::of(&[x, targets, steps, lengths].map(Var::ty));
@@ -32,7 +32,7 @@ impl Ctc {
             0 => zero.expand(states),
             _ => classes.slice(1, 2..g.states()).ne(&classes.slice(1, 0..g.states() - 2)).pad(&[(0, 0), (2, 0)], 0.0),
         };
-        // Targets are padded with any class.
+        // Targets may be padded with any class.
         let index = is_state.select(&classes, &x.constant(f64::from(self.blank))).to_index();
         let index = index.reshape([1, g.examples, g.states()]).expand([g.steps, g.examples, g.states()]);
         let emissions = x.record(GatherAlong { axis: 2, permutation: false }, &[x, &index]).maximum(&least);
@@ -52,7 +52,7 @@ impl Ctc {
         Some(losses.gt(&x.constant(-0.5 * LEAST)).select(&zero, &losses))
     }
 
-    /// The class of each state, `[N, 2S + 1]`, as floats: a blank before, between and behind the labels.
+    /// The class of each state, `[N, 2S + 1]`, as floats: a blank before, between and after the labels.
     fn classes(&self, targets: &Var, g: Geometry) -> Var {
         let blank = targets.constant(f64::from(self.blank));
         let last = blank.expand([g.examples, 1]);

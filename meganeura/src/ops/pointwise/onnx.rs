@@ -1,11 +1,11 @@
-//! The rows of the table in ONNX.
+//! The ONNX forms of the table's rows.
 
 use super::Pointwise;
 use crate::TensorType;
 use crate::ops::form::{Attribute, Form, Operand, Value};
 
 impl Pointwise {
-    /// The row as nodes, of operands that ONNX broadcasts; the result is of this type.
+    /// The row as nodes, with operands that ONNX broadcasts. The result has this type.
     pub(super) fn form(self, x: &[Operand], y: TensorType, to: &mut Form) -> Value {
         let full = x[0].value;
         let narrow = Operand::broadcast(x, y.shape);
@@ -37,7 +37,7 @@ impl Pointwise {
                 to.node("Mul", &[full, share], Vec::new())
             }
             Self::Square => to.node("Mul", &[full, full], Vec::new()),
-            // `2·e^(x/2)·sinh(x/2)`, precise near 0.
+            // `2·e^(x/2)·sinh(x/2)`, accurate near 0.
             Self::ExpM1 => {
                 let [half, two] = [0.5, 2.0].map(|number| to.float(y.dtype, number));
                 let half = to.node("Mul", &[full, half], Vec::new());
@@ -75,11 +75,11 @@ impl Pointwise {
                 let condition = to.condition(narrow[0]);
                 to.node("Where", &[condition, narrow[1], narrow[2]], Vec::new())
             }
-            // Bounds of ONNX's `Clip` have no axis.
+            // The bounds of ONNX's `Clip` are scalars.
             Self::Clamp if x[1..].iter().all(|bound| bound.narrow.1.rank() == 0) => {
                 to.node("Clip", &[full, x[1].narrow.0, x[2].narrow.0], Vec::new())
             }
-            // Where the bounds cross, the lower one counts.
+            // If the bounds cross, the lower one wins.
             Self::Clamp => {
                 let [low, high] = [x[1].value, x[2].value];
                 let is_above = to.node("Greater", &[full, high], Vec::new());
@@ -91,7 +91,7 @@ impl Pointwise {
     }
 }
 
-/// A condition as 0 and 1.
+/// A condition as 0 or 1.
 fn truth(op: &'static str, x: &[Value], y: TensorType, to: &mut Form) -> Value {
     let condition = to.node(op, x, Vec::new());
     to.cast(condition, y.dtype)

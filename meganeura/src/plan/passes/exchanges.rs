@@ -2,8 +2,8 @@
 //!
 //! The cost of an exchange is mostly fixed, so independent ones are merged: the mean of a loss joins those of the
 //! gradients. On GPUs the values of an exchange lie side by side in a range. A later exchange with the same layout
-//! reuses the range of an earlier one that nobody reads any more: updated parameters replace the gradients that they
-//! are made from.
+//! reuses the range of an earlier one that is no longer read: updated parameters replace the gradients that they are
+//! made from.
 
 use crate::kernel::launch::Argument;
 use crate::ops::{Exchange, KernelOp};
@@ -42,7 +42,7 @@ fn storages(step: &Step) -> [Vec<StorageId>; 2] {
     [step.reads().collect(), step.outputs.iter().map(|&(storage, _)| storage).collect()]
 }
 
-/// `true` if step `later` can move up to step `at`: its operands are ready there, and nobody in between touches its
+/// `true` if step `later` can move up to step `at`: its operands are ready there, and no step in between touches its
 /// results.
 fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[later]);
@@ -50,7 +50,7 @@ fn may_rise(steps: &[Step], at: usize, later: usize) -> bool {
     between.iter().all(|step| !touches(step, &results) && step.writes().all(|storage| !reads.contains(&storage)))
 }
 
-/// `true` if step `at` can move down to step `later`: nobody in between reads its results or writes its operands.
+/// `true` if step `at` can move down to step `later`: no step in between reads its results or writes its operands.
 fn may_sink(steps: &[Step], at: usize, later: usize) -> bool {
     let [reads, results] = storages(&steps[at]);
     let between = &steps[at + 1..=later];

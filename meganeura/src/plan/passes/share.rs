@@ -1,5 +1,5 @@
 //! GPU pass: drops launches whose results an earlier launch left in scratch memory, by the same kernel with the same
-//! defines on operands that nobody has written since. So convolutions that read the same weight transform it once.
+//! defines on operands that have not been written since. So convolutions that read the same weight transform it once.
 
 use std::collections::HashMap;
 

@@ -34,7 +34,7 @@ pub(super) struct Uses<'a> {
     readers: Vec<Vec<Read>>,
     /// Indexed by value, behind views: `true` if the value is wanted outside the graph.
     wanted: Vec<bool>,
-    /// For each view that waits, the values that its readers wait for besides the one that it shows.
+    /// For each view that waits, the values that its readers wait for, other than the one that it shows.
     awaited: HashMap<ValueId, Vec<ValueId>>,
     /// For each value behind views, the nodes that wait for it without reading it.
     waiting: HashMap<ValueId, Vec<usize>>,

@@ -1,4 +1,4 @@
-//! The end of lowering: writes values back into leaves, in place where nobody reads the old contents later.
+//! The end of lowering: writes values back into leaves, in place where no later step reads the old contents.
 
 use std::collections::{HashMap, HashSet};
 
@@ -83,8 +83,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// `true` if the step that computes `value` may write it directly into `target`: nobody reads the old contents
-    /// later, and the step itself reads each old element only to compute the same element.
+    /// `true` if the step that computes `value` may write it directly into `target`: no later step reads the old
+    /// contents, and this step reads each old element only to compute the same element.
     fn can_write_in_place(&self, steps: &Steps, value: Operand, target: StorageId) -> bool {
         let Some(maker) = steps.writer[value.storage] else { return false };
         let step = &self.plan.steps[maker];

@@ -75,7 +75,7 @@ struct Lowering<'a> {
     views: HashMap<ValueId, Operand>,
     /// Contiguous copies made so far.
     copies: HashMap<(StorageId, Layout), StorageId>,
-    /// The first so many contiguous elements in the other format, converted so far.
+    /// The storages that have been converted: storage, new format, and number of contiguous elements from the first on.
     converted: HashMap<(StorageId, Format, usize), StorageId>,
     /// Constants stored so far, for kernels that read only memory.
     constants: HashMap<(Exact, TensorType), StorageId>,
@@ -375,7 +375,7 @@ impl Lowering<'_> {
         self.step(Work::Kernel(Box::new(work)), inputs, outputs);
     }
 
-    /// Lets ranks exchange values in place, if nobody else reads them there. GPUs only; a native kernel has separate
+    /// Lets ranks exchange values in place, if no other step reads them there. GPUs only; a native kernel has separate
     /// results.
     fn exchange_in_place(&mut self, node: &Node, inputs: &[Operand]) {
         if !self.programs {
