@@ -1,7 +1,26 @@
-//! Host memory of one element type: what tensors come from and go to, and what the native executor computes in.
+//! Host memory of one element type: what tensors come from and go to, and what the native executor computes in. Also
+//! the small numbers that the host sends along with each run.
 
 use crate::error::bail;
 use crate::{DType, Result};
+
+/// A small number that the host sends along with each run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum HostWord {
+    Float(f64),
+    Word(u32),
+}
+
+impl HostWord {
+    /// The word as kernels that read bits see it.
+    #[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; native programs read the full number")]
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Float(x) => (x as f32).to_bits(),
+            Self::Word(x) => x,
+        }
+    }
+}
 
 /// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made
 /// here: a plain `Vec` would end the process if there is no room.

@@ -10,7 +10,7 @@ use rand_pcg::rand_core::Rng;
 use crate::Result;
 use crate::error::bail;
 use crate::host::{reserve, try_collect};
-use crate::module::Seed;
+use crate::seed::Seed;
 
 /// The order in which the examples of an epoch come.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::collate::{Collate, Example};
 use super::{Batch, Examples, Fields};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Device, Result};
 
 /// Where the examples of a batch come from: a dataset, and what is done to each.

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// What is drawn.

@@ -36,7 +36,6 @@ mod layer;
 mod leaves;
 pub(crate) mod near;
 pub(crate) mod pattern;
-mod seed;
 mod select;
 mod skip;
 mod slot;
@@ -52,11 +51,11 @@ pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
 pub use rand_pcg::rand_core::Rng;
-pub use seed::Seed;
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 
 pub use crate::mode::Mode;
+pub use crate::seed::Seed;
 pub use crate::tape::Entered;
 
 pub(crate) use select::Selection;

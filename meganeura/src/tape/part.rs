@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::Recording;
 use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
-use crate::plan::{Excerpt, HostWord};
+use crate::host::HostWord;
+use crate::plan::Excerpt;
 
 /// An excerpt of the recording, in its order: two passes of the same structure are the same to the device, whatever
 /// else is on their tapes.

@@ -3,8 +3,6 @@
 use super::Tensor;
 use crate::error::{bail, here};
 use crate::host::try_collect;
-use crate::init::Initializer;
-use crate::module::Seed;
 use crate::{Device, Result, Shape};
 
 impl Tensor {
@@ -93,25 +91,5 @@ impl Tensor {
             let zeros = Self::zeros(device, [n, n])?;
             zeros.map(|zeros| zeros.tape().iota([n, 1], 0).eq(&zeros.tape().iota([1, n], 1)))
         })
-    }
-
-    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
-    ///
-    /// # Errors
-    ///
-    /// If the shape has no elements or the device no room for it.
-    #[track_caller]
-    pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
-        Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
-    }
-
-    /// Gaussian random numbers with mean 0 and variance 1. A seed gives the same numbers on every device.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tensor::rand`].
-    #[track_caller]
-    pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
-        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())
     }
 }

@@ -3,7 +3,7 @@
 use super::{Transform, image};
 use crate::data::order::below;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// Cuts out a piece of this size at a random place, each as likely as the next, after adding a border of zeros.

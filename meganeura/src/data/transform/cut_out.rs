@@ -2,7 +2,7 @@
 
 use super::{Transform, image};
 use crate::data::order::below;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// Hides a square of zeros, whose centre is any pixel and which may reach over the border (DeVries & Taylor, Improved

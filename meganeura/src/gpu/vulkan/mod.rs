@@ -31,7 +31,8 @@ pub(super) use recording::Recording;
 use store::Keeping;
 
 use super::lock;
-use crate::{Error, ErrorKind, PipelineCache, Result};
+use crate::executor::PipelineCache;
+use crate::{Error, ErrorKind, Result};
 
 /// A device that wgpu opened, and what kernels are compiled with.
 pub(super) struct Vulkan {
