@@ -142,22 +142,26 @@ impl Graph {
     }
 }
 
-impl fmt::Display for Graph {
-    /// One line per node: `%7 = conv2d(%1, %4) {attributes} : f32[64, 16, 8, 8]`.
+impl fmt::Display for Node {
+    /// `%7 = conv2d{attributes}(%1, %4) : f32[64, 16, 8, 8]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for node in &self.nodes {
-            let outputs: Vec<_> = node.outputs().map(|v| format!("{v:?}")).collect();
-            let inputs: Vec<_> = node.inputs.iter().map(|v| format!("{v:?}")).collect();
-            let types: Vec<_> = node.types.iter().map(ToString::to_string).collect();
-            write!(f, "{} = ", outputs.join(", "))?;
-            match &node.source {
-                Source::Leaf(k) => write!(f, "leaf {k}")?,
-                Source::Host(k) => write!(f, "host {k}")?,
-                Source::Const(Exact(value)) => write!(f, "const {value}")?,
-                Source::Op(op) => write!(f, "{op}({})", inputs.join(", "))?,
-            }
-            writeln!(f, " : {}", types.join(", "))?;
+        let outputs: Vec<_> = self.outputs().map(|v| format!("{v:?}")).collect();
+        let inputs: Vec<_> = self.inputs.iter().map(|v| format!("{v:?}")).collect();
+        let types: Vec<_> = self.types.iter().map(ToString::to_string).collect();
+        write!(f, "{} = ", outputs.join(", "))?;
+        match &self.source {
+            Source::Leaf(k) => write!(f, "leaf {k}")?,
+            Source::Host(k) => write!(f, "host {k}")?,
+            Source::Const(Exact(value)) => write!(f, "const {value}")?,
+            Source::Op(op) => write!(f, "{op}({})", inputs.join(", "))?,
         }
-        Ok(())
+        write!(f, " : {}", types.join(", "))
+    }
+}
+
+impl fmt::Display for Graph {
+    /// One line a node.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.nodes.iter().try_for_each(|node| writeln!(f, "{node}"))
     }
 }

@@ -1,12 +1,29 @@
-//! Host memory of one element type: the source and destination of tensors, and the memory of the native executor.
+//! Host memory of one element type: the source and destination of tensors, and the memory of the native executor. Also
+//! the small numbers that the host sends along with each run.
 
 use crate::error::bail;
 use crate::{DType, Result};
 
-/// Reserves memory for `more` elements.
-///
-/// Every allocation whose size comes from a file or from a caller's shape goes through this function: a plain `Vec`
-/// would end the process if there is no room.
+/// A small number that the host sends along with each run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum HostWord {
+    Float(f64),
+    Word(u32),
+}
+
+impl HostWord {
+    /// The word's 32 bits, for kernels that read bits.
+    #[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; native programs read the full number")]
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Float(x) => (x as f32).to_bits(),
+            Self::Word(x) => x,
+        }
+    }
+}
+
+/// Reserves memory for `more` elements. Every allocation whose size comes from a file or from a caller's shape is made
+/// here: a plain `Vec` would end the process if there is no room.
 ///
 /// # Errors
 ///

@@ -8,7 +8,8 @@ mod distribution;
 use distribution::Distribution;
 
 use crate::error::{bail, here};
-use crate::module::{Init, Seed};
+use crate::module::Init;
+use crate::seed::Seed;
 use crate::{Device, Param, Result, Shape, Tensor, TensorType};
 
 /// The distribution of a parameter's initial values.
@@ -238,6 +239,28 @@ fn fan(weight: Shape, which: Fan) -> Result<f64> {
         Fan::Out => *outputs,
     };
     Ok(kernel.iter().fold(channels as f64, |product, &extent| product * extent as f64))
+}
+
+impl Tensor {
+    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
+    ///
+    /// # Errors
+    ///
+    /// If the shape has no elements or the device no room for it.
+    #[track_caller]
+    pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
+        Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
+    }
+
+    /// Gaussian random numbers with mean 0 and variance 1. A seed gives the same numbers on every device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tensor::rand`].
+    #[track_caller]
+    pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
+        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())
+    }
 }
 
 #[cfg(test)]

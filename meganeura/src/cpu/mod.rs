@@ -14,9 +14,10 @@ use web_time::Instant;
 
 pub(crate) use pool::{share_cores, threads};
 
-use crate::host::HostBuffer;
+use crate::executor::Bindings;
+use crate::host::{HostBuffer, HostWord};
 use crate::kernel::native::{Buffers, OutView, Real, Scratch, Slice, View};
-use crate::plan::{Bindings, HostWord, Place, Plan, Step, StorageId, StorageInfo, Work};
+use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::tensor::Storage;
 use crate::{DType, Result};
 
@@ -132,6 +133,8 @@ impl Run {
 }
 
 const NO_RANGES: &str = "only plans for GPUs have ranges";
+/// Why no step reads or writes a storage without a place.
+const PLACED: &str = "the last pass places what steps touch";
 
 fn bytes(slots: &Slots) -> u64 {
     slots.iter().map(|slot| (slot.len() * slot.dtype().bytes()) as u64).sum()
@@ -143,12 +146,12 @@ fn zeros(storage: StorageInfo) -> Result<HostBuffer> {
 
 /// Allocates or grows the shared slots for a plan, with its element types.
 fn prepare_slots(plan: &Plan, slots: &mut Slots) -> Result<()> {
+    if slots.len() < plan.slots.len() {
+        slots.resize_with(plan.slots.len(), || HostBuffer::F32(Vec::new()));
+    }
     for (at, storage) in plan.storages.iter().enumerate() {
         let Place::Slot(rank) = storage.place else { continue };
-        while slots.len() <= rank && storage.elements > 0 {
-            slots.push(HostBuffer::F32(Vec::new()));
-        }
-        let Some(slot) = slots.get_mut(rank) else { continue };
+        let slot = &mut slots[rank];
         if slot.dtype() != storage.dtype || slot.len() < storage.elements {
             *slot = HostBuffer::F32(Vec::new());
             *slot = zeros(*storage).map_err(|error| plan.blame(at, error))?;
@@ -168,6 +171,7 @@ impl Memory<'_> {
             Place::Host => &self.host,
             Place::Output(k) => &self.outputs[k],
             Place::Slot(rank) => &self.slots[rank],
+            Place::Unplaced => unreachable!("{PLACED}"),
             Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
@@ -184,6 +188,7 @@ impl Memory<'_> {
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => std::mem::replace(&mut self.outputs[k], empty),
             Place::Slot(rank) => std::mem::replace(&mut self.slots[rank], empty),
+            Place::Unplaced => unreachable!("{PLACED}"),
             Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }
@@ -194,6 +199,7 @@ impl Memory<'_> {
             Place::Host => unreachable!("nothing writes the host's words"),
             Place::Output(k) => self.outputs[k] = buffer,
             Place::Slot(rank) => self.slots[rank] = buffer,
+            Place::Unplaced => unreachable!("{PLACED}"),
             Place::Range { .. } => unreachable!("{NO_RANGES}"),
         }
     }

@@ -5,8 +5,9 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::Layout;
+use crate::host::HostWord;
 use crate::kernel::native::{OutView, Real, View};
-use crate::plan::{HostWord, Input, Program};
+use crate::plan::{Input, Program};
 
 /// Elements in a block.
 const BLOCK: usize = 256;

@@ -3,7 +3,7 @@
 use super::Transform;
 use crate::error::{bail, here};
 use crate::host::{HostBuffer, reserve, try_filled};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{DType, Device, Result, Shape, Tensor};
 
 /// The element types of arrays of examples: `f32` and `u32`.

@@ -9,7 +9,7 @@ use super::recipe::{Mapped, Recipe, Source};
 use super::settings::{Last, Settings};
 use super::transform::Transform;
 use super::{Array, BatchesOn, Collate, Collated, Fields, Stack};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::world::World;
 use crate::{Device, Result, Tensor};
 

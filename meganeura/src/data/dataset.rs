@@ -9,7 +9,7 @@ use super::order::{numbered, shuffle};
 use super::{Array, Batches, Examples, Fields};
 use crate::error::{bail, here};
 use crate::host::{reserve, try_collect};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// Examples, each with inputs `I` and targets `T`, in memory or read on demand. Clones and splits share them.

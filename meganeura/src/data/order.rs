@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::error::bail;
 use crate::host::{reserve, try_collect};
-use crate::module::{Generator, Seed};
+use crate::seed::{Generator, Seed};
 
 /// The order of the examples in an epoch.
 #[derive(Clone, Debug, Default)]

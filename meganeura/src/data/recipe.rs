@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::collate::{Collate, Example};
 use super::{Batch, Examples, Fields};
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Device, Result};
 
 /// The source of a batch's examples: a dataset, and the changes to each example.

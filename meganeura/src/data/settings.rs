@@ -6,7 +6,7 @@ use super::order::Order;
 use crate::Result;
 use crate::error::bail;
 use crate::host::try_collect;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::world::World;
 
 /// Sizes, orders and threads of [`Batches`](super::Batches).

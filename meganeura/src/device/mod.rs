@@ -18,19 +18,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use web_time::Instant;
 
 pub use profile::{LaunchTime, Profile};
-pub use stats::{HostTimes, PipelineCache, Stats};
+pub use stats::Stats;
 pub use trace::HostSpan;
 
 use crate::cpu::{Cpu, threads};
 #[cfg(feature = "gpu")]
 use crate::error::bail;
 use crate::error::here_async;
+#[cfg(feature = "gpu")]
+use crate::executor::HostTimes;
+use crate::executor::{Bindings, Profiling};
 #[cfg(all(feature = "gpu", feature = "testing"))]
 use crate::gpu::{Absent, PlannedKernel};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Executable, Gpu};
 use crate::host::HostBuffer;
-use crate::plan::{Bindings, Excerpt, Plan, Preferences, Profiling, Request, Target};
+use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
 use crate::tensor::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;

@@ -10,7 +10,7 @@ use web_time::Instant;
 use super::trace::Timeline;
 use super::{Device, Engine, HostSpan, PreparedPlan, lock};
 use crate::error::{bail, here};
-use crate::plan::Profiling;
+use crate::executor::Profiling;
 use crate::{Result, TensorType};
 
 /// The time of one launch: a kernel on a GPU, a step of the plan on the CPU.

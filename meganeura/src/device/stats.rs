@@ -5,6 +5,7 @@ use std::time::Duration;
 use web_time::Instant;
 
 use super::{Device, Engine, lock};
+use crate::executor::{HostTimes, PipelineCache};
 
 /// Counts of a device's work since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,60 +36,6 @@ pub struct Stats {
     pub pipeline_cache: PipelineCache,
     /// The number of failed attempts to store compiled kernels for later processes.
     pub pipeline_cache_failures: u64,
-}
-
-/// The host's time spent in runs of a device.
-///
-/// The rest of a step's time is its recording: forward, backward, update, and dropping the tape.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostTimes {
-    /// Finding the plan for the structure of the recording.
-    pub look_up: Duration,
-    /// Collecting the tensors of a run and the memory for its results.
-    pub bind: Duration,
-    /// Encoding commands for a GPU, by all devices of the adapter.
-    pub encode: Duration,
-    /// Submitting these commands, by all devices of the adapter.
-    pub submit: Duration,
-    /// Waiting for a GPU, by all devices of the adapter.
-    pub wait: Duration,
-    /// Computing on the CPU.
-    pub compute: Duration,
-}
-
-impl HostTimes {
-    /// The difference from an earlier value.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            look_up: self.look_up - earlier.look_up,
-            bind: self.bind - earlier.bind,
-            encode: self.encode - earlier.encode,
-            submit: self.submit - earlier.submit,
-            wait: self.wait - earlier.wait,
-            compute: self.compute - earlier.compute,
-        }
-    }
-}
-
-/// The state of a device's on-disk cache of compiled kernels, as of when the device was opened.
-///
-/// The cache is in the user's cache folder, or in the folder that the environment variable `MEGANEURA_CACHE` names;
-/// `off` disables it. A driver runs the code that it finds there. So on Unix the folder and its files must belong to
-/// this user, with no write access for others; the framework creates them so. A checksum detects damaged files, but not
-/// who wrote them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PipelineCache {
-    /// There is no cache: it is turned off, or the adapter's API or the system has no support for it.
-    #[default]
-    Off,
-    /// The cache was empty.
-    Cold,
-    /// The cache held compiled kernels from an earlier process.
-    Warm,
-    /// Others could write to the folder or its file, so nothing is read or kept. The text says which, and why.
-    Refused(&'static str),
 }
 
 impl Device {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use web_time::Instant;
 
-#[cfg(feature = "gpu")]
-use super::HostTimes;
 use super::{Device, LaunchTime, Profile, lock};
+#[cfg(feature = "gpu")]
+use crate::executor::HostTimes;
 
 /// A span of the host's work for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

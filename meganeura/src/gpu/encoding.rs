@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Inner;
 use super::recording::{Dispatch, Pipeline};
 use super::timer::Timer;
-use crate::plan::Profiling;
+use crate::executor::Profiling;
 
 /// The number of launches in the first command buffer of a run, and the most in a command buffer that is not the last.
 const PORTION: (usize, usize) = (32, 256);

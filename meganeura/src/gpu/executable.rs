@@ -12,9 +12,10 @@ use super::reading::{Along, SMALL, Small, small};
 use super::recording::{Dispatch, Part, Pipeline, Recording, Times};
 use super::{Gpu, Inner, lock};
 use crate::error::bail;
+use crate::executor::{Bindings, Profiling};
 use crate::kernel::launch::{Binding, Launch};
 use crate::ops::Exchange;
-use crate::plan::{Bindings, Place, Plan, Profiling, Step, StorageId};
+use crate::plan::{Place, Plan, Step, StorageId};
 use crate::tensor::Storage;
 use crate::world::Range;
 use crate::{ErrorKind, Result};
@@ -63,11 +64,19 @@ pub(super) struct Exchanged {
 struct CompiledLaunch {
     pipeline: Arc<Pipeline>,
     /// The storage of each binding, and the number of its bytes to bind.
-    storages: Vec<(StorageId, u64)>,
+    bindings: Vec<Bound>,
     grid: (u32, u32),
 }
 
-/// Buffers shared by all runs.
+/// The memory of a binding.
+enum Bound {
+    /// The host's words.
+    Host,
+    /// A storage, and the bytes of it that are bound.
+    Storage(StorageId, u64),
+}
+
+/// Buffers that runs share.
 #[derive(Default)]
 pub(super) struct Arena {
     slots: Vec<Arc<Buffer>>,
@@ -165,17 +174,17 @@ impl Gpu {
                     self.0.name
                 );
             };
-            let storages = launch.bindings.iter().map(|binding| {
+            let bindings = launch.bindings.iter().map(|binding| {
                 let storage = match *binding {
                     Binding::Input(k) => step.inputs[k].storage,
                     Binding::Output(k) => step.outputs[k].0,
                     Binding::Scratch(k) => step.scratch[k],
-                    Binding::Host => return (StorageId::MAX, 0),
+                    Binding::Host => return Bound::Host,
                 };
-                (storage, plan.storages[storage].bytes() as u64)
+                Bound::Storage(storage, plan.storages[storage].bytes() as u64)
             });
-            let storages = storages.collect();
-            Ok(CompiledLaunch { pipeline, storages, grid })
+            let bindings = bindings.collect();
+            Ok(CompiledLaunch { pipeline, bindings, grid })
         });
         let launches = compiled.collect::<Result<Vec<_>>>()?;
         let written = plan.steps.iter().flat_map(|step| step.outputs.iter().map(|&(storage, _)| storage));
@@ -234,7 +243,8 @@ impl Gpu {
                 },
                 Place::Host => host.clone(),
                 Place::Output(k) => Some(Arc::clone(&bound[k])),
-                Place::Slot(rank) => arena.slots.get(rank).cloned(),
+                Place::Slot(rank) => Some(Arc::clone(&arena.slots[rank])),
+                Place::Unplaced => None,
                 Place::Range { meeting, value } => Some(Arc::clone(&ranges[meeting].buffers[value])),
             })
             .collect();
@@ -363,12 +373,12 @@ impl Memory<'_> {
 
 impl CompiledLaunch {
     fn dispatch<'a>(&'a self, memory: &'a Memory<'_>) -> Dispatch<'a> {
-        let bound = self.storages.iter().map(|&(storage, bytes)| match storage {
-            StorageId::MAX => {
+        let bound = self.bindings.iter().map(|bound| match *bound {
+            Bound::Host => {
                 let host = memory.host.expect("kernels read host words only where there are some");
                 (host, host.raw().size())
             }
-            storage => (memory.buffer(storage), bytes),
+            Bound::Storage(storage, bytes) => (memory.buffer(storage), bytes),
         });
         Dispatch { pipeline: &self.pipeline, buffers: bound.collect(), grid: self.grid }
     }

@@ -7,9 +7,9 @@ use super::recording::Dispatch;
 use super::vulkan::Vulkan;
 use super::{Buffer, Gpu};
 use crate::error::bail;
+use crate::executor::Profiling;
 use crate::host::HostBuffer;
 use crate::kernel::launch::BFLOAT;
-use crate::plan::Profiling;
 use crate::wait::block_or_refuse;
 use crate::{DType, Error, Result, Shape, TensorType};
 

@@ -48,10 +48,11 @@ pub(crate) use planned::{Absent, plan_for};
 pub(crate) use recording::Times;
 
 use crate::error::bail;
+use crate::executor::HostTimes;
 use crate::host::HostBuffer;
 use crate::kernel::launch::Caps;
 use crate::wait::now;
-use crate::{Error, ErrorKind, HostTimes, Result, TensorType};
+use crate::{Error, ErrorKind, Result, TensorType};
 use executable::Recordings;
 use matrix::Probe;
 use memory::Memory;

@@ -3,8 +3,8 @@
 use super::memory::Buffer;
 use super::pipelines::Source;
 use super::recording::Dispatch;
-use crate::plan::Profiling;
-use crate::{PipelineCache, Result};
+use crate::Result;
+use crate::executor::{PipelineCache, Profiling};
 
 pub(super) enum Vulkan {}
 

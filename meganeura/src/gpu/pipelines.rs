@@ -12,8 +12,9 @@ use web_time::Instant;
 use super::recording::Pipeline;
 use super::vulkan::Vulkan;
 use super::{Faults, Inner, fault, lock};
+use crate::executor::PipelineCache;
 use crate::kernel::launch::{BFLOAT, Launch};
-use crate::{Error, ErrorKind, PipelineCache, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The most pipelines to keep besides those of plans that are kept.
 const PIPELINES_KEPT: usize = 1024;

@@ -11,8 +11,8 @@ use web_time::Instant;
 use super::memory::Buffer;
 use super::reading::{Along, Reading};
 use super::{Gpu, Inner, encoding, lock, vulkan};
+use crate::executor::Profiling;
 use crate::host::HostBuffer;
-use crate::plan::Profiling;
 use crate::wait::block_or_refuse;
 use crate::{DType, Error, ErrorKind, Result, Shape, TensorType};
 

@@ -4,7 +4,7 @@ use super::Inner;
 use super::recording::stamps;
 use crate::Result;
 use crate::error::bail;
-use crate::plan::Profiling;
+use crate::executor::Profiling;
 
 /// The features that an adapter needs to write timestamps between launches.
 const FEATURES: wgpu::Features = wgpu::Features::TIMESTAMP_QUERY.union(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES);

@@ -6,7 +6,7 @@
 use std::f64::consts::TAU;
 
 use crate::error::bail;
-use crate::module::{Generator, Seed};
+use crate::seed::{Generator, Seed};
 use crate::{Result, Shape};
 
 /// The distribution to draw from.

@@ -36,7 +36,6 @@ mod layer;
 mod leaves;
 pub(crate) mod near;
 pub(crate) mod pattern;
-mod seed;
 mod select;
 mod skip;
 mod slot;
@@ -51,11 +50,11 @@ pub use forward_summary::{ForwardSummary, LayerRow};
 pub use init::{FromConfig, FromSeed, Init};
 pub use layer::Layer;
 pub use leaves::{Counts, Leaf, Role};
-pub use seed::{Generator, Seed};
 pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 
 pub use crate::mode::Mode;
+pub use crate::seed::Seed;
 pub use crate::tape::Entered;
 
 pub(crate) use select::Selection;

@@ -8,9 +8,9 @@ use super::file::Onnx;
 use super::{FIRST_OPSET, LAST_OPSET, OPSET, encode};
 use crate::error::{bail, here};
 use crate::graph::{Exact, Graph, Source, ValueId};
+use crate::host::HostWord;
 use crate::ops::form::{Form, Operand, Value};
 use crate::ops::{Op, View};
-use crate::plan::HostWord;
 use crate::tape::{Trace, TraceLeaf};
 use crate::{Device, Error, ErrorKind, Inputs, Module, ModuleExt, Outputs, Result, TensorType};
 

@@ -387,7 +387,8 @@ impl fmt::Display for Op {
         if let Self::Pointwise(_) = self {
             return Ok(());
         }
-        // `Name { attributes }`, `Name(attributes)` or `Name`, as derived.
+        // The derived form, `Name { attributes }`, `Name(attributes)` or `Name`, without the name. An operation then
+        // need not list its attributes a second time.
         let debug = format!("{:?}", self.primitive());
         let Some((_, attributes)) = debug.split_once(['{', '(']) else { return Ok(()) };
         let attributes = attributes.strip_suffix(['}', ')']).unwrap_or(attributes);

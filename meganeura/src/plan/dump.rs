@@ -28,6 +28,7 @@ impl Plan {
             Place::Host => "host".into(),
             Place::Output(k) => format!("out{k}"),
             Place::Slot(slot) => format!("slot{slot}"),
+            Place::Unplaced => "nowhere".into(),
             Place::Range { meeting, value } => format!("range{meeting}.{value}"),
         }
     }

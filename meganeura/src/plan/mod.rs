@@ -21,12 +21,10 @@ pub use preferences::KernelChoice;
 pub(crate) use preferences::Preferences;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::graph::{Graph, ValueId};
 use crate::kernel::launch::{Argument, Caps, Format, Launch};
 use crate::ops::{Exchange, KernelOp};
-use crate::tensor::Storage;
 use crate::{DType, TensorType};
 
 /// The request for a plan: values to hand out, and leaves with their new values.
@@ -50,45 +48,7 @@ pub(crate) enum Target<'a> {
 /// The one way to compute an operation on the CPU.
 const NATIVE: &str = "native";
 
-/// A small number that the host sends along with each run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum HostWord {
-    Float(f64),
-    Word(u32),
-}
-
-impl HostWord {
-    /// The word's 32 bits, for kernels that read bits.
-    #[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; native programs read the full number")]
-    pub(crate) fn bits(self) -> u32 {
-        match self {
-            Self::Float(x) => (x as f32).to_bits(),
-            Self::Word(x) => x,
-        }
-    }
-}
-
-/// The granularity at which a device times its runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profiling {
-    /// Nothing is timed, at no cost.
-    #[default]
-    Off,
-    /// Each run as a whole, without slowing it down.
-    Runs,
-    /// Each launch. The GPU finishes one before it starts the next, which costs a few microseconds each.
-    Launches,
-}
-
-/// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
-pub(crate) struct Bindings<'a> {
-    pub(crate) leaves: &'a mut Vec<Storage>,
-    pub(crate) host: &'a [HostWord],
-    /// The names of the leaves, where they are needed: see [`Plan::launched`].
-    pub(crate) paths: &'a [Option<Arc<str>>],
-}
-
-/// The index of a storage in [`Plan`].
+/// Which memory an operand or a result is in.
 pub(crate) type StorageId = usize;
 
 /// An operand of a step.
@@ -208,7 +168,9 @@ pub(crate) enum Place {
     Host,
     /// New memory, handed to the caller.
     Output(usize),
-    /// Memory of the device, shared by storages with disjoint lifetimes.
+    /// Nowhere yet: the last pass puts the storage into a slot. One that no step touches stays nowhere.
+    Unplaced,
+    /// Memory of the device, shared by storages that live at different times.
     Slot(usize),
     /// Value `value` in the range that ranks exchange in meeting `meeting`. Only on GPUs.
     Range { meeting: usize, value: usize },

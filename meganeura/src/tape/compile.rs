@@ -12,9 +12,11 @@ use super::signature::{Inputs, Outputs, Tensors};
 use super::{Leaf, Range, Recording, Tape, Var};
 use crate::device::PreparedPlan;
 use crate::error::{bail, here};
+use crate::executor::Bindings;
 use crate::graph::{Graph, Source, ValueId};
+use crate::host::HostWord;
 use crate::param::{Cell, State};
-use crate::plan::{Bindings, HostWord, Memory};
+use crate::plan::Memory;
 use crate::tensor::Storage;
 use crate::{DType, Device, Error, ErrorKind, Result, Tensor, TensorType};
 

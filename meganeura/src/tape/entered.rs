@@ -35,7 +35,9 @@ pub(crate) struct Place {
 pub(crate) struct Held {
     /// The path within the part.
     pub(crate) path: String,
-    /// The address of the `Param`, `Buffer` or `Mode`. Tied parameters have different ones.
+    /// The address of the `Param`, `Buffer` or `Mode`: its place in the model. No identity says that, since tied
+    /// parameters share theirs and modes have none. A model is borrowed while its forward pass is traced, so nothing in
+    /// it moves, and equal addresses are one place. A layer made for one call lies elsewhere; `cell` finds its tensors.
     pub(crate) address: usize,
     /// The identity of the tensor, which tied parameters share.
     pub(crate) cell: Option<u64>,

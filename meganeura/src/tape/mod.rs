@@ -42,9 +42,9 @@ pub use var::Var;
 pub(crate) use var::{Handle, VarState};
 
 use crate::graph::{Graph, Operands, Source, ValueId};
+use crate::host::HostWord;
 use crate::ops::Op;
 use crate::param::Cell;
-use crate::plan::HostWord;
 use crate::{Buffer, Device, Error, ErrorKind, Param, Shape, Tensor, TensorType};
 
 /// Records one step of computation on one device.

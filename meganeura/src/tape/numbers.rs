@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::{Tape, Var};
 use crate::graph::{Exact, Source};
-use crate::plan::HostWord;
+use crate::host::HostWord;
 use crate::{DType, Shape, TensorType};
 
 impl Tape {

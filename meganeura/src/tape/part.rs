@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::Recording;
 use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
-use crate::plan::{Excerpt, HostWord};
+use crate::host::HostWord;
+use crate::plan::Excerpt;
 
 /// An excerpt of the recording, in its order. Passes with the same structure are equal to the device, even if the rest
 /// of their tapes differs.

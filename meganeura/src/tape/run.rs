@@ -6,10 +6,10 @@ use std::sync::{Arc, MutexGuard};
 
 use super::part::{Part, PartLeaf};
 use super::{Leaf, Recording, Tape, Var};
+use crate::executor::Bindings;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::ops::Op;
 use crate::param::{Cell, State};
-use crate::plan::Bindings;
 use crate::tensor::Storage;
 use crate::{Device, Error, ErrorKind, Result, Tensor, TensorType};
 

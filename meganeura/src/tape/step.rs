@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::compile::Function;
 use super::{Tape, Var};
 use crate::graph::Source;
+use crate::host::HostWord;
 use crate::param::Cell;
-use crate::plan::HostWord;
 use crate::{Device, Result, Tensor, TensorType};
 
 /// A compiled step. A call takes the batch and the numbers, and updates the cells.

@@ -8,8 +8,8 @@ use super::signature::{Inputs, Outputs};
 use super::{Leaf, Tape};
 use crate::error::here;
 use crate::graph::{Graph, ValueId};
+use crate::host::HostWord;
 use crate::param::Cell;
-use crate::plan::HostWord;
 use crate::{Device, Result, Tensor, TensorType};
 
 /// A recorded function, reduced to the nodes that its results depend on.

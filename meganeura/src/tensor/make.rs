@@ -3,8 +3,6 @@
 use super::Tensor;
 use crate::error::{bail, here};
 use crate::host::try_collect;
-use crate::init::Initializer;
-use crate::module::Seed;
 use crate::{Device, Result, Shape};
 
 impl Tensor {
@@ -94,25 +92,5 @@ impl Tensor {
             let zeros = Self::zeros(device, [n, n])?;
             zeros.map(|zeros| zeros.tape().iota([n, 1], 0).eq(&zeros.tape().iota([1, n], 1)))
         })
-    }
-
-    /// Uniform random numbers in `[0, 1)`. A seed gives the same numbers on every device.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the shape has no elements, or if the device has no room.
-    #[track_caller]
-    pub fn rand(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
-        Initializer::Uniform { low: 0.0, high: 1.0 }.sample(device, shape, seed.into())
-    }
-
-    /// Gaussian random numbers with mean 0 and variance 1. A seed gives the same numbers on every device.
-    ///
-    /// # Errors
-    ///
-    /// Fails like [`Tensor::rand`].
-    #[track_caller]
-    pub fn randn(device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Self> {
-        Initializer::Normal { mean: 0.0, std: 1.0 }.sample(device, shape, seed.into())
     }
 }

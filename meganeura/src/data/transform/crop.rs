@@ -3,7 +3,7 @@
 use super::{Transform, image};
 use crate::data::order::below;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// Crops an image to this size at a random position, uniformly distributed, after adding a border of zeros.

@@ -2,7 +2,7 @@
 
 use super::{Transform, image};
 use crate::data::order::below;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// Hides a square of an image with zeros.

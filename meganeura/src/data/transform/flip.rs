@@ -3,7 +3,7 @@
 use super::{Transform, image};
 use crate::data::order::happens;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// Flips an image left to right, with some probability.

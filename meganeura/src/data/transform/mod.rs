@@ -13,7 +13,7 @@ pub use flip::HorizontalFlip;
 pub use normalise::Normalise;
 
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.

@@ -2,7 +2,7 @@
 
 use super::Transform;
 use crate::error::bail;
-use crate::module::Seed;
+use crate::seed::Seed;
 use crate::{Result, Shape};
 
 /// `(x − mean) / deviation`, with a mean and a standard deviation for each channel, the first axis of an example.

@@ -31,7 +31,8 @@ pub(super) use recording::Recording;
 use store::Keeping;
 
 use super::lock;
-use crate::{Error, ErrorKind, PipelineCache, Result};
+use crate::executor::PipelineCache;
+use crate::{Error, ErrorKind, Result};
 
 /// A device that wgpu opened, with the settings for compiling kernels.
 pub(super) struct Vulkan {

@@ -9,9 +9,9 @@ use wgpu::hal::api;
 use super::{Pipeline, Shared, Vulkan, fault};
 use crate::Result;
 use crate::error::bail;
+use crate::executor::Profiling;
 use crate::gpu::memory::Buffer;
 use crate::gpu::recording::{Dispatch, stamps};
-use crate::plan::Profiling;
 
 /// The most words that one command can write: 65,536 bytes.
 const MOST_WORDS: usize = 1 << 14;

@@ -7,7 +7,7 @@
 
 use crate::kernel::launch::Argument;
 use crate::ops::{Exchange, KernelOp};
-use crate::plan::{KernelWork, Operand, Plan, Step, StorageId, Work};
+use crate::plan::{KernelWork, Operand, Place, Plan, Step, StorageId, Work};
 use crate::world::Collective;
 
 /// Merges exchanges of means that do not depend on each other.
@@ -102,7 +102,7 @@ fn is_free(plan: &Plan, earlier: usize, later: usize) -> bool {
     }
     let pairs = results(plan, earlier).into_iter().zip(results(plan, later));
     pairs.into_iter().all(|(place, storage)| {
-        let is_unplaced = |storage: StorageId| plan.storages[storage].place == super::lower::UNPLACED;
+        let is_unplaced = |storage: StorageId| plan.storages[storage].place == Place::Unplaced;
         let touches =
             |storage: StorageId| move |step: &Step| step.reads().chain(step.writes()).any(|touched| touched == storage);
         let last = plan.steps.iter().rposition(touches(place));

@@ -50,7 +50,7 @@ pub(super) fn launch(plan: &mut Plan, caps: &Caps, preferences: &Preferences) ->
                         dtype: DType::F32,
                         format: Format::Full,
                         elements,
-                        place: Place::Slot(usize::MAX),
+                        place: Place::Unplaced,
                     });
                 }
                 (step.variant, step.launches) = (chosen.name, chosen.launches);

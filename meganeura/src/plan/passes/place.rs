@@ -30,7 +30,7 @@ pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
         }
     }
     let wanted: Vec<usize> = (0..plan.storages.len())
-        .filter(|&s| matches!(plan.storages[s].place, Place::Slot(_)) && intervals[s].is_some())
+        .filter(|&s| plan.storages[s].place == Place::Unplaced && intervals[s].is_some())
         .collect();
     let live: Vec<_> = wanted.iter().map(|&s| intervals[s].expect("filtered")).collect();
     let (slots, sizes) = assign(&live);
@@ -51,7 +51,7 @@ pub(super) fn place(plan: &mut Plan, target: Target<'_>) {
 fn place_ranges(plan: &mut Plan) {
     for (meeting, step) in plan.steps.iter().filter(|step| step.meets().is_some()).enumerate() {
         for (value, &(storage, _)) in step.outputs.iter().enumerate() {
-            if let Place::Slot(_) = plan.storages[storage].place {
+            if plan.storages[storage].place == Place::Unplaced {
                 plan.storages[storage].place = Place::Range { meeting, value };
             }
         }

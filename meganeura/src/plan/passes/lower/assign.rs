@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Lowering, UNPLACED};
+use super::Lowering;
 use crate::graph::ValueId;
 use crate::kernel::launch::Argument;
 use crate::plan::passes::uses::Uses;
@@ -59,7 +59,7 @@ impl Lowering<'_> {
         let mut operands: Vec<_> = assigns.iter().map(|&(_, value)| self.stored(value)).collect();
         for operand in &mut operands {
             if let Place::Leaf(_) = self.plan.storages[operand.storage].place {
-                let storage = self.new_storage(operand.argument.ty, UNPLACED);
+                let storage = self.new_storage(operand.argument.ty, Place::Unplaced);
                 self.copy(*operand, storage);
                 let argument = Argument::contiguous(operand.argument.ty);
                 *operand = Operand { storage, argument };
@@ -95,7 +95,7 @@ impl Lowering<'_> {
         let harmless = |(k, input): (usize, &Operand)| {
             input.storage != target || (elementwise.contains(&k) && whole(&input.argument))
         };
-        self.plan.storages[value.storage].place == UNPLACED
+        self.plan.storages[value.storage].place == Place::Unplaced
             && self.plan.storages[value.storage].elements == elements
             && whole(&value.argument)
             && steps.writers[value.storage] == 1

@@ -18,10 +18,7 @@ use crate::ops::{Halves, Innermost, Op, Stores, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
 
-/// The place of a storage that the placing pass has yet to place.
-pub(super) const UNPLACED: Place = Place::Slot(usize::MAX);
-
-/// With `programs`, kernels load through programs, numbers included.
+/// Where `programs` says that kernels load through programs, they load numbers so.
 pub(super) fn lower(
     uses: &Uses<'_>,
     schedule: &[Item],
@@ -168,7 +165,7 @@ impl Lowering<'_> {
         if let Some(&converted) = self.converted.get(&key) {
             return converted;
         }
-        let converted = self.new_storage_in(to, ty, UNPLACED);
+        let converted = self.new_storage_in(to, ty, Place::Unplaced);
         let order = [from, to].into_iter().find_map(Format::channels);
         let work = Program { order, formats: vec![to], ..Program::copy(ty.shape, Input::Operand(0)) };
         let mut argument = Argument { format: from, ..Argument::contiguous(ty) };
@@ -236,7 +233,7 @@ impl Lowering<'_> {
         if let Some(&storage) = self.copies.get(&(operand.storage, layout)) {
             return storage;
         }
-        let storage = self.new_storage_in(format, ty, UNPLACED);
+        let storage = self.new_storage_in(format, ty, Place::Unplaced);
         let copy = Program::copy(ty.shape, Input::Operand(0));
         let copy = Program { order: format.channels(), formats: vec![format], ..copy };
         self.step(Work::Pointwise(copy), vec![operand], vec![(storage, ty)]);
@@ -264,7 +261,7 @@ impl Lowering<'_> {
         if let Some(&storage) = self.copies.get(&(operand.storage, layout)) {
             return Operand { storage, argument };
         }
-        let storage = self.new_storage(argument.ty, UNPLACED);
+        let storage = self.new_storage(argument.ty, Place::Unplaced);
         self.copy(operand, storage);
         self.copies.insert((operand.storage, layout), storage);
         Operand { storage, argument }
@@ -301,7 +298,7 @@ impl Lowering<'_> {
             },
             Resolved::Host(at) => Input::Host(at),
         };
-        let storage = self.new_storage(ty, UNPLACED);
+        let storage = self.new_storage(ty, Place::Unplaced);
         if let Input::Const(number) = number {
             self.constants.insert((number, ty), storage);
         }
@@ -388,7 +385,7 @@ impl Lowering<'_> {
                 && self.storage.get(&value) == Some(&input.storage);
             let is_whole = info.elements == self.graph.ty(value).shape.elements();
             let is_only = is_whole && self.uses.readers(value).len() == 1 && !self.uses.is_wanted(value);
-            if is_own && is_only && in_order && info.place == UNPLACED && info.format == Format::Full {
+            if is_own && is_only && in_order && info.place == Place::Unplaced && info.format == Format::Full {
                 self.storage.insert(result, input.storage);
             }
         }
@@ -406,7 +403,7 @@ impl Lowering<'_> {
         let ty = self.graph.ty(value);
         let storage = match self.storage.get(&value) {
             Some(&storage) => storage,
-            None => self.new_storage_in(self.formats.of(value), ty, UNPLACED),
+            None => self.new_storage_in(self.formats.of(value), ty, Place::Unplaced),
         };
         self.storage.insert(value, storage);
         (storage, ty)
@@ -472,7 +469,8 @@ impl Lowering<'_> {
     /// Hands a value out: in its own storage if no other output claims it, else as a copy.
     fn output(&mut self, k: usize, value: ValueId) {
         let operand = self.stored(value);
-        let free = self.plan.storages[operand.storage].place == UNPLACED && operand.argument.layout.is_contiguous();
+        let free =
+            self.plan.storages[operand.storage].place == Place::Unplaced && operand.argument.layout.is_contiguous();
         let storage = if free && self.plan.storages[operand.storage].elements == operand.argument.ty.shape.elements() {
             self.plan.storages[operand.storage].place = Place::Output(k);
             operand.storage
