@@ -285,6 +285,7 @@ fn cache_name(cache: PipelineCache) -> &'static str {
         PipelineCache::Cold => "cold",
         PipelineCache::Warm => "warm",
         PipelineCache::Refused(why) => why,
+        _ => "unknown",
     }
 }
 

@@ -6,6 +6,7 @@ use crate::Shape;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum DType {
     /// 32-bit float: what layers compute with.
     F32,
@@ -96,6 +97,7 @@ impl fmt::Display for TensorType {
 
 /// How precisely a device computes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Precision {
     /// 32-bit floats everywhere.
     #[default]

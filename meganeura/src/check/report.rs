@@ -7,6 +7,7 @@ use crate::{Result, Shape};
 
 /// What a gradient check found.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Report {
     /// One entry for each parameter that is trained, in the module's order, then one for each input; behind them, in a
     /// check of second derivatives, one for each cotangent of the outputs.
@@ -15,6 +16,7 @@ pub struct Report {
 
 /// What a gradient check found for one tensor.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The parameter's path, `input k` or `cotangent k`.
     pub name: String,

@@ -79,6 +79,7 @@ impl HostTimes {
 /// nobody else's to write; the framework creates them so. A checksum tells a damaged file from a whole one. It does not
 /// tell who wrote it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PipelineCache {
     /// Nothing is kept: turned off, or the adapter's API or the system offers no way.
     #[default]

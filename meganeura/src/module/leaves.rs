@@ -23,6 +23,7 @@ pub struct Leaf<'a> {
 
 /// What becomes of a tensor of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Role {
     /// A parameter that optimizers update.
     Trained,
@@ -36,6 +37,7 @@ pub enum Role {
 
 /// How many numbers of each role a model has. Those of tied tensors count once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Counts {
     /// In parameters that are trained.
     pub trained: usize,

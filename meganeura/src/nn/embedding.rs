@@ -30,6 +30,7 @@ use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Embedding {
     /// The vectors, one a row: `[count, width]`.
     pub weight: Param,

@@ -28,6 +28,7 @@ use crate::{Device, Param, Result, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct GroupNorm {
     /// What each normalised channel is multiplied by, `[C]`; ones at first.
     pub weight: Param,

@@ -31,6 +31,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct InstanceNorm2d {
     /// What each normalised channel is multiplied by, `[C]`; ones at first.
     pub weight: Option<Param>,

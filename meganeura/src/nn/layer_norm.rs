@@ -29,6 +29,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct LayerNorm {
     /// What each normalised element is multiplied by; ones at first.
     pub weight: Option<Param>,

@@ -73,6 +73,7 @@ impl Visible<'_> {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct TransformerEncoderLayer {
     /// From each place to all.
     pub attention: MultiheadAttention,
@@ -96,6 +97,7 @@ pub struct TransformerEncoderLayer {
 ///
 /// Shapes: `x [N, L, width]` and `memory [N, S, width]` → `[N, L, width]`.
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct TransformerDecoderLayer {
     /// From each place to all.
     pub attention: MultiheadAttention,
@@ -120,6 +122,7 @@ pub struct TransformerDecoderLayer {
 ///
 /// Shapes: `x [.., width]`, kept.
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct FeedForward {
     /// `width → hidden`
     pub linear1: Linear,

@@ -131,6 +131,7 @@ impl fmt::Debug for Group {
 
 /// The numbers that every optimizer has, and a [`Group`] may have for itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Settings {
     /// The learning rate.
     pub lr: f64,

@@ -90,6 +90,7 @@ impl HostWord {
 
 /// What of the runs of a device is timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Profiling {
     /// Nothing. A run costs no more than without this.
     #[default]

@@ -31,6 +31,7 @@ pub trait Metric {
 
 /// A number that is there, or will be.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Reading {
     /// One that is there.
     Number(f64),
@@ -60,6 +61,7 @@ numbers!(f32 f64 u32 u64 usize i32 i64);
 
 /// What was logged at once.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Line {
     /// The step after which it was logged.
     pub step: u64,

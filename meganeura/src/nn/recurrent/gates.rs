@@ -89,6 +89,7 @@ fn block(x: &Var, index: usize, hidden: usize) -> Var {
 
 /// The function of an [`Rnn`](super::Rnn).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum RnnNonlinearity {
     /// The hyperbolic tangent.
     #[default]

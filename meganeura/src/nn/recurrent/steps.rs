@@ -9,6 +9,7 @@ use crate::{DType, Error, ErrorKind, Shape, Tensor, Var};
 /// Padding leaves states as they are and gives zeros. What stands there does not matter: it may be NaN. The reverse
 /// direction of a bidirectional layer begins at each sequence's own end.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub enum Steps<'a> {
     /// All of them.
     #[default]
