@@ -92,6 +92,12 @@
 //!   `MEGANEURA_DEVICE` overrides the choice. Metal and DirectX 12 were never run; the README says what was.
 //!   [`Precision::Double`] on the CPU, [`Precision::Fast`] on a GPU's matrix units. Compiled kernels are kept on disk
 //!   (`MEGANEURA_CACHE`). [`Device::last_profile`] says how long each kernel of a run took.
+//!
+//! # What a release may add
+//!
+//! Enumerations and results that may grow are `#[non_exhaustive]`. Options, such as [`ops::Conv2dOptions`], may get
+//! fields as well: write them with `..Default::default()`. Types of other crates are no part of the interface, except
+//! that [`module::Generator`] implements a trait of `rand_core`.
 
 // docs.rs builds with nightly Rust, which can show the feature that an item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -154,7 +160,8 @@ pub use meganeura_derive::Module;
 pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt, Seed};
 pub use param::{Buffer, Param};
 pub use plan::{KernelChoice, Memory, Profiling};
-pub use shape::{Layout, MAX_RANK, Shape};
+pub(crate) use shape::Layout;
+pub use shape::{MAX_RANK, Shape};
 pub use tape::{Compiled, Inputs, Outputs, Tape, Tensors, Var};
 pub use tensor::Tensor;
 

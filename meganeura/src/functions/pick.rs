@@ -5,9 +5,9 @@ use crate::{ErrorKind, Var};
 
 impl Var {
     /// Slices of an axis by their numbers: `[.., R, ..]` and `index u32 [K]` → `[.., K, ..]`. For rows of a table see
-    /// [`gather`](Self::gather), which this is along the first axis.
+    /// [`embedding`](Self::embedding), which this is along the first axis.
     ///
-    /// Errors: as [`gather`](Self::gather).
+    /// Errors: as [`embedding`](Self::embedding).
     #[must_use]
     #[track_caller]
     pub fn index_select(&self, axis: usize, index: &Self) -> Self {
@@ -23,7 +23,7 @@ impl Var {
         }
         let mut axes: Vec<_> = (0..self.shape().rank()).collect();
         axes[..=axis].rotate_right(1);
-        let selected = self.permute(&axes).gather(index);
+        let selected = self.permute(&axes).embedding(index);
         axes = (0..self.shape().rank()).collect();
         axes[..=axis].rotate_left(1);
         selected.permute(&axes)
@@ -49,7 +49,7 @@ impl Var {
             let message = format!("a mask {} does not broadcast to {}", mask.shape(), self.shape());
             return self.refuse("masked_fill", ErrorKind::Shape, message);
         }
-        mask.select(&self.tape().scalar(value), self)
+        mask.where_cond(&self.tape().scalar(value), self)
     }
 
     /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves it to the right, or to the left
@@ -79,7 +79,7 @@ impl Var {
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
         let place = tape.iota([1, columns], 1);
         let keeps = if op == "tril" { place.le(&diagonal) } else { place.ge(&diagonal) };
-        keeps.select(self, &self.constant(0.0))
+        keeps.where_cond(self, &self.constant(0.0))
     }
 
     /// The place of the largest element along an axis, which the result has no longer: `u32`. The first of several; NaN
@@ -107,7 +107,7 @@ impl Var {
         let places = self.tape().iota(self.shape(), axis);
         // Above every place.
         let far = self.constant(f64::from(u32::MAX));
-        let first = attains.select(&places, &far).min_keep(&[axis]);
+        let first = attains.where_cond(&places, &far).min_keep(&[axis]);
         let shape = self.shape();
         first.reshape(&if axis < shape.rank() { without(shape, axis) } else { Vec::new() }[..]).to_index()
     }

@@ -39,7 +39,7 @@ impl Visible<'_> {
                 return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {}", padding.shape()));
             };
             let tape = padding.tape();
-            let hidden = padding.select(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
+            let hidden = padding.where_cond(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
             mask = Some(match mask {
                 Some(mask) => mask + hidden,
                 None => hidden,

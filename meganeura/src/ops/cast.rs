@@ -151,6 +151,7 @@ fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
 
 impl Var {
     /// These integers as floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
+    #[doc(alias = "float")]
     #[must_use]
     #[track_caller]
     pub fn to_float(&self) -> Self {
@@ -158,8 +159,9 @@ impl Var {
         self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
     }
 
-    /// These numbers as integers, rounded down: places for [`gather`](Self::gather) and its like. NaN, and what no
+    /// These numbers as integers, rounded down: places for [`embedding`](Self::embedding) and its like. NaN, and what no
     /// `u32` holds, becomes the largest `u32`, which is past the end of every axis. Has no gradient.
+    #[doc(alias = "long")]
     #[must_use]
     #[track_caller]
     pub fn to_index(&self) -> Self {

@@ -41,7 +41,7 @@ pub(super) enum Fold {
 
 impl Primitive for GatherAlong {
     fn name(&self) -> &'static str {
-        "gather_along"
+        "gather"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -248,14 +248,14 @@ impl Var {
     /// Elements along an axis by their numbers: `y[o…, k, i…] = x[o…, index[o…, k, i…], i…]`, as PyTorch's `gather`
     ///
     /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]` → `y [O…, K, I…]`. For rows of a table, see
-    /// [`gather`](Self::gather); for the same rows of every line, [`index_select`](Self::index_select).
+    /// [`embedding`](Self::embedding); for the same rows of every line, [`index_select`](Self::index_select).
     ///
     /// Errors: shapes that differ outside of the axis; an index past the end, where the host knows the indices. Else
     /// that element of the result is NaN.
     #[must_use]
     #[track_caller]
-    pub fn gather_along(&self, axis: usize, index: &Self) -> Self {
-        if let Some(poisoned) = self.misplaced(axis, index, "gather_along") {
+    pub fn gather(&self, axis: usize, index: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "gather") {
             return poisoned;
         }
         self.record(GatherAlong { axis, permutation: false }, &[self, index])
@@ -266,7 +266,7 @@ impl Var {
     ///
     /// Shapes: `x [O…, R, I…]`, `index u32 [O…, K, I…]`, `source [O…, K, I…]` → `y [O…, R, I…]`.
     ///
-    /// Errors: as [`gather_along`](Self::gather_along); an index past the end that the host does not know is left out.
+    /// Errors: as [`gather`](Self::gather); an index past the end that the host does not know is left out.
     #[must_use]
     #[track_caller]
     pub fn scatter_add(&self, axis: usize, index: &Self, source: &Self) -> Self {
@@ -296,16 +296,16 @@ impl Var {
         let is_kept = last.eq(&self.constant(0.0));
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
-        is_kept.select(self, &replaced)
+        is_kept.where_cond(self, &replaced)
     }
 
-    /// As [`gather_along`](Self::gather_along), with 0 instead of NaN for an index past the end: the transpose of a
+    /// As [`gather`](Self::gather), with 0 instead of NaN for an index past the end: the transpose of a
     /// scattered sum.
     #[track_caller]
     pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {
         let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
         let gathered = self.record(GatherAlong { axis, permutation: false }, &[self, index]);
-        past.select(&self.constant(0.0), &gathered)
+        past.where_cond(&self.constant(0.0), &gathered)
     }
 
     /// The larger of each element and of the sources that name it. Shapes and errors: as [`scatter`](Self::scatter).
@@ -323,7 +323,7 @@ impl Var {
         let is_kept = last.eq(&self.constant(0.0));
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let largest = source.record(GatherAlong { axis, permutation: false }, &[&sorted, &from]);
-        is_kept.select(self, &self.maximum(&largest))
+        is_kept.where_cond(self, &self.maximum(&largest))
     }
 
     #[track_caller]

@@ -1,4 +1,4 @@
-//! Operations: the options of [`Var`](crate::Var)'s methods, and [`CustomOp`] for operations of your own.
+//! Operations: the options of [`Var`]'s methods, and [`CustomOp`] for operations of your own.
 //!
 //! To the framework, this is everything there is to know about each primitive operation, in one place. An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which
 //! appends operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device

@@ -465,6 +465,7 @@ reductions! {
 
 impl Var {
     /// The variance of all elements; `correction` 1 gives the unbiased estimate, 0 that of the population.
+    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance(&self, correction: usize) -> Self {
@@ -473,6 +474,7 @@ impl Var {
 
     /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0
     /// costs no digits, and no single element costs the others theirs.
+    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
@@ -480,6 +482,7 @@ impl Var {
     }
 
     /// The variance over some axes, which keep extent 1.
+    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {

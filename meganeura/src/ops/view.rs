@@ -175,6 +175,7 @@ impl Var {
     }
 
     /// The last two axes exchanged: a matrix transposed. Costs nothing, also as an operand of [`Var::matmul`].
+    #[doc(alias = "mT")]
     #[must_use]
     #[track_caller]
     pub fn t(&self) -> Self {
@@ -225,6 +226,7 @@ impl Var {
     }
 
     /// The elements of an axis in a range.
+    #[doc(alias = "narrow")]
     #[must_use]
     #[track_caller]
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Self {

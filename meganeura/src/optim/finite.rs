@@ -46,7 +46,7 @@ impl FiniteCheck {
 
     /// The new value, or where the step is held back, the old one, bit for bit.
     pub(super) fn gate(&self, new: &Var, old: &Var) -> Var {
-        self.all.select(new, old)
+        self.all.where_cond(new, old)
     }
 
     /// What a run has to compute for [`verify`]: the verdict, then that on each value.

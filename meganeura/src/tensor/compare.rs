@@ -13,11 +13,11 @@ impl Tensor {
     ///
     /// If shapes or kinds of elements differ, or a device was lost.
     #[track_caller]
-    pub fn is_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<bool> {
+    pub fn allclose(&self, expected: &Self, relative: f64, absolute: f64) -> Result<bool> {
         here(|| Ok(self.farthest(expected, relative, absolute)?.is_none()))
     }
 
-    /// As [`is_close`](Self::is_close), for a test: the error says how many numbers are too far off, and which is
+    /// As [`allclose`](Self::allclose), for a test: the error says how many numbers are too far off, and which is
     /// farthest.
     ///
     /// ```
@@ -34,7 +34,8 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If a number is too far off, or as [`is_close`](Self::is_close).
+    /// If a number is too far off, or as [`allclose`](Self::allclose).
+    #[doc(alias = "assert_close")]
     #[track_caller]
     pub fn expect_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<()> {
         here(|| {

@@ -62,7 +62,7 @@ cases! {
     "tensor/make.rs::eye" |w| Tensor::eye(&w.device, 0);
     "tensor/make.rs::rand" |w| Tensor::rand(&w.device, [0], 1);
     "tensor/make.rs::randn" |w| Tensor::randn(&w.device, [0], 1);
-    "tensor/compare.rs::is_close" |w| w.tensor.is_close(&w.labels, 0.0, 0.0);
+    "tensor/compare.rs::allclose" |w| w.tensor.allclose(&w.labels, 0.0, 0.0);
     "tensor/compare.rs::expect_close" |w| w.tensor.expect_close(&w.labels, 0.0, 0.0);
     "tensor/mod.rs::to_vec" |w| w.labels.to_vec();
     "tensor/mod.rs::to_vec_async" |w| ready(w.labels.to_vec_async());

@@ -23,7 +23,7 @@ impl RandomCrop {
         Self { height, width, padding: 0 }
     }
 
-    /// With a border of so many zeros on every side before. Put it ahead of [`Normalise`](super::Normalise) for a black
+    /// With a border of so many zeros on every side before. Put it ahead of [`Normalize`](super::Normalize) for a black
     /// border, behind for one of the mean colour.
     #[must_use]
     pub fn padding(self, padding: usize) -> Self {

@@ -8,7 +8,7 @@ use crate::{Result, Shape};
 /// Hides a square of zeros, whose centre is any pixel and which may reach over the border (DeVries & Taylor, Improved
 /// Regularization of Convolutional Neural Networks with Cutout, 2017).
 ///
-/// Zero is the mean behind [`Normalise`](super::Normalise), black ahead of it; the authors hide with the mean.
+/// Zero is the mean behind [`Normalize`](super::Normalize), black ahead of it; the authors hide with the mean.
 #[derive(Clone, Copy, Debug)]
 pub struct CutOut {
     side: usize,

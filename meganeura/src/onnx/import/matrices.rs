@@ -71,7 +71,7 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
         // Where a condition is false, the key is hidden.
         Some(mask) if mask.kind() == super::value::Kind::Bool => {
             let sees = mask.float(call.tape)?;
-            Some(sees.select(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
+            Some(sees.where_cond(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
         }
         Some(mask) => Some(mask.float(call.tape)?),
         None => None,

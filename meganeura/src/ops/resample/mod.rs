@@ -169,6 +169,7 @@ impl Var {
     /// Each pixel of `[N, C, H, W]` repeated `scale` times down and across: `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/t⌋]`
     ///
     /// A view, which whatever reads it may have to copy; the gradient is one sum over each pixel's copies.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn upsample_nearest(&self, scale: [usize; 2]) -> Self {
@@ -195,6 +196,7 @@ impl Var {
     /// Pixel `p` lies at `(p + ½)·H/P − ½` of the original, or with `align_corners`, so that the corners' centres
     /// coincide, at `p·(H − 1)/(P − 1)`; outside of the outermost centres the outermost pixel counts. As PyTorch's
     /// `interpolate`, which does not average either when it shrinks.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn resize_bilinear(&self, size: [usize; 2], align_corners: bool) -> Self {
@@ -207,6 +209,7 @@ impl Var {
     ///
     /// Pixels lie where those of [`resize_bilinear`](Self::resize_bilinear) do; beyond the edges, the outermost pixel
     /// counts. As PyTorch's `interpolate`, without antialiasing.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn resize_bicubic(&self, size: [usize; 2], align_corners: bool) -> Self {
