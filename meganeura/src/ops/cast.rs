@@ -159,8 +159,8 @@ impl Var {
         self.record(ToFloat { precision: if is_double { Precision::Double } else { Precision::Full } }, &[self])
     }
 
-    /// These numbers as integers, rounded down: places for [`embedding`](Self::embedding) and its like. NaN, and what no
-    /// `u32` holds, becomes the largest `u32`, which is past the end of every axis. Has no gradient.
+    /// These numbers as integers, rounded down: places for [`embedding`](Self::embedding) and its like. NaN, and what
+    /// no `u32` holds, becomes the largest `u32`, which is past the end of every axis. Has no gradient.
     #[doc(alias = "long")]
     #[must_use]
     #[track_caller]

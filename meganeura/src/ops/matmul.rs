@@ -228,8 +228,7 @@ impl Var {
     /// The matrix product of the last two axes; leading axes broadcast as NumPy does.
     ///
     /// Transposing an operand with [`Var::t`] costs nothing.
-    #[doc(alias = "mm")]
-    #[doc(alias = "bmm")]
+    #[doc(alias("mm", "bmm"))]
     #[must_use]
     #[track_caller]
     pub fn matmul(&self, other: &Self) -> Self {

@@ -1,8 +1,9 @@
 //! Operations: the options of [`Var`]'s methods, and [`CustomOp`] for operations of your own.
 //!
-//! To the framework, this is everything there is to know about each primitive operation, in one place. An operation is plain data (its attributes) with pure functions: the types it gives, the gradient rule (which
-//! appends operations to the tape), the native kernel, and the launches that compute it on a GPU. It holds no device
-//! and no values. Engines know operations only through the families below and never name one.
+//! Everything that the framework knows about each primitive operation is here, in one place. An operation is plain data
+//! (its attributes) with pure functions: the types it gives, the gradient rule (which appends operations to the tape),
+//! the native kernel, and the launches that compute it on a GPU. It holds no device and no values. Engines know
+//! operations only through the families below and never name one.
 //!
 //! | family | what it is | examples |
 //! |---|---|---|

@@ -363,10 +363,8 @@ binary_methods! {
 }
 
 impl Var {
-    /// `a` where `self` is not 0, else `b`, broadcast as NumPy does: PyTorch's `torch.where(self, a, b)`, whose name is a
-    /// keyword of Rust.
-    #[doc(alias = "where")]
-    #[doc(alias = "select")]
+    /// `a` where `self` is not 0, else `b`, broadcast as NumPy does. PyTorch's `torch.where(self, a, b)`.
+    #[doc(alias("where", "select"))]
     #[must_use]
     #[track_caller]
     pub fn where_cond(&self, a: &Self, b: &Self) -> Self {

@@ -474,7 +474,6 @@ impl Var {
 
     /// The variance over some axes, which the result has no longer. From centred squares, so that a mean far from 0
     /// costs no digits, and no single element costs the others theirs.
-    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance_over(&self, axes: &[usize], correction: usize) -> Self {
@@ -482,7 +481,6 @@ impl Var {
     }
 
     /// The variance over some axes, which keep extent 1.
-    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance_keep(&self, axes: &[usize], correction: usize) -> Self {
@@ -493,11 +491,10 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
             return self.fail(error.at(Location::caller()));
         }
-        let freedom = as_f64(count - correction);
         // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences,
         // which are exact then; taking a number off changes no variance, so it has no gradient.
         let near = self - self.mean_keep(axes).detach();
         let centred = &near - near.mean_keep(axes);
-        centred.square().sum_keep(axes).scale(1.0 / freedom)
+        centred.square().sum_keep(axes).scale(1.0 / as_f64(count - correction))
     }
 }
