@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalise, RandomCrop};
+use meganeura::data::{Batches, Dataset, HorizontalFlip, Normalize, RandomCrop};
 use meganeura::optim::{Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::Best;
@@ -95,7 +95,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(log, "{}, from {} on", run.folder().display(), run.position())?;
 
     // Both have the same range of numbers; training images are also augmented.
-    let normalise = Normalise::new(vec![0.5; channels], vec![0.25; channels]);
+    let normalise = Normalize::new(vec![0.5; channels], vec![0.25; channels]);
     let train = || {
         let batches = images.train.batches(options.batch).shuffle(options.training.seed).workers(options.workers);
         let batches = batches.drop_last().transform(RandomCrop::new(height, width).padding(height / 12));
@@ -184,7 +184,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn test(dataset: &Dataset, normalise: &Normalise) -> Batches {
+fn test(dataset: &Dataset, normalise: &Normalize) -> Batches {
     dataset.batches(250).transform(normalise.clone())
 }
 

@@ -284,6 +284,7 @@ fn cache_name(cache: PipelineCache) -> &'static str {
         PipelineCache::Cold => "cold",
         PipelineCache::Warm => "warm",
         PipelineCache::Refused(why) => why,
+        _ => "unknown",
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use image::{DynamicImage, Rgb, RgbImage};
-use meganeura::data::{Batch, Batches, BatchesOn, HorizontalFlip, ImageFolder, Normalise, RandomCrop};
+use meganeura::data::{Batch, Batches, BatchesOn, HorizontalFlip, ImageFolder, Normalize, RandomCrop};
 use meganeura::prelude::*;
 use meganeura::{Error, ErrorKind};
 use tempfile::TempDir;
@@ -37,7 +37,7 @@ impl Pictures {
             .shuffle(42)
             .transform(RandomCrop::new(height, width).padding(4))
             .transform(HorizontalFlip::new(0.5))
-            .transform(Normalise::new(vec![0.5; channels], vec![0.25; channels]))
+            .transform(Normalize::new(vec![0.5; channels], vec![0.25; channels]))
             .workers(workers);
         let rest = batches.clone().epoch(0).on(device);
         Ok(Self { batches, device: device.clone(), epoch: 0, rest, _folder: folder })

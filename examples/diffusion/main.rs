@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use meganeura::data::{HorizontalFlip, Normalise};
+use meganeura::data::{HorizontalFlip, Normalize};
 use meganeura::optim::{Ema, Schedule, TrainStep};
 use meganeura::prelude::*;
 use meganeura::run::{Overview, Parts, Position, Run};
@@ -154,7 +154,7 @@ fn train(options: &Options) -> Result<(), Box<dyn Error>> {
             batches = batches.transform(HorizontalFlip::new(0.5));
         }
         // Pixels are numbers from 0 to 1; noise lies around 0.
-        let batches = batches.transform(Normalise::new(vec![0.5; channels], vec![0.5; channels]));
+        let batches = batches.transform(Normalize::new(vec![0.5; channels], vec![0.5; channels]));
         for batch in batches.drop_last().skip(run.batch()).workers(options.workers).part_of(&world).on(&device) {
             let batch = batch?;
             schedule.set_lr(run.step(), &mut optimizer);

@@ -6,6 +6,7 @@ use crate::Shape;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum DType {
     /// 32-bit float, the type that layers compute in.
     F32,
@@ -95,6 +96,7 @@ impl fmt::Display for TensorType {
 
 /// The precision in which a device computes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum Precision {
     /// 32-bit floats everywhere.
     #[default]

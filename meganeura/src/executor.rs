@@ -19,6 +19,7 @@ pub(crate) struct Bindings<'a> {
 
 /// The granularity at which a device times its runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Profiling {
     /// Nothing is timed, at no cost.
     #[default]
@@ -71,6 +72,7 @@ impl HostTimes {
 /// this user, with no write access for others; the framework creates them so. A checksum detects damaged files, but not
 /// who wrote them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PipelineCache {
     /// There is no cache: it is turned off, or the adapter's API or the system has no support for it.
     #[default]

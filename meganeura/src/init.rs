@@ -152,11 +152,11 @@ impl Initializer {
     /// Fails if a setting is not finite or a spread is negative, if fans are needed and the shape has fewer than two
     /// axes, or if the device runs out of memory.
     #[track_caller]
-    pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: Seed) -> Result<Tensor> {
+    pub fn sample(self, device: &Device, shape: impl Into<Shape>, seed: impl Into<Seed>) -> Result<Tensor> {
         here(|| {
             let shape = shape.into();
             device.expect_fits(TensorType::new(device.precision().dtype(), shape))?;
-            Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed)?)
+            Tensor::from_f64(device, shape, &self.distribution(shape)?.draw(shape, seed.into())?)
         })
     }
 

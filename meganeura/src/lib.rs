@@ -159,7 +159,8 @@ pub use module::{FromConfig, FromSeed, Init, Layer, Module, ModuleExt};
 pub use param::{Buffer, Param};
 pub use plan::{KernelChoice, Memory};
 pub use seed::Seed;
-pub use shape::{Layout, MAX_RANK, Shape};
+pub(crate) use shape::Layout;
+pub use shape::{MAX_RANK, Shape};
 pub use tape::{Compiled, Inputs, Outputs, Tape, Tensors, Var};
 pub use tensor::Tensor;
 

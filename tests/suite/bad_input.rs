@@ -101,8 +101,8 @@ misuses! {
     "le" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.le(&x.b);
     "gt" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.gt(&x.b);
     "ge" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.ge(&x.b);
-    "select" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.select(&x.a, &x.b);
-    "select" ["f32[4, 5]", "f32[2, 3]"] |x| x.b.select(&x.a, &x.a);
+    "where_cond" ["f32[2, 3]", "f32[4, 5]"] |x| x.a.where_cond(&x.a, &x.b);
+    "where_cond" ["f32[4, 5]", "f32[2, 3]"] |x| x.b.where_cond(&x.a, &x.a);
     "reshape" ["[2, 3]", "[5]", "6"] |x| x.a.reshape([5]);
     "reshape" ["[2, 3]"] |x| x.a.reshape(WIDE);
     "permute" ["[0]", "f32[2, 3]"] |x| x.a.permute(&[0]);

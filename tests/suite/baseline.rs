@@ -15,7 +15,7 @@ use crate::ops::{wgsl, wgsl_gradient};
 
 /// Operations that are launched otherwise, or merged with less, where eight buffers are bound: the beginnings of their
 /// cases' names.
-const OTHERWISE: [&str; 4] = ["attention", "concat", "fused", "gather_grad"];
+const OTHERWISE: [&str; 4] = ["attention", "concat", "fused", "embedding_grad"];
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let is_otherwise = |case: &Case| OTHERWISE.iter().any(|op| case.name.starts_with(op)) && !case.fails;

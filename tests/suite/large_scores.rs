@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use libtest_mimic::Trial;
-use meganeura::loss::{BceOptions, CrossEntropyOptions, Reduction};
+use meganeura::loss::{BceWithLogitsOptions, CrossEntropyOptions, Reduction};
 use meganeura::{Device, Precision, Result, Shape, Tape, Tensor, Var};
 
 use crate::Outcome;
@@ -37,7 +37,10 @@ const FORMULAS: [(&str, Formula); 7] = [
     ("log_softmax", |x, _, _| x.log_softmax(1)),
     ("bce_with_logits", |x, _, weights| {
         let target = x.tape().input(&weights).reshape([x.shape()[1], 1]).expand(x.shape()) * 0.25;
-        x.bce_with(&target, &BceOptions { reduction: Reduction::None, ..BceOptions::default() })
+        x.bce_with_logits_with(
+            &target,
+            &BceWithLogitsOptions { reduction: Reduction::None, ..BceWithLogitsOptions::default() },
+        )
     }),
 ];
 

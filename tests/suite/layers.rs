@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 use meganeura::check::Gradcheck;
-use meganeura::loss::{BceOptions, CrossEntropyOptions, KlDivOptions, Reduction};
+use meganeura::loss::{BceWithLogitsOptions, CrossEntropyOptions, KlDivOptions, Reduction};
 use meganeura::module::Role;
 use meganeura::nn::*;
 use meganeura::ops::Padding;
@@ -264,7 +264,7 @@ fn signs(x: &Var, shape: &[usize]) -> Var {
 
 fn weighted_bce(x: &Var, target: &Var) -> Var {
     let weight = Tensor::from_f64(&x.tape().device(), [5], &[0.5, 1.0, 2.0, 3.0, 0.25]).expect("fits");
-    x.bce_with(target, &BceOptions { positive_weight: Some(weight), reduction: Reduction::Sum })
+    x.bce_with_logits_with(target, &BceWithLogitsOptions { positive_weight: Some(weight), reduction: Reduction::Sum })
 }
 
 /// Attention to another sequence, with a mask.

@@ -228,7 +228,7 @@ fn table(device: &Device) -> Result<(), Failed> {
         let gathered = |x: &[Var]| {
             let index: Vec<u32> = (0..uses).map(|i| if i % 500 == 7 { i % 4 } else { 1 }).collect();
             let index = Tensor::indices(&x[0].tape().device(), [index.len()], &index).expect("as many");
-            x[0].gather(&x[0].tape().input(&index))
+            x[0].embedding(&x[0].tape().input(&index))
         };
         // Up to 600,000 terms, one after the other: ε·√K is 5e-5, and terms of one sign grow beyond.
         hold(device, Part::Gradients, &[&[4, width]], 3e-4, gathered)?;

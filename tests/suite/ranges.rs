@@ -139,9 +139,9 @@ const SUBJECTS: &[Subject] = &[
     linear("adaptive_avg_pool2d", &[&[2, 8, 5, 7]], |x| Ok(x[0].adaptive_avg_pool2d([2, 3]))),
     linear("upsample_nearest", &[IMAGES], |x| Ok(x[0].upsample_nearest([2, 3]))),
     linear("resize_bilinear", &[IMAGES], |x| Ok(x[0].resize_bilinear([7, 8], false))),
-    linear("gather", &[&[9, 16]], |x| {
+    linear("embedding", &[&[9, 16]], |x| {
         let (tape, index) = (x[0].tape(), [3, 0, 8, 3, 3, 5, 0, 1]);
-        Ok(x[0].gather(&tape.input(&Tensor::indices(&tape.device(), [2, 4], &index)?)))
+        Ok(x[0].embedding(&tape.input(&Tensor::indices(&tape.device(), [2, 4], &index)?)))
     }),
     linear("sum over pixels", &[IMAGES], |x| Ok(x[0].sum_over(&[2, 3]))),
     linear("sum over images", &[IMAGES], |x| Ok(x[0].sum_over(&[0]))),

@@ -1,10 +1,11 @@
 //! CI's checks besides the tests.
 
 use crate::process::{self, cargo};
-use crate::{Done, deny, mpi, msrv, publish, test, tidy};
+use crate::{Done, deny, mpi, msrv, publish, surface, test, tidy};
 
 /// The checks, cheapest first.
-pub const LINTS: [fn() -> Done; 7] = [fmt, tidy::run, clippy, doc, msrv::run, publish::check, deny::run];
+pub const LINTS: [fn() -> Done; 8] =
+    [fmt, tidy::run, clippy, doc, surface::check, msrv::run, publish::check, deny::run];
 
 /// Features of the framework that are checked separately; the tests enable `testing` and `gpu`.
 const ALONE: [&str; 4] = ["", "gzip", "images", "onnx"];

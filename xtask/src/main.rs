@@ -15,6 +15,7 @@ mod packages;
 mod process;
 mod publish;
 mod sanitize;
+mod surface;
 mod test;
 mod tidy;
 mod vulkan;
@@ -52,13 +53,15 @@ enum Chore {
     Fuzz(fuzz::Options),
     /// Build the page that trains in the browser, and serve or test it
     Web(web::Options),
+    /// Compare the public surface of each published crate with its list, `public-api.txt`
+    Surface(surface::Options),
     /// Check licences, sources and known faults of all dependencies, with cargo-deny
     Deny,
     /// Run the native kernels' tests under AddressSanitizer (needs a nightly toolchain)
     Sanitize,
     /// Measure what `#[derive(Module)]` adds to a debug build of 200 structs
     DeriveTime,
-    /// Everything that CI checks apart from the tests: fmt, tidy, clippy, doc, msrv, package, deny
+    /// Everything that CI checks apart from the tests: fmt, tidy, clippy, doc, surface, msrv, package, deny
     Lint,
     /// Everything that CI checks: lint, kernels, fuzz, web test, then test
     Ci,
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Chore::Onnx => onnx::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Web(options) => web::run(&options),
+        Chore::Surface(options) => surface::run(&options),
         Chore::Deny => deny::run(),
         Chore::Sanitize => sanitize::run(),
         Chore::DeriveTime => derive_time::run(),

@@ -7,6 +7,7 @@ use crate::{Result, Shape};
 
 /// The result of a gradient check.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Report {
     /// One entry for each trained parameter, in the module's order, then one for each input. A check of second
     /// derivatives adds one for each cotangent of the outputs.
@@ -15,6 +16,7 @@ pub struct Report {
 
 /// The result of a gradient check for one tensor.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The parameter's path, `input k` or `cotangent k`.
     pub name: String,

@@ -34,4 +34,4 @@ pub use examples::Examples;
 pub use fields::{Columns, Fields};
 #[cfg(all(feature = "images", not(target_family = "wasm")))]
 pub use image_folder::ImageFolder;
-pub use transform::{CutOut, HorizontalFlip, Normalise, RandomCrop, Transform};
+pub use transform::{CutOut, HorizontalFlip, Normalize, RandomCrop, Transform};

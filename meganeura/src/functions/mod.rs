@@ -68,7 +68,7 @@ mod tests {
             (x.tril(0).sum().tril(0), "tril: of [], which is not a matrix"),
             (x.norm_over(&[0], -1.0), "norm: p must be at least 0, it is -1"),
             (x.masked_fill(&y, 0.0), "masked_fill: a mask [2, 4] does not broadcast to [2, 3]"),
-            (x.gather_along(1, &index), "gather_along: index 3 is past the end, axis 1 has 3 elements"),
+            (x.gather(1, &index), "gather: index 3 is past the end, axis 1 has 3 elements"),
             (x.scatter_add(1, &index, &y), "scatter_add: index 3 is past the end"),
             (x.index_select(1, &index), "index_select: takes one index for each slice"),
             (Var::stack(&[&x, &y], 0), "stack: shapes [2, 3] and [2, 4]"),

@@ -14,6 +14,7 @@ impl Var {
     /// elements other than 0 for `p = 0`. Where the norm is 0, so is its gradient.
     ///
     /// Errors: a `p` below 0, or NaN.
+    #[doc(alias = "vector_norm")]
     #[must_use]
     #[track_caller]
     pub fn norm_over(&self, axes: &[usize], p: f64) -> Self {
@@ -25,17 +26,17 @@ impl Var {
             p if p > 0.0 => {
                 let magnitude = self.abs();
                 let is_zero = magnitude.eq(&self.constant(0.0));
-                let power = is_zero.select(&self.constant(1.0), &magnitude).powf(p);
-                is_zero.select(&self.constant(0.0), &power)
+                let power = is_zero.where_cond(&self.constant(1.0), &magnitude).powf(p);
+                is_zero.where_cond(&self.constant(0.0), &power)
             }
             _ => return self.refuse("norm", ErrorKind::Argument, format!("p must be at least 0, it is {p}")),
         };
         let sum = power.sum_over(axes);
         // A root of 0 has no derivative: the root of 1 is computed instead, and not used.
         let is_zero = sum.eq(&sum.constant(0.0));
-        let sum = is_zero.select(&sum.constant(1.0), &sum);
+        let sum = is_zero.where_cond(&sum.constant(1.0), &sum);
         let root = if p == 2.0 { sum.sqrt() } else { sum.powf(p.recip()) };
-        is_zero.select(&sum.constant(0.0), &root)
+        is_zero.where_cond(&sum.constant(0.0), &root)
     }
 
     /// `ln Σ eˣ` over some axes, which are removed. Nothing overflows: the largest element is subtracted first.
@@ -45,7 +46,7 @@ impl Var {
         // If all elements are −∞, or one is ∞, the peak is infinite, and a difference from it is NaN.
         let peak = self.max_keep(axes).detach();
         let is_infinite = peak.abs().eq(&self.tape().scalar(f64::INFINITY));
-        let peak = is_infinite.select(&peak.constant(0.0), &peak);
+        let peak = is_infinite.where_cond(&peak.constant(0.0), &peak);
         let sum = (self - &peak).exp().sum_keep(axes).log() + peak;
         let dims: Vec<_> =
             (0..self.shape().rank()).filter(|axis| !axes.contains(axis)).map(|a| self.shape()[a]).collect();
@@ -116,6 +117,7 @@ impl Var {
 
     /// Gaussian random numbers of this value's shape, with mean 0 and variance 1, from the tape's seed: by
     /// [Box and Muller, 1958](https://doi.org/10.1214/aoms/1177706645).
+    #[doc(alias = "randn_like")]
     #[must_use]
     #[track_caller]
     pub fn random_normal(&self) -> Self {

@@ -23,7 +23,7 @@ impl Var {
         }
         let mut axes: Vec<_> = (0..self.shape().rank()).collect();
         axes[..=axis].rotate_right(1);
-        let selected = self.permute(&axes).gather(index);
+        let selected = self.permute(&axes).embedding(index);
         axes = (0..self.shape().rank()).collect();
         axes[..=axis].rotate_left(1);
         selected.permute(&axes)
@@ -49,7 +49,7 @@ impl Var {
             let message = format!("a mask {} does not broadcast to {}", mask.shape(), self.shape());
             return self.refuse("masked_fill", ErrorKind::Shape, message);
         }
-        mask.select(&self.tape().scalar(value), self)
+        mask.where_cond(&self.tape().scalar(value), self)
     }
 
     /// The lower triangle of the last two axes: 0 above the diagonal. `diagonal` moves the diagonal to the right, or to
@@ -79,7 +79,7 @@ impl Var {
         let diagonal = tape.iota([rows, 1], 0) + self.constant(diagonal as f64);
         let place = tape.iota([1, columns], 1);
         let keeps = if op == "tril" { place.le(&diagonal) } else { place.ge(&diagonal) };
-        keeps.select(self, &self.constant(0.0))
+        keeps.where_cond(self, &self.constant(0.0))
     }
 
     /// The index of the largest element along an axis, which is removed: `u32`. Of several largest elements, the first;
@@ -107,7 +107,7 @@ impl Var {
         let places = self.tape().iota(self.shape(), axis);
         // Above every index.
         let far = self.constant(f64::from(u32::MAX));
-        let first = attains.select(&places, &far).min_keep(&[axis]);
+        let first = attains.where_cond(&places, &far).min_keep(&[axis]);
         let shape = self.shape();
         first.reshape(&if axis < shape.rank() { without(shape, axis) } else { Vec::new() }[..]).to_index()
     }

@@ -108,7 +108,7 @@ impl Var {
         }
         let present = self.present(labels, ignored);
         // Selected before anything is computed: scores of ignored labels may be anything, and 0·NaN is not 0.
-        let scores = present.reshape(self.kept_along(|axis| axis != 1)).select(self, &self.constant(0.0));
+        let scores = present.reshape(self.kept_along(|axis| axis != 1)).where_cond(self, &self.constant(0.0));
         -(weights * scores.log_softmax(1)).sum_over(&[1]) * present
     }
 }

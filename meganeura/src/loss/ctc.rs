@@ -38,6 +38,7 @@ impl Var {
     /// assert!((loss.item()? - 3f32.ln()).abs() < 1e-6);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "ctc_loss")]
     #[must_use]
     #[track_caller]
     pub fn ctc(

@@ -120,7 +120,7 @@ impl Var {
         } else {
             // ln 1 in place of ln 0, so that the gradient of the target is finite, too.
             let none = target.eq(&self.constant(0.0));
-            let log = none.select(&self.constant(1.0), target).log();
+            let log = none.where_cond(&self.constant(1.0), target).log();
             target * (log - self)
         };
         options.reduction.of(&terms)

@@ -72,7 +72,7 @@ impl Var {
             return poisoned;
         }
         let unlike = (self.tape().scalar(margin) - self).relu();
-        reduction.of(&target.gt(&self.constant(0.0)).select(self, &unlike))
+        reduction.of(&target.gt(&self.constant(0.0)).where_cond(self, &unlike))
     }
 
     /// Multi-class hinge loss: the mean over `n` of `1/C · Σ_{c ≠ label} max(0, m − x[n, label] + x[n, c])` with m = 1.
@@ -118,12 +118,12 @@ impl Var {
             return poisoned;
         }
         let (is_label, zero) = (self.is_label(labels, None), self.constant(0.0));
-        let own = is_label.select(self, &zero).sum_keep(&[1]);
+        let own = is_label.where_cond(self, &zero).sum_keep(&[1]);
         let missing = (self - own + *margin).relu();
         let missing = if *squared { missing.square() } else { missing };
         // Weights of 1 as well: labels out of range have NaN.
         let weights = self.row_weights(labels, class_weights.as_ref(), None);
-        reduction.of(&(is_label.select(&zero, &missing).mean_over(&[1]) * weights))
+        reduction.of(&(is_label.where_cond(&zero, &missing).mean_over(&[1]) * weights))
     }
 
     /// The value, poisoned, if the margin is not finite.

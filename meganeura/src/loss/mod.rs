@@ -26,7 +26,7 @@ mod metric;
 mod nll;
 mod regression;
 
-pub use binary::BceOptions;
+pub use binary::BceWithLogitsOptions;
 pub use cross_entropy::CrossEntropyOptions;
 pub use ctc::CtcOptions;
 pub use dice::DiceOptions;

@@ -34,6 +34,7 @@ impl Var {
     /// assert_eq!(x.nll(&labels).item()?, 0.375);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "nll_loss")]
     #[must_use]
     #[track_caller]
     pub fn nll(&self, labels: &(impl Labels + ?Sized)) -> Self {
@@ -63,7 +64,7 @@ impl Var {
         }
         let weights = self.row_weights(labels, class_weights.as_ref(), *ignored);
         // Selected, not multiplied: elements that are not the label's may be anything, and 0·∞ is not 0.
-        let own = self.is_label(labels, *ignored).select(&-self, &self.constant(0.0)).sum_over(&[1]);
+        let own = self.is_label(labels, *ignored).where_cond(&-self, &self.constant(0.0)).sum_over(&[1]);
         reduction.of_weighted(&(own * &weights), &weights)
     }
 }

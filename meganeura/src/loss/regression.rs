@@ -20,6 +20,7 @@ impl Var {
     /// assert_eq!(x.mse(&target).item()?, 2.5);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "mse_loss")]
     #[must_use]
     #[track_caller]
     pub fn mse(&self, target: &Self) -> Self {
@@ -39,6 +40,7 @@ impl Var {
     /// Mean absolute error: `mean |x − target|`, with gradient 0 where both are equal.
     ///
     /// Shapes: both the same → a scalar.
+    #[doc(alias = "l1_loss")]
     #[must_use]
     #[track_caller]
     pub fn l1(&self, target: &Self) -> Self {
@@ -72,6 +74,7 @@ impl Var {
     /// assert_eq!(x.huber_with(&target, 2.0, Reduction::None).to_vec()?, [0.5, 12.0]);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "huber_loss")]
     #[must_use]
     #[track_caller]
     pub fn huber(&self, target: &Self, delta: f64) -> Self {
@@ -98,6 +101,7 @@ impl Var {
     /// [Girshick, 2015](https://arxiv.org/abs/1504.08083), with β = 1.
     ///
     /// Shapes: both the same → a scalar. Errors: if β is negative, or positive but 0 in `f32`.
+    #[doc(alias = "smooth_l1_loss")]
     #[must_use]
     #[track_caller]
     pub fn smooth_l1(&self, target: &Self, beta: f64) -> Self {

@@ -23,6 +23,7 @@ pub struct Leaf<'a> {
 
 /// The role of a model's tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Role {
     /// A parameter that optimizers update.
     Trained,
@@ -36,6 +37,7 @@ pub enum Role {
 
 /// The number of elements of each role in a model. Those of tied tensors count once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Counts {
     /// Elements of trained parameters.
     pub trained: usize,

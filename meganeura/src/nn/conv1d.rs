@@ -91,6 +91,7 @@ pub(super) fn as_row(x: &Var) -> Var {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Conv1d {
     /// The kernels, `[O, C/groups, K]`.
     pub weight: Param,

@@ -27,6 +27,7 @@ use crate::{Device, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Conv2d {
     /// The kernels, `[O, C/groups, KH, KW]`.
     pub weight: Param,

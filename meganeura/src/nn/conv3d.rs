@@ -155,6 +155,7 @@ impl Depth {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Conv3d {
     /// The kernels, `[O, C/groups, KD, KH, KW]`.
     pub weight: Param,

@@ -105,6 +105,7 @@ impl Var {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct ConvTranspose1d {
     /// The kernels, `[C, O/groups, K]`.
     pub weight: Param,

@@ -31,6 +31,7 @@ use crate::{Device, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct ConvTranspose2d {
     /// The kernels, `[C, O/groups, KH, KW]`.
     pub weight: Param,

@@ -73,7 +73,7 @@ impl Layer for Dropout {
         }
         // A selection rather than a product: a dropped infinity becomes 0, and the mask needs no gradient.
         let kept = x.random_uniform().ge(&tape.scalar(self.p));
-        kept.select(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
+        kept.where_cond(&(x * tape.scalar((1.0 - self.p).recip())), &tape.constant(0.0))
     }
 
     fn flow(&self) -> crate::module::Flow {

@@ -30,6 +30,7 @@ use crate::{DType, Device, Error, ErrorKind, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct Embedding {
     /// The vectors, one per row: `[count, width]`.
     pub weight: Param,
@@ -54,7 +55,7 @@ impl Layer for Embedding {
             (DType::U32, Some(largest)) if largest as usize >= count => {
                 (ErrorKind::Argument, format!("number {largest} is past the end, there are {count} vectors"))
             }
-            (DType::U32, _) => return x.param(&self.weight).gather_with(x, self.padding),
+            (DType::U32, _) => return x.param(&self.weight).embedding_with(x, self.padding),
             (dtype, _) => (ErrorKind::Shape, format!("takes u32, from `Tensor::indices`, the input holds {dtype}")),
         };
         let error = Error::new(message.0, message.1).in_op("embedding").at(Location::caller());

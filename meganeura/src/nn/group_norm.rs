@@ -28,6 +28,7 @@ use crate::{Device, Param, Result, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct GroupNorm {
     /// The factor of each normalised channel, `[C]`; initially ones.
     pub weight: Param,

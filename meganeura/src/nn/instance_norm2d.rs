@@ -31,6 +31,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct InstanceNorm2d {
     /// The factor of each normalised channel, `[C]`; initially ones.
     pub weight: Option<Param>,

@@ -83,12 +83,12 @@ impl KeyValueCache {
         let is_next = (number.ge(&tape.constant(0.0)) * number.le(&last)).reshape([capacity, 1]);
         let from = number.maximum(&tape.constant(0.0)).minimum(&last).to_index();
         for (all, next) in [(&mut self.key, key), (&mut self.value, value)] {
-            *all = is_next.select(&next.index_select(2, &from), all).detach();
+            *all = is_next.where_cond(&next.index_select(2, &from), all).detach();
         }
         self.len += next;
         let last_seen = tape.iota([next, 1], 0) + before;
         let is_seen = tape.iota([1, capacity], 1).le(&last_seen);
-        let mask = is_seen.select(&tape.constant(0.0), &tape.scalar(f64::NEG_INFINITY));
+        let mask = is_seen.where_cond(&tape.constant(0.0), &tape.scalar(f64::NEG_INFINITY));
         [self.key.clone(), self.value.clone(), mask]
     }
 }

@@ -29,6 +29,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Tensor, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct LayerNorm {
     /// The factor of each normalised element; initially ones.
     pub weight: Option<Param>,

@@ -32,6 +32,7 @@ use crate::{Device, Error, ErrorKind, Result, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct MultiheadAttention {
     /// The projection to the queries.
     pub query: Linear,

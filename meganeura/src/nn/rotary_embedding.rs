@@ -104,7 +104,7 @@ impl RotaryEmbedding {
             );
             return x.refuse("rotary_embedding", ErrorKind::Shape, message);
         }
-        let rows = table.gather(positions);
+        let rows = table.embedding(positions);
         let axis = positions.shape().rank();
         // [N, L] becomes [N, 1, .., L], which broadcasts over heads.
         let mut shape = vec![1; rank - 2];

@@ -27,6 +27,7 @@ use crate::{Device, ErrorKind, Result, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct SelfAttention2d {
     /// The projection to queries, keys and values, `C` channels each, in one product.
     pub qkv: Conv2d,

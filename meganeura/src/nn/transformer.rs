@@ -40,7 +40,7 @@ impl Visible<'_> {
                 return padding.refuse("padding", ErrorKind::Shape, format!("needs [N, S], not {}", padding.shape()));
             };
             let tape = padding.tape();
-            let hidden = padding.select(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
+            let hidden = padding.where_cond(&tape.scalar(f64::NEG_INFINITY), &tape.scalar(0.0)).reshape([n, 1, 1, s]);
             mask = Some(match mask {
                 Some(mask) => mask + hidden,
                 None => hidden,
@@ -75,6 +75,7 @@ impl Visible<'_> {
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct TransformerEncoderLayer {
     /// The self-attention.
     pub attention: MultiheadAttention,
@@ -98,6 +99,7 @@ pub struct TransformerEncoderLayer {
 ///
 /// Shapes: `x [N, L, width]` and `memory [N, S, width]` → `[N, L, width]`.
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct TransformerDecoderLayer {
     /// The self-attention.
     pub attention: MultiheadAttention,
@@ -122,6 +124,7 @@ pub struct TransformerDecoderLayer {
 ///
 /// Shapes: `x [.., width]`, kept.
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct FeedForward {
     /// `width → hidden`
     pub linear1: Linear,

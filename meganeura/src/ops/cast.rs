@@ -151,6 +151,7 @@ fn launch(kernel: &'static str, x: &Argument, y: &TensorType) -> Launch {
 
 impl Var {
     /// Converts these integers to floats. In single precision, those above 2²⁴ are rounded. Has no gradient.
+    #[doc(alias = "float")]
     #[must_use]
     #[track_caller]
     pub fn to_float(&self) -> Self {
@@ -162,6 +163,7 @@ impl Var {
     /// operations.
     ///
     /// NaN and values outside `u32` become the largest `u32`, which is past the end of every axis. Has no gradient.
+    #[doc(alias = "long")]
     #[must_use]
     #[track_caller]
     pub fn to_index(&self) -> Self {

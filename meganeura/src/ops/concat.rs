@@ -188,6 +188,7 @@ impl Var {
     /// # Panics
     ///
     /// Panics if `values` is empty, as there is no tape to record on then.
+    #[doc(alias = "cat")]
     #[must_use]
     #[track_caller]
     pub fn concat(values: &[&Self], axis: usize) -> Self {

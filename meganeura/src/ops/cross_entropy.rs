@@ -204,7 +204,7 @@ impl Primitive for CrossEntropyGrad {
         let (zero, smoothing) = (x.constant(0.0), self.smoothing.0);
         let ignored = self.ignored.map(|ignored| labels.to_float().eq(&x.constant(f64::from(ignored))));
         let unless_ignored = |value: Var| match &ignored {
-            Some(ignored) => ignored.select(&zero, &value),
+            Some(ignored) => ignored.where_cond(&zero, &value),
             None => value,
         };
         // Ignored rows may contain anything.

@@ -76,9 +76,9 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// A message that states the requirement, if the operands do not meet it.
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String>;
 
-    /// The gradient rule: from the operands `x`, the results `y` and the cotangents `dy` of the results, the cotangent
-    /// of each operand, or `None` where it has none. A result that the loss does not depend on has no cotangent. Records
-    /// operations by the methods of `x`, `y` and `dy`.
+    /// The gradient rule: the cotangent of each operand, or `None` where it has none, from the operands `x`, the
+    /// results `y` and their cotangents `dy`. A result that the loss does not depend on has no cotangent. The rule
+    /// records operations by the methods of `x`, `y` and `dy`.
     ///
     /// # Errors
     ///

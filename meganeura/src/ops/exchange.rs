@@ -129,6 +129,7 @@ impl Var {
     /// assert_eq!(loss.all_mean(&world).item()?, 2.0);
     /// # Ok::<(), meganeura::Error>(())
     /// ```
+    #[doc(alias = "all_reduce")]
     #[must_use]
     #[track_caller]
     pub fn all_mean(&self, world: &World) -> Self {

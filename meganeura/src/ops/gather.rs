@@ -52,7 +52,7 @@ fn indices<'a, T>(x: &View<'a, T>) -> &'a [u32] {
 
 impl Primitive for Gather {
     fn name(&self) -> &'static str {
-        "gather"
+        "embedding"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -100,9 +100,9 @@ impl Primitive for Gather {
             case(None, &[3, 2, 4], &[2, 1, 3]),
             case(Some(0), &[4, 70], &[150]),
             case(None, &[130, 1], &[9]),
-            Case::recorded("gather", &[&[4, 3]], |x| {
+            Case::recorded("embedding", &[&[4, 3]], |x| {
                 let index = crate::Tensor::indices(&x[0].tape().device(), [6], &[3, 1, 1, 0, 3, 3]).expect("six");
-                x[0].gather(&x[0].tape().input(&index)).square()
+                x[0].embedding(&x[0].tape().input(&index)).square()
             }),
         ]
     }
@@ -147,7 +147,7 @@ impl Kernel for Gather {
 
 impl Primitive for GatherGrad {
     fn name(&self) -> &'static str {
-        "gather_grad"
+        "embedding_grad"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -265,18 +265,18 @@ impl Var {
     /// the result is NaN, and no row gets a gradient from it.
     #[must_use]
     #[track_caller]
-    pub fn gather(&self, index: &Self) -> Self {
-        self.gather_with(index, None)
+    pub fn embedding(&self, index: &Self) -> Self {
+        self.embedding_with(index, None)
     }
 
     /// Like [`gather`](Self::gather), with zeros where the index is `padding`. The padding row gets no gradient.
     #[must_use]
     #[track_caller]
-    pub fn gather_with(&self, index: &Self, padding: Option<u32>) -> Self {
+    pub fn embedding_with(&self, index: &Self, padding: Option<u32>) -> Self {
         let rows = self.shape().dims().first().copied().unwrap_or(0);
         if let Some(largest) = index.largest_index(None).filter(|&largest| largest as usize >= rows) {
             let message = format!("index {largest} is past the end, the table has {rows} rows");
-            let error = Error::new(ErrorKind::Argument, message).in_op("gather").operand(self.ty(), self.path());
+            let error = Error::new(ErrorKind::Argument, message).in_op("embedding").operand(self.ty(), self.path());
             return self.fail(error.operand(index.ty(), None).at(Location::caller()));
         }
         index.note_range(rows, None);
@@ -295,10 +295,10 @@ mod tests {
         let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
         let index = tape.input(&Tensor::indices(&device, [2, 2], &[0, 1, 2, 1])?);
         for index in [index.clone(), index.reshape([4])] {
-            let (y, line) = (table.gather(&index), line!());
+            let (y, line) = (table.embedding(&index), line!());
             let error = y.error().expect("2 is past the end");
             assert_eq!((error.kind(), error.location().expect("a line").line()), (ErrorKind::Argument, line));
-            assert!(error.to_string().contains("gather: index 2 is past the end, the table has 2 rows"), "{error}");
+            assert!(error.to_string().contains("embedding: index 2 is past the end, the table has 2 rows"), "{error}");
         }
         Ok(())
     }
@@ -308,10 +308,10 @@ mod tests {
         let device = Device::cpu();
         let tape = Tape::new(&device);
         let table = tape.input(&Tensor::from_slice(&device, [2, 1], &[1.0, 2.0])?);
-        let error = table.gather(&table).error().expect("floats");
+        let error = table.embedding(&table).error().expect("floats");
         assert!(error.to_string().contains("the indices must be u32, from `Tensor::indices`"), "{error}");
         let index = tape.input(&Tensor::indices(&device, [1], &[0])?);
-        assert!(tape.scalar(1.0).gather(&index).error().is_some());
+        assert!(tape.scalar(1.0).embedding(&index).error().is_some());
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ pub(super) enum Fold {
 
 impl Primitive for GatherAlong {
     fn name(&self) -> &'static str {
-        "gather_along"
+        "gather"
     }
 
     fn outputs(&self, x: &[TensorType]) -> Result<Vec<TensorType>, String> {
@@ -254,8 +254,8 @@ impl Var {
     /// otherwise that element of the result is NaN.
     #[must_use]
     #[track_caller]
-    pub fn gather_along(&self, axis: usize, index: &Self) -> Self {
-        if let Some(poisoned) = self.misplaced(axis, index, "gather_along") {
+    pub fn gather(&self, axis: usize, index: &Self) -> Self {
+        if let Some(poisoned) = self.misplaced(axis, index, "gather") {
             return poisoned;
         }
         self.record(GatherAlong { axis, permutation: false }, &[self, index])
@@ -296,7 +296,7 @@ impl Var {
         let is_kept = last.eq(&self.constant(0.0));
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let replaced = source.record(GatherAlong { axis, permutation: false }, &[source, &from]);
-        is_kept.select(self, &replaced)
+        is_kept.where_cond(self, &replaced)
     }
 
     /// Like [`gather_along`](Self::gather_along), with 0 instead of NaN for an index past the end: the transpose of a
@@ -305,7 +305,7 @@ impl Var {
     pub(super) fn gather_or_zero(&self, axis: usize, index: &Self) -> Self {
         let past = index.to_float().ge(&self.constant(self.shape()[axis] as f64));
         let gathered = self.record(GatherAlong { axis, permutation: false }, &[self, index]);
-        past.select(&self.constant(0.0), &gathered)
+        past.where_cond(&self.constant(0.0), &gathered)
     }
 
     /// The maximum of each element and the sources with its index. Shapes and errors are those of
@@ -325,7 +325,7 @@ impl Var {
         let is_kept = last.eq(&self.constant(0.0));
         let from = (&last - self.constant(1.0)).maximum(&self.constant(0.0)).to_index();
         let largest = source.record(GatherAlong { axis, permutation: false }, &[&sorted, &from]);
-        is_kept.select(self, &self.maximum(&largest))
+        is_kept.where_cond(self, &self.maximum(&largest))
     }
 
     #[track_caller]

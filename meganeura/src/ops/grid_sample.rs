@@ -102,7 +102,7 @@ impl Var {
     #[track_caller]
     fn rows_at(&self, numbers: &Self) -> Self {
         let shape = numbers.shape().with(2, self.shape()[2]);
-        self.gather_along(1, &numbers.to_index().expand(shape))
+        self.gather(1, &numbers.to_index().expand(shape))
     }
 }
 

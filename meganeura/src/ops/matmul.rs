@@ -229,6 +229,7 @@ impl Var {
     /// The matrix product over the last two axes; leading axes broadcast like in NumPy.
     ///
     /// Transposing an operand with [`Var::t`] costs nothing.
+    #[doc(alias("mm", "bmm"))]
     #[must_use]
     #[track_caller]
     pub fn matmul(&self, other: &Self) -> Self {

@@ -1,4 +1,4 @@
-//! Operations: the options of [`Var`](crate::Var)'s methods, and [`CustomOp`] for operations of your own.
+//! Operations: the options of [`Var`]'s methods, and [`CustomOp`] for operations of your own.
 //!
 //! For the framework, this module holds all that it knows about each primitive operation. An operation is plain data
 //! (its attributes) with pure functions: the types of its results, the gradient rule (which appends operations to the

@@ -5,6 +5,7 @@ use crate::tape::Var;
 
 /// The content of a padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Padding {
     /// Zeros.
     #[default]

@@ -158,15 +158,15 @@ table! {
     Sigmoid "sigmoid" (x) T::ONE / (T::ONE + (-x).exp()); "m_sigmoid(x)"; |y, dy| [(dy * (y - y.square()))];
     /// `max(x, 0)`; NaN stays NaN, the derivative at 0 is 0.
     Relu "relu" (x) if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, is_at_most_zero(x))";
-        |y, dy| [(y.le(&y.constant(0.0)).select(&y.constant(0.0), dy))];
+        |y, dy| [(y.le(&y.constant(0.0)).where_cond(&y.constant(0.0), dy))];
     /// `x` above 0, `a·x` below.
     LeakyRelu "leaky_relu" (x, a) if x <= T::ZERO { a * x } else { x }; "select(x, a * x, is_at_most_zero(x))";
-        |y, dy| [(x.le(&x.constant(0.0)).select(&(a * dy), dy)), (x.le(&x.constant(0.0)).select(&(x * dy), &x.constant(0.0)))];
+        |y, dy| [(x.le(&x.constant(0.0)).where_cond(&(a * dy), dy)), (x.le(&x.constant(0.0)).where_cond(&(x * dy), &x.constant(0.0)))];
     /// `x` above 0, `a(eˣ − 1)` below.
     Elu "elu" (x, a) if x <= T::ZERO { a * x.exp_m1() } else { x }; "select(x, a * m_expm1(x), is_at_most_zero(x))";
         |y, dy| [
-            (x.le(&x.constant(0.0)).select(&(dy * a * x.exp()), dy)),
-            (x.le(&x.constant(0.0)).select(&(dy * x.expm1()), &x.constant(0.0)))
+            (x.le(&x.constant(0.0)).where_cond(&(dy * a * x.exp()), dy)),
+            (x.le(&x.constant(0.0)).where_cond(&(dy * x.expm1()), &x.constant(0.0)))
         ];
     /// `x·Φ(x)`, with the Gaussian distribution function through `erf`.
     Gelu "gelu" (x) x * T::from_f64(0.5) * (T::ONE + (x * T::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf());
@@ -205,8 +205,8 @@ table! {
     /// `b` is at least 0.
     Pow "pow" (a, b) a.powf(b); "m_pow(a, b)";
         |y, dy| [
-            (b.eq(&b.constant(0.0)).select(&b.constant(0.0), &(dy * b * a.pow(&(b - b.constant(1.0)))))),
-            ((a.eq(&a.constant(0.0)) * b.ge(&b.constant(0.0))).select(&a.constant(0.0), &(dy * y * a.log())))
+            (b.eq(&b.constant(0.0)).where_cond(&b.constant(0.0), &(dy * b * a.pow(&(b - b.constant(1.0)))))),
+            ((a.eq(&a.constant(0.0)) * b.ge(&b.constant(0.0))).where_cond(&a.constant(0.0), &(dy * y * a.log())))
         ];
     /// 1 where `a = b`, else 0.
     Eq "eq" (a, b) truth(a == b); "select(0.0, 1.0, a == b && !any_nan(a, b))"; |y, dy| [none, none];
@@ -221,16 +221,16 @@ table! {
     /// 1 where `a ≥ b`, else 0.
     Ge "ge" (a, b) truth(a >= b); "select(0.0, 1.0, a >= b && !any_nan(a, b))"; |y, dy| [none, none];
     /// `a` where `c` is not 0, else `b`.
-    Select "select" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
-        |y, dy| [none, (c.select(dy, &c.constant(0.0))), (c.select(&c.constant(0.0), dy))];
+    WhereCond "where_cond" (c, a, b) if c == T::ZERO { b } else { a }; "select(a, b, is_zero(c))";
+        |y, dy| [none, (c.where_cond(dy, &c.constant(0.0))), (c.where_cond(&c.constant(0.0), dy))];
     /// `x` clamped between `lo` and `hi`; NaN stays NaN. The derivative on the bounds is 0: there and outside, the
     /// gradient goes to the bound.
     Clamp "clamp" (x, lo, hi) if x < lo { lo } else if x > hi { hi } else { x };
         "select(select(select(x, hi, x > hi), lo, x < lo), x, is_nan(x))";
         |y, dy| [
-            ((x.le(lo) + x.ge(hi)).select(&x.constant(0.0), dy)),
-            (x.le(lo).select(dy, &x.constant(0.0))),
-            ((x.ge(hi) * x.gt(lo)).select(dy, &x.constant(0.0)))
+            ((x.le(lo) + x.ge(hi)).where_cond(&x.constant(0.0), dy)),
+            (x.le(lo).where_cond(dy, &x.constant(0.0))),
+            ((x.ge(hi) * x.gt(lo)).where_cond(dy, &x.constant(0.0)))
         ];
 }
 
@@ -266,8 +266,8 @@ fn silu_derivative(x: &Var) -> Var {
 /// The gradient of `min` or `max` with respect to `a`: 0 where `b` won, half where they are equal. NaN never loses, so
 /// its gradient goes to both.
 fn extremum_gradient(a: &Var, b: &Var, dy: &Var, loses: fn(&Var, &Var) -> Var) -> Var {
-    let tied = a.eq(b).select(&dy.scale(0.5), dy);
-    loses(a, b).select(&a.constant(0.0), &tied)
+    let tied = a.eq(b).where_cond(&dy.scale(0.5), dy);
+    loses(a, b).where_cond(&a.constant(0.0), &tied)
 }
 
 macro_rules! unary_methods {
@@ -366,10 +366,11 @@ binary_methods! {
 
 impl Var {
     /// `a` where `self` is not 0, else `b`, with NumPy's broadcasting.
+    #[doc(alias("where", "select"))]
     #[must_use]
     #[track_caller]
-    pub fn select(&self, a: &Self, b: &Self) -> Self {
-        self.record_broadcast(Pointwise::Select, &[self, a, b])
+    pub fn where_cond(&self, a: &Self, b: &Self) -> Self {
+        self.record_broadcast(Pointwise::WhereCond, &[self, a, b])
     }
 
     /// `x` above 0, `slope·x` below.

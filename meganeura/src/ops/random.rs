@@ -101,6 +101,7 @@ impl Kernel for RandomUniform {
 
 impl Var {
     /// Uniform random numbers in `[0, 1)` with this value's shape, from the tape's seed.
+    #[doc(alias = "rand_like")]
     #[must_use]
     #[track_caller]
     pub fn random_uniform(&self) -> Self {

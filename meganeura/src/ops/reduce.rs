@@ -465,6 +465,7 @@ reductions! {
 
 impl Var {
     /// The variance of all elements. `correction` 1 gives the unbiased estimate, 0 that of the population.
+    #[doc(alias = "var")]
     #[must_use]
     #[track_caller]
     pub fn variance(&self, correction: usize) -> Self {
@@ -490,11 +491,10 @@ impl Var {
             let error = Error::new(ErrorKind::Argument, message).in_op("variance").operand(self.ty(), self.path());
             return self.fail(error.at(Location::caller()));
         }
-        let freedom = as_f64(count - correction);
-        // A mean far above the spread is rounded by about the spread. Differences from it are exact, and their mean is
-        // the remainder. Subtracting a constant does not change the variance, so it has no gradient.
+        // A mean far above the spread is rounded by as much as that spread. What is left is the mean of differences,
+        // which are exact then; taking a number off changes no variance, so it has no gradient.
         let near = self - self.mean_keep(axes).detach();
         let centred = &near - near.mean_keep(axes);
-        centred.square().sum_keep(axes).scale(1.0 / freedom)
+        centred.square().sum_keep(axes).scale(1.0 / as_f64(count - correction))
     }
 }

@@ -175,6 +175,7 @@ impl Var {
     }
 
     /// The transpose of the last two axes. Costs nothing, also as an operand of [`Var::matmul`].
+    #[doc(alias = "mT")]
     #[must_use]
     #[track_caller]
     pub fn t(&self) -> Self {
@@ -225,6 +226,7 @@ impl Var {
     }
 
     /// The elements of a range along an axis.
+    #[doc(alias = "narrow")]
     #[must_use]
     #[track_caller]
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Self {

@@ -226,7 +226,7 @@ impl Sums {
                     let number = || (tape.scalar(if has { 1.0 } else { 0.0 }), Vec::new());
                     let (number, parameters) = numbers.entry(has).or_insert_with(number);
                     parameters.push((parameter.id(), kept.id()));
-                    number.select(&sum, &zero) + dw
+                    number.where_cond(&sum, &zero) + dw
                 }
                 None => sum,
             };

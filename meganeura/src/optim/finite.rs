@@ -45,7 +45,7 @@ impl FiniteCheck {
 
     /// The new value, or the old one bit for bit if the step is held back.
     pub(super) fn gate(&self, new: &Var, old: &Var) -> Var {
-        self.all.select(new, old)
+        self.all.where_cond(new, old)
     }
 
     /// The values that a run has to compute for [`verify`]: the overall verdict, then the verdict on each value.

@@ -131,6 +131,7 @@ impl fmt::Debug for Group {
 
 /// The settings that every optimizer has, and a [`Group`] may override.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Settings {
     /// The learning rate.
     pub lr: f64,

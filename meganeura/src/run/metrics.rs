@@ -31,6 +31,7 @@ pub trait Metric {
 
 /// A number that is known, or will be.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Reading {
     /// A known number.
     Number(f64),
@@ -60,6 +61,7 @@ numbers!(f32 f64 u32 u64 usize i32 i64);
 
 /// The metrics of one call to `log`.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Line {
     /// The step after which they were logged.
     pub step: u64,

@@ -14,7 +14,7 @@ impl Tensor {
     ///
     /// Fails if shapes or kinds of elements differ, or if a device was lost.
     #[track_caller]
-    pub fn is_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<bool> {
+    pub fn allclose(&self, expected: &Self, relative: f64, absolute: f64) -> Result<bool> {
         here(|| Ok(self.farthest(expected, relative, absolute)?.is_none()))
     }
 
@@ -37,6 +37,7 @@ impl Tensor {
     /// # Errors
     ///
     /// Fails if a number is too far off, or like [`is_close`](Self::is_close).
+    #[doc(alias = "assert_close")]
     #[track_caller]
     pub fn expect_close(&self, expected: &Self, relative: f64, absolute: f64) -> Result<()> {
         here(|| {

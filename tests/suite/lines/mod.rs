@@ -37,7 +37,7 @@ cases! {
     "check.rs::run" |_| Gradcheck::default().run(&(), &[], |(), _| Vec::new());
     "check.rs::gradgradcheck" |_| gradgradcheck(&(), &[], |(), _| Vec::new());
     "check.rs::gradgrad" |_| Gradcheck::default().gradgrad(&(), &[], |(), _| Vec::new());
-    "check/report.rs::ok" |_| disagreement().ok();
+    "check/report.rs::ok" |w| disagreement(&w).ok();
     "grad.rs::backward" |w| w.tape.backward(&w.var);
     "grad.rs::backward_with" |w| w.tape.backward_with(&w.var, &w.var.sum());
     "grad/products.rs::hvp" |w| w.tape.hvp(&w.var, &[]);
@@ -60,9 +60,9 @@ cases! {
     "tensor/make.rs::arange" |w| Tensor::arange(&w.device, 0.0, 1.0, -1.0);
     "tensor/make.rs::linspace" |w| Tensor::linspace(&w.device, 0.0, 1.0, 0);
     "tensor/make.rs::eye" |w| Tensor::eye(&w.device, 0);
-    "init.rs::rand" |w| Tensor::rand(&w.device, [0], 1);
-    "init.rs::randn" |w| Tensor::randn(&w.device, [0], 1);
-    "tensor/compare.rs::is_close" |w| w.tensor.is_close(&w.labels, 0.0, 0.0);
+    "tensor/make.rs::rand" |w| Tensor::rand(&w.device, [0], 1);
+    "tensor/make.rs::randn" |w| Tensor::randn(&w.device, [0], 1);
+    "tensor/compare.rs::allclose" |w| w.tensor.allclose(&w.labels, 0.0, 0.0);
     "tensor/compare.rs::expect_close" |w| w.tensor.expect_close(&w.labels, 0.0, 0.0);
     "tensor/mod.rs::to_vec" |w| w.labels.to_vec();
     "tensor/mod.rs::to_vec_async" |w| ready(w.labels.to_vec_async());

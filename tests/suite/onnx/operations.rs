@@ -22,7 +22,7 @@ const WITHOUT_FORM: [&str; 11] = [
     "cross_entropy_grad",
     "ctc",
     "ctc_grad",
-    "gather_grad",
+    "embedding_grad",
     "group_norm_grad",
     "max_pool2d_grad",
     "random_uniform",

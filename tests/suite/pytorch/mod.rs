@@ -61,7 +61,7 @@ fn tolerance(file: &str, torch: &str, precision: Precision) -> f64 {
         Precision::Fast if torch.contains("LBFGS") => 5e-2,
         Precision::Fast => 1e-2,
         // Sums of thousands of roundings of 6e-8, through seventeen layers in the deepest model.
-        Precision::Full => 1e-4,
+        _ => 1e-4,
     }
 }
 

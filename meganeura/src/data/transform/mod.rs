@@ -3,14 +3,14 @@
 mod crop;
 mod cut_out;
 mod flip;
-mod normalise;
+mod normalize;
 
 use std::fmt;
 
 pub use crop::RandomCrop;
 pub use cut_out::CutOut;
 pub use flip::HorizontalFlip;
-pub use normalise::Normalise;
+pub use normalize::Normalize;
 
 use crate::error::bail;
 use crate::seed::Seed;
@@ -97,9 +97,9 @@ mod tests {
             (Box::new(HorizontalFlip::new(0.5)), &[2, 2], ErrorKind::Shape, "HorizontalFlip"),
             (Box::new(HorizontalFlip::new(f64::NAN)), &[1, 2, 2], ErrorKind::Argument, "HorizontalFlip"),
             (Box::new(CutOut::new(2)), &[2, 2], ErrorKind::Shape, "CutOut"),
-            (Box::new(Normalise::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
-            (Box::new(Normalise::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),
-            (Box::new(Normalise::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalise"),
+            (Box::new(Normalize::new([0.5; 3], [0.5; 3])), &[1, 2, 2], ErrorKind::Shape, "3 means"),
+            (Box::new(Normalize::new([0.5], [0.5; 2])), &[1, 2, 2], ErrorKind::Shape, "2 deviations"),
+            (Box::new(Normalize::new([0.5], [0.0])), &[1, 2, 2], ErrorKind::Argument, "Normalize"),
         ];
         for (transform, shape, kind, part) in wrong {
             let error = Array::zeros(shape).unwrap().transformed(&*transform, 1).unwrap_err();

@@ -30,6 +30,7 @@ use crate::{Device, Error, ErrorKind, Param, Result, Shape, Var};
 /// # Ok::<(), meganeura::Error>(())
 /// ```
 #[derive(Module, Debug, Clone)]
+#[non_exhaustive]
 pub struct RecurrentCell<G> {
     /// The input's weight, `[COUNT·H, I]`.
     pub weight_ih: Param,

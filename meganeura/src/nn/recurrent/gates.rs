@@ -91,6 +91,7 @@ fn block(x: &Var, index: usize, hidden: usize) -> Var {
 
 /// The activation of an [`Rnn`](super::Rnn).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum RnnNonlinearity {
     /// The hyperbolic tangent.
     #[default]

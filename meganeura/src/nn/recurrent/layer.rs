@@ -145,9 +145,9 @@ fn over_steps<G: RecurrentGates>(
             continue;
         };
         let is_there = mask.slice(1, step..step + 1);
-        outputs.push(is_there.select(&next[0], &x.constant(0.0)));
+        outputs.push(is_there.where_cond(&next[0], &x.constant(0.0)));
         for (old, new) in state.iter_mut().zip(next) {
-            *old = is_there.select(&new, old);
+            *old = is_there.where_cond(&new, old);
         }
     }
     if reverse {

@@ -9,6 +9,7 @@ use crate::{DType, Error, ErrorKind, Shape, Tensor, Var};
 /// Padding leaves states as they are and gives zeros. Its contents do not matter and may be NaN. The reverse direction
 /// of a bidirectional layer starts at each sequence's own end.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub enum Steps<'a> {
     /// All steps.
     #[default]
@@ -60,5 +61,5 @@ fn from_lengths(x: &Var, lengths: &Var, t: usize) -> Result<Var, Var> {
         Err(error) => return Err(x.fail(error)),
     };
     let n = lengths.shape().elements();
-    Ok(numbers.slice(0, 0..t).lt(&numbers.gather(lengths).reshape([n, 1])))
+    Ok(numbers.slice(0, 0..t).lt(&numbers.embedding(lengths).reshape([n, 1])))
 }

@@ -75,7 +75,7 @@ fn sequences_of_a_batch_are_as_if_alone() -> Result<()> {
     let x = input(&tape, &[3, 4, 2]);
     let mask = [[1.0f32, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [0.0; 4]];
     let mask = tape.input(&Tensor::from_slice(&device, [3, 4], mask.as_flattened())?);
-    let x = mask.reshape([3, 4, 1]).select(&x, &tape.scalar(f64::NAN));
+    let x = mask.reshape([3, 4, 1]).where_cond(&x, &tape.scalar(f64::NAN));
     let lengths = tape.input(&Tensor::indices(&device, [3], &[4, 2, 0])?);
     let (y, state) = lstm.run(&x, None, Steps::Lengths(&lengths));
     let (same, _) = lstm.run(&x, None, Steps::Mask(&mask));

@@ -120,7 +120,7 @@ impl<'a> Call<'a> {
             #[expect(clippy::cast_precision_loss, reason = "extents are far below 2^53")]
             Value::Var(var, Kind::Int) => {
                 let (zero, end) = (var.constant(0.0), var.constant(extent as f64));
-                Ok(var.lt(&zero).select(&(var + end), var).to_index())
+                Ok(var.lt(&zero).where_cond(&(var + end), var).to_index())
             }
             Value::Var(..) => bail!(Checkpoint, "operand {k} holds floats, not indices"),
         }

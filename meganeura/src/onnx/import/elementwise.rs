@@ -119,7 +119,7 @@ pub(super) const OPERATORS: Operators = &[
     ("Or", |call| condition(call, Var::maximum)),
     ("PRelu", |call| {
         let (x, slope) = (call.float(0)?, call.float(1)?);
-        float(x.lt(&x.constant(0.0)).select(&(slope * &x), &x))
+        float(x.lt(&x.constant(0.0)).where_cond(&(slope * &x), &x))
     }),
     ("Pow", pow),
     ("Reciprocal", |call| unary(call, Var::recip)),
@@ -147,11 +147,11 @@ pub(super) const OPERATORS: Operators = &[
     ("Tanh", |call| unary(call, Var::tanh)),
     ("ThresholdedRelu", |call| {
         let alpha = call.real("alpha", 1.0)?;
-        unary(call, |x| x.gt(&x.constant(alpha)).select(x, &x.constant(0.0)))
+        unary(call, |x| x.gt(&x.constant(alpha)).where_cond(x, &x.constant(0.0)))
     }),
     ("Where", |call| {
         let (condition, a, b) = (call.float(0)?, call.float(1)?, call.float(2)?);
-        call.like(1, condition.select(&a, &b))
+        call.like(1, condition.where_cond(&a, &b))
     }),
     ("Xor", |call| condition(call, Var::ne)),
 ];

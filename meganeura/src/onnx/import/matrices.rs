@@ -74,7 +74,7 @@ fn attention(call: &Call<'_>) -> Result<Vec<Value>> {
         // The key is masked where the condition is false.
         Some(mask) if mask.kind() == super::value::Kind::Bool => {
             let sees = mask.float(call.tape)?;
-            Some(sees.select(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
+            Some(sees.where_cond(&sees.constant(0.0), &sees.constant(f64::NEG_INFINITY)))
         }
         Some(mask) => Some(mask.float(call.tape)?),
         None => None,

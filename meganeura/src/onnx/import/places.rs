@@ -33,7 +33,7 @@ pub(super) const OPERATORS: Operators = &[
                 part = part.slice(k, 0..extent);
             }
         }
-        call.like(0, part.gather_along(axis, &index))
+        call.like(0, part.gather(axis, &index))
     }),
     ("GridSample", |call| {
         let padding = call.text("padding_mode", "zeros")?;
@@ -57,7 +57,7 @@ pub(super) const OPERATORS: Operators = &[
             bail!(Checkpoint, "{k} elements of axis {axis} of {}", x.shape());
         }
         let order = x.argsort(axis, call.flag("largest", true)?).slice(axis, 0..k);
-        Ok(vec![Value::Var(x.gather_along(axis, &order), call.value(0)?.kind()), Value::Var(order, Kind::Int)])
+        Ok(vec![Value::Var(x.gather(axis, &order), call.value(0)?.kind()), Value::Var(order, Kind::Int)])
     }),
 ];
 
@@ -78,7 +78,7 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
     let mut axes: Vec<_> = (0..rank).collect();
     axes[..=axis].rotate_right(1);
     let rows = if axis == 0 { x } else { x.permute(&axes) };
-    let rows = rows.gather(&index);
+    let rows = rows.embedding(&index);
     if axis == 0 {
         return of(kind, rows);
     }

@@ -220,7 +220,7 @@ impl Attention {
         if self.causal {
             let rank = weights.shape().rank();
             let (l, s) = (weights.shape()[rank - 2], weights.shape()[rank - 1]);
-            weights = sees(q.tape(), l, s).select(&weights, &q.constant(0.0));
+            weights = sees(q.tape(), l, s).where_cond(&weights, &q.constant(0.0));
         }
         [weights, dy.matmul(&v.t()) - column(drift)]
     }
@@ -266,6 +266,7 @@ impl Var {
     ///
     /// Shapes: `q [.., L, d]`, `key [.., S, d]`, `value [.., S, e]`, with leading axes as for [`Var::matmul`]; the mask
     /// broadcasts to `[.., L, S]` → `[.., L, e]`. A query that sees no key gives NaN.
+    #[doc(alias = "scaled_dot_product_attention")]
     #[must_use]
     #[track_caller]
     pub fn attention(&self, key: &Self, value: &Self, mask: Option<&Self>) -> Self {
@@ -378,7 +379,7 @@ fn composed(x: &[Var], causal: bool, scale: f64) -> Var {
     let rank = scores.shape().rank();
     if causal {
         let (tape, hidden) = (scores.tape().clone(), scores.tape().scalar(f64::NEG_INFINITY));
-        scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).select(&scores, &hidden);
+        scores = sees(&tape, scores.shape()[rank - 2], scores.shape()[rank - 1]).where_cond(&scores, &hidden);
     }
     scores.softmax(rank - 1).matmul(&x[2])
 }

@@ -71,7 +71,7 @@ impl Pointwise {
                 let equal = to.node("Equal", &narrow, Vec::new());
                 truth("Not", &[equal], y, to)
             }
-            Self::Select => {
+            Self::WhereCond => {
                 let condition = to.condition(narrow[0]);
                 to.node("Where", &[condition, narrow[1], narrow[2]], Vec::new())
             }

@@ -169,6 +169,7 @@ impl Var {
     /// `y[n,c,p,q] = x[n,c,⌊p/s⌋,⌊q/t⌋]`
     ///
     /// This is a view, which its readers may have to copy. The gradient is a single sum over each pixel's copies.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn upsample_nearest(&self, scale: [usize; 2]) -> Self {
@@ -195,6 +196,7 @@ impl Var {
     /// Pixel `p` is at `(p + ½)·H/P − ½` in the original. With `align_corners` it is at `p·(H − 1)/(P − 1)`, so that
     /// the centres of the corners coincide. Outside the outermost centres, the outermost pixel is used. Like PyTorch's
     /// `interpolate`, it does not average when it shrinks.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn resize_bilinear(&self, size: [usize; 2], align_corners: bool) -> Self {
@@ -207,6 +209,7 @@ impl Var {
     /// Results may lie outside the range of the original pixels. Positions are those of
     /// [`resize_bilinear`](Self::resize_bilinear); beyond the edges, the outermost pixel is used. Like PyTorch's
     /// `interpolate` without antialiasing.
+    #[doc(alias = "interpolate")]
     #[must_use]
     #[track_caller]
     pub fn resize_bicubic(&self, size: [usize; 2], align_corners: bool) -> Self {

@@ -145,9 +145,9 @@ mod tests {
                 let labels = Tensor::indices(&Device::cpu(), [1], &[3]).expect("one");
                 x.expand([1, 1, 1, 1 << 25]).reshape([1, 1 << 25]).cross_entropy(&labels)
             }),
-            ("gather_grad", |x| {
+            ("embedding_grad", |x| {
                 let index = Tensor::indices(&Device::cpu(), [1], &[3]).expect("one");
-                x.expand([1, 1, 5, 1]).reshape([5, 1]).gather(&x.tape().input(&index).expand([1 << 25]))
+                x.expand([1, 1, 5, 1]).reshape([5, 1]).embedding(&x.tape().input(&index).expand([1 << 25]))
             }),
             ("group_norm", |x| {
                 let one = x.reshape([1]);

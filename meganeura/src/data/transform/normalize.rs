@@ -9,12 +9,12 @@ use crate::{Result, Shape};
 ///
 /// It has no randomness: apply it to test examples, too.
 #[derive(Clone, Debug)]
-pub struct Normalise {
+pub struct Normalize {
     mean: Vec<f32>,
     deviation: Vec<f32>,
 }
 
-impl Normalise {
+impl Normalize {
     /// Normalises with these means and standard deviations.
     #[must_use]
     pub fn new(mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Self {
@@ -22,7 +22,7 @@ impl Normalise {
     }
 }
 
-impl Transform for Normalise {
+impl Transform for Normalize {
     fn shape(&self, shape: Shape) -> Result<Shape> {
         let Self { mean, deviation } = self;
         let Some(&channels) = shape.dims().first() else { bail!(Shape, "a single number has no channels") };
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn each_channel_has_its_own() {
         let mut example = vec![1.0, 2.0, 3.0, 4.0];
-        let normalise = Normalise::new([1.0, 4.0], [0.5, 2.0]);
+        let normalise = Normalize::new([1.0, 4.0], [0.5, 2.0]);
         normalise.apply(&mut example, [2, 1, 2].into(), Seed::new(0));
         assert_eq!(example, [0.0, 2.0, -0.5, 0.0]);
     }
