@@ -48,45 +48,6 @@ pub(crate) enum Target<'a> {
 /// The one way to compute an operation on the CPU.
 const NATIVE: &str = "native";
 
-/// A small number that the host sends along with each run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum HostWord {
-    Float(f64),
-    Word(u32),
-}
-
-impl HostWord {
-    /// The word as kernels that read bits see it.
-    #[expect(clippy::cast_possible_truncation, reason = "words are 32 bits; native programs read the full number")]
-    pub(crate) fn bits(self) -> u32 {
-        match self {
-            Self::Float(x) => (x as f32).to_bits(),
-            Self::Word(x) => x,
-        }
-    }
-}
-
-/// What of the runs of a device is timed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Profiling {
-    /// Nothing. A run costs no more than without this.
-    #[default]
-    Off,
-    /// Each run as a whole, undisturbed.
-    Runs,
-    /// Each launch. A GPU ends one before it starts the next, which costs a few microseconds each.
-    Launches,
-}
-
-/// The memory of one run: a storage for each leaf, in the graph's numbering, and the host's words.
-pub(crate) struct Bindings<'a> {
-    pub(crate) leaves: &'a mut Vec<Storage>,
-    pub(crate) host: &'a [HostWord],
-    /// What the leaves are called, where that is wanted: see [`Plan::launched`].
-    pub(crate) paths: &'a [Option<Arc<str>>],
-}
-
 /// Which memory an operand or a result is in.
 pub(crate) type StorageId = usize;
 

@@ -23,7 +23,7 @@ impl RandomCrop {
         Self { height, width, padding: 0 }
     }
 
-    /// Adds a border of zeros to every side first. Put the crop before [`Normalise`](super::Normalise) for a black
+    /// Adds a border of zeros to every side first. Put the crop before [`Normalize`](super::Normalize) for a black
     /// border, after it for a border in the mean colour.
     #[must_use]
     pub fn padding(self, padding: usize) -> Self {

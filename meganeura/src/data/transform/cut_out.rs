@@ -10,7 +10,7 @@ use crate::{Result, Shape};
 /// The centre of the square is any pixel, and the square may extend beyond the border (DeVries & Taylor, Improved
 /// Regularization of Convolutional Neural Networks with Cutout, 2017).
 ///
-/// Zero is the mean after [`Normalise`](super::Normalise), and black before it; the authors use the mean.
+/// Zero is the mean after [`Normalize`](super::Normalize), and black before it; the authors use the mean.
 #[derive(Clone, Copy, Debug)]
 pub struct CutOut {
     side: usize,

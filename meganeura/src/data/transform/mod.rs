@@ -18,7 +18,7 @@ use crate::{Result, Shape};
 
 /// A transformation of an example: [`Batches::transform`](super::Batches::transform) applies it.
 ///
-/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalise`]; your own is a type with these two
+/// The crate has [`RandomCrop`], [`HorizontalFlip`], [`CutOut`] and [`Normalize`]; your own is a type with these two
 /// methods.
 ///
 /// ```
