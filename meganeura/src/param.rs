@@ -51,7 +51,7 @@ struct Names {
 #[derive(Clone, Copy, Default)]
 struct Freezing {
     said: Option<bool>,
-    /// As found by the walk that gave the parameter its path.
+    /// The declaration found by the walk that gave the parameter its path.
     declared: bool,
 }
 

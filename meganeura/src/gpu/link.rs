@@ -64,7 +64,7 @@ impl Inner {
         }
     }
 
-    /// Fails if a rank was lost or came for something else. NCCL is aborted then, so that nothing waits for it.
+    /// Fails if a rank was lost or entered a different exchange. Then NCCL is aborted, so that nothing waits for it.
     pub(super) fn expect_linked(&self) -> Result<()> {
         let fault = self.link.get().and_then(|link| Some((link, link.world.fault()?)));
         fault.map_or(Ok(()), |(link, fault)| {

@@ -206,7 +206,7 @@ pub(crate) enum Stores {
     Full,
     /// By lines, through `store_line` of `shared/epilogue_lines`.
     Lines,
-    /// As halves that the kernel writes itself.
+    /// Halves that the kernel writes itself.
     Words,
 }
 

@@ -5,7 +5,7 @@ use wgpu::hal::api;
 use super::bfloat;
 
 /// Opens an adapter as `descriptor` says, with bf16 on matrix units where available, and with exportable semaphores if
-/// it `exports`. `None` if there is nothing to add, or the device does not open so.
+/// it `exports`. `None` if there is nothing to add, or if the device fails to open this way.
 pub(in crate::gpu) fn open(
     adapter: &wgpu::Adapter,
     descriptor: &wgpu::DeviceDescriptor<'_>,

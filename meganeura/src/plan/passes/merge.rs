@@ -3,14 +3,15 @@
 //!
 //! A group becomes a kernel's *prologue*, which loads an operand, if
 //!
-//! * the kernel can load that operand so, and reads it in order: element `i` is element `i` of the group's result;
+//! * the kernel can load that operand through a program, and reads it in order: element `i` is element `i` of the
+//!   group's result;
 //! * this is the group's only result, and the kernel its only reader.
 //!
 //! Then nothing moves: the group runs in the place of the kernel.
 //!
 //! A group becomes a kernel's *epilogue*, which stores its first result, if
 //!
-//! * the kernel can store so, and has no other epilogue;
+//! * the kernel can store through a program, and has no other epilogue;
 //! * the group reads this result in order, and no other result of the kernel;
 //! * the group does not depend on the kernel in another way: no path leads from the kernel through other steps to the
 //!   group. So contracting the two makes no cycle, and the kernel can wait until all other operands of the group are
