@@ -29,6 +29,11 @@ pub(crate) fn is_software(device: &Device) -> bool {
     device.to_string().contains("llvmpipe")
 }
 
+/// Whether wgpu encodes a GPU's launches, so that the driver decides what it contracts.
+pub(crate) fn is_encoded_by_wgpu(device: &Device) -> bool {
+    !device.to_string().contains("Vulkan") || std::env::var("MEGANEURA_ENCODER").is_ok_and(|name| name == "wgpu")
+}
+
 fn find() -> Result<Device, String> {
     let device = open().map_err(|error| error.to_string())?;
     eprintln!("GPU tests run on {device}");

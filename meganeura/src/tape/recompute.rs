@@ -23,9 +23,9 @@ impl Tape {
     /// those of them that gradients need. That is less than the region: what leads to its results alone is not computed
     /// twice.
     ///
-    /// On the CPU, the numbers are the same to the bit. On a GPU, they are where its driver rounds alike: it may
-    /// contract a multiplication and an addition in one kernel and not in another, and kernels differ in what is fused
-    /// into them. Fast precision rounds values where they are kept. Gradients of gradients have sums of another order.
+    /// In full precision, the numbers are the same to the bit on the CPU and on Vulkan. Metal and DirectX may contract a
+    /// multiplication and an addition in one kernel and not in another, so numbers agree there up to rounding. Fast
+    /// precision rounds values where they are kept. Gradients of gradients add up terms in another order.
     ///
     /// ```
     /// use meganeura::prelude::*;

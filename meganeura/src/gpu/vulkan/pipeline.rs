@@ -118,7 +118,7 @@ impl Vulkan {
         // With their defaults: kernels of the user's may declare some.
         let constants = PipelineConstants::default();
         let (module, info) = process_overrides(&module, &info, None, &constants).map_err(refused)?;
-        let words = spv::write_vec(&module, &info, &options, None).map_err(refused)?;
+        let words = spirv::without_contraction(&spv::write_vec(&module, &info, &options, None).map_err(refused)?);
         let is_matrix = |(_, ty): (_, &naga::Type)| matches!(ty.inner, naga::TypeInner::CooperativeMatrix { .. });
         let words = if module.types.iter().any(is_matrix) { spirv::without_unrolling(&words) } else { words };
         let words = if source.bfloat { bfloat::instead_of_f16(&words) } else { words };

@@ -35,9 +35,56 @@ pub(super) fn without_unrolling(module: &[u32]) -> Vec<u32> {
     module[..HEADER].iter().copied().chain(changed).collect()
 }
 
+/// The module in which no multiplication is contracted with an addition, so that a value has the same bits in whichever
+/// kernel it is computed. Drivers may contract the two otherwise, and do so by what stands around them. Kernels call
+/// `fma` where a product is to be contracted.
+pub(super) fn without_contraction(module: &[u32]) -> Vec<u32> {
+    const DECORATE: u32 = 71;
+    const NO_CONTRACTION: u32 = 42;
+    const COOPERATIVE_MATRIX: u32 = 4456;
+
+    // Arithmetic on matrix units has no contraction to choose.
+    let is_matrix = |&(code, _): &(u32, &[u32])| code == COOPERATIVE_MATRIX;
+    let matrices: Vec<u32> = instructions(module).filter(is_matrix).map(|(_, operands)| operands[0]).collect();
+    let decorations = instructions(module).filter_map(|(code, operands)| match operands {
+        [ty, result, ..] if is_float_arithmetic(code) && !matrices.contains(ty) => {
+            Some(instruction(DECORATE, &[*result, NO_CONTRACTION]))
+        }
+        _ => None,
+    });
+    let decorations: Vec<u32> = decorations.flatten().collect();
+    // Decorations stand right before the types.
+    let before_types: usize =
+        instructions(module).take_while(|&(code, _)| !is_type(code)).map(|(_, operands)| operands.len() + 1).sum();
+    let (head, body) = module.split_at(HEADER + before_types);
+    [head, &decorations, body].concat()
+}
+
+/// Whether an instruction declares a type: `OpTypeVoid` to `OpTypeForwardPointer`, and matrices of matrix units.
+fn is_type(code: u32) -> bool {
+    matches!(code, 19..=39 | 4456)
+}
+
+/// Whether an instruction adds, subtracts, multiplies or divides floats, one or several at once: `OpFAdd`, `OpFSub`,
+/// `OpFMul`, `OpFDiv`, and `OpVectorTimesScalar` to `OpDot`.
+fn is_float_arithmetic(code: u32) -> bool {
+    matches!(code, 129 | 131 | 133 | 136 | 142..=148)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn float_arithmetic_alone_is_decorated() {
+        let header = [0x0723_0203, 0x0001_0600, 0, 9, 0];
+        let (before, types) =
+            (instruction(71, &[8, 2]), [instruction(22, &[1, 32]), instruction(4456, &[2, 1])].concat());
+        let (float, matrix) = (instruction(133, &[1, 5, 3, 4]), instruction(133, &[2, 6, 3, 4]));
+        let integer = instruction(128, &[7, 8, 3, 4]);
+        let module = |decorations: &[u32]| [&header, &*before, decorations, &types, &float, &matrix, &integer].concat();
+        assert_eq!(without_contraction(&module(&[])), module(&instruction(71, &[5, 42])));
+    }
 
     #[test]
     fn loops_alone_change() {
