@@ -29,7 +29,7 @@ pub(crate) fn is_software(device: &Device) -> bool {
     device.to_string().contains("llvmpipe")
 }
 
-/// Whether wgpu encodes a GPU's launches, so that the driver decides what it contracts.
+/// `true` if wgpu encodes a GPU's launches, so that the driver may contract operations.
 pub(crate) fn is_encoded_by_wgpu(device: &Device) -> bool {
     !device.to_string().contains("Vulkan") || std::env::var("MEGANEURA_ENCODER").is_ok_and(|name| name == "wgpu")
 }

@@ -35,7 +35,7 @@ struct Misuse {
     call: fn(&Operands) -> Var,
 }
 
-/// `"name in the message" ["what it says", …] |x| the call;`, on one line: the error must name that line.
+/// `"name in the message" ["parts of the message", …] |x| the call;`, on one line: the error must name that line.
 macro_rules! misuses {
     ($($op:literal [$($part:literal),*] |$x:ident| $call:expr;)+) => {
         const MISUSES: &[Misuse] = &[$(Misuse { op: $op, parts: &[$($part),*], call: |$x| $call }),+];

@@ -83,7 +83,7 @@ fn unknown() -> Outcome {
         Ok(device) => assert!(device.is_gpu()),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-            // Software is there by its name, which the message says.
+            // A software driver is available by its name, which the message contains.
             if let Ok(device) = adapter() {
                 let name = device.to_string();
                 let word = name.split(' ').next().expect("a name");
@@ -108,7 +108,7 @@ fn best(wanted: Option<&str>) -> Result<String, Failed> {
     best_with(wanted, None)
 }
 
-/// The best device of a process in which rayon is told this number of threads.
+/// The best device of a process with this number of rayon threads.
 fn best_with(wanted: Option<&str>, threads: Option<&str>) -> Result<String, Failed> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(BEST).env_remove("MEGANEURA_DEVICE");
@@ -243,8 +243,8 @@ fn uncountable(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Patches of a convolution are memory that a kernel needs besides its operands and results: here 2⁵⁰ bytes, more than
-/// processors address.
+/// The patches of a convolution need memory in addition to operands and results: here 2⁵⁰ bytes, more than processors
+/// address.
 fn no_room_to_work_in() -> Outcome {
     const SIDE: usize = 4096;
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
@@ -373,7 +373,7 @@ fn fast(device: &Device) -> Outcome {
     assert!(fast.same(device) && fast.to_string().ends_with(", fast precision"), "{fast}");
     assert_eq!(device.fast_if_available().precision(), Precision::Fast);
     assert_eq!(fast.with_precision(Precision::Full)?.precision(), Precision::Full);
-    // Tensors and parameters of the one are those of the other.
+    // Tensors and parameters of one device work on the other.
     let (x, w) = (tensor(device, "x", [64, 96])?, Param::new(tensor(device, "w", [96, 80])?));
     let product = |device: &Device| {
         let tape = Tape::new(device);
@@ -390,7 +390,7 @@ fn fast(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Compiled kernels are there for the next process. A file that is broken, or in the way, costs time only.
+/// Compiled kernels are kept for the next process. A file that is damaged, or in the way, only costs time.
 fn kept(device: &Device) -> Outcome {
     let folder = tempfile::tempdir()?;
     let compile = |cache: &Path| {

@@ -13,11 +13,12 @@ use crate::Outcome;
 use crate::adapter::gpu_trial;
 use crate::nets::{Tiny, bits, images, record};
 
-/// The argument that makes this program train a few steps, print every bit of the weights and what it took, and end.
+/// The argument that makes this program train a few steps, print every bit of the weights and the launches, and end.
 const TRAINED: &str = "print-what-was-trained";
 
-/// What the validation layer reads: everything goes to a file, and it says that it is there. It looks for hazards
-/// between commands as well, as far as its version can; 1.3.239 misses a barrier between launches that was left out.
+/// The validation layer's settings: it logs everything to a file, including a line on its presence. It also looks for
+/// hazards between commands, as far as its version can; version 1.3.239 does not notice a missing barrier between
+/// launches.
 const VALIDATION: &str = "\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
 khronos_validation.report_flags = error,warn,info

@@ -53,7 +53,7 @@ where
     batches.on(device).map(bits).collect()
 }
 
-/// Threads make the same, and so does whoever goes on in the middle.
+/// Threads make the same batches, and so does resuming in the middle.
 fn expect_same<I: Fields, T: Fields, C: Collate<I, T>>(batches: &Batches<I, T, C>, device: &Device) -> Outcome
 where
     <C::Inputs as Fields>::Tensors: Bits,

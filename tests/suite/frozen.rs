@@ -11,7 +11,7 @@ use crate::nets::{bits, images};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Devices of their own: the plans that they keep are this test's alone.
+        // Separate devices: the plans that they keep are only this test's.
         trials.push(Trial::test(format!("frozen::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("frozen::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };
@@ -87,7 +87,7 @@ fn sweep_stops(device: &Device) -> Outcome {
     let dump = plan(device, &mut net, false)?;
     assert_eq!(lines(&dump, "conv2d_grad_weight", NECK), 1, "{dump}");
     assert_eq!(count(&dump, "conv2d_grad_weight"), 1, "{dump}");
-    // The neck has the gradient of its input recorded along; nobody reads it, so it is not computed.
+    // The gradient of the neck's input is recorded as well, but nobody reads it, so it is not computed.
     assert_eq!(count(&dump, "conv2d_grad_input"), 0, "{dump}");
     // With the whole frozen but for the head, no convolution is differentiated.
     net.freeze("neck.*")?;
@@ -111,7 +111,7 @@ fn held_input(device: &Device) -> Outcome {
     let (_, grads, x) = record(&net, device, true)?;
     assert_eq!(grads.of(&x.expect("held")).expect("depends").to_vec()?, dx);
     net.freeze("encoder.**")?;
-    // Recorded, it costs nothing as long as nobody reads it.
+    // A recorded gradient costs nothing as long as nobody reads it.
     let dump = plan(device, &mut net, true)?;
     assert_eq!((count(&dump, "conv2d_grad_weight"), count(&dump, "conv2d_grad_input")), (1, 0), "{dump}");
     Ok(())

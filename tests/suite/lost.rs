@@ -142,7 +142,7 @@ fn while_others_wait(device: &Device) -> Outcome {
     Ok(())
 }
 
-/// Six steps with a checkpoint after each; the device is lost after so many.
+/// Six steps with a checkpoint after each; the device is lost after a given number.
 fn train(device: &Device, run: &mut Run, lost_after: Option<u64>) -> Result<Tiny> {
     let mut net = Tiny::init(device, 1)?;
     let mut optimizer = AdamW::new(0.01);

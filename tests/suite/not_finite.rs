@@ -70,12 +70,12 @@ fn results(device: &Device, columns: &[Vec<f32>], build: Build<'_>) -> Result<Ve
     let y = build(&x);
     let grads = tape.backward(&y.sum())?;
     let values = [Some(y)].into_iter().chain(x.iter().map(|x| grads.of(x))).flatten();
-    // One after the other: read together, they could share what one alone computes.
+    // One after the other: read together, they could share computations.
     values.map(|value| value.to_vec()).collect()
 }
 
-/// Holds the first so many parts of a device's results to the native executor's. Where an operand is tiny, only NaN
-/// must be the same, that of 0 or of the tiny number.
+/// Compares the first `parts` of a device's results with the native executor's. If an operand is tiny, only NaN must
+/// agree: with the result for the tiny number, or for 0 in its place.
 fn agrees(device: &Device, arity: usize, parts: usize, build: Build<'_>) -> Outcome {
     let columns = grid(arity, |x| x);
     let flushed = grid(arity, |x| if x.abs() == TINY { x * 0.0 } else { x });

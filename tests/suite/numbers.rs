@@ -55,7 +55,7 @@ pub(crate) fn operands(case: &Case) -> Vec<Numbers> {
     case.operands.iter().map(&mut draw).collect()
 }
 
-/// Numbers computed in `f64` by the native executor, or by an obvious reference: what everything else is held to.
+/// Numbers computed in `f64` by the native executor, or by an obvious reference: the reference for everything else.
 #[derive(Debug)]
 pub(crate) struct Reference(pub(crate) Vec<f64>);
 

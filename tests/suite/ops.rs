@@ -123,7 +123,7 @@ pub(crate) fn gradients(case: &Case, device: &Device, operands: &[Numbers]) -> R
     }
     let loss = terms.into_iter().reduce(|a, b| a + b).expect("every operation has a float result");
     let grads = tape.backward(&loss)?;
-    // Held, they would be computed along, and the kernels would be those of the operation, too.
+    // If they were held, they would be computed as well, and the operation's kernels would run, too.
     drop((loss, y));
     let read = |x: &Var| match grads.of(x) {
         Some(gradient) if x.ty().dtype.is_float() => {
@@ -264,7 +264,7 @@ pub(crate) fn wgsl(case: &Case, device: &Device) -> Result<(), Failed> {
     each_variant(device, |device| hold_results(case, device, &operands, &reference))
 }
 
-/// Gradients on the GPU against those of the native executor in `f64`, which `gradient` holds to finite differences.
+/// Gradients on the GPU against the native executor's in `f64`, which `gradient` compares with finite differences.
 pub(crate) fn wgsl_gradient(case: &Case, device: &Device) -> Result<(), Failed> {
     let operands = operands(case);
     let reference = gradients(case, &Device::cpu_with(Precision::Double), &operands).map_err(failed)?;

@@ -241,7 +241,7 @@ fn gradients() -> Outcome {
     Ok(())
 }
 
-/// The statistics that batch normalisation keeps, which a momentum of 1 makes those of the batch.
+/// The running statistics of batch normalisation; with a momentum of 1, they are the batch's.
 fn running(device: &Device) -> Outcome {
     for subject in SUBJECTS.iter().filter(|subject| matches!(subject.group, Group::Channels)) {
         for at in places(subject.groups()[0].len()) {

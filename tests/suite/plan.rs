@@ -12,7 +12,7 @@ use crate::{Outcome, golden};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Devices of their own: what they count is this test's alone.
+        // Separate devices: their counts are only this test's.
         trials.push(Trial::test(format!("plan::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("plan::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };

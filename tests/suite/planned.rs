@@ -137,7 +137,7 @@ impl CustomOp for Large {
     }
 }
 
-/// Runs a kernel whose workgroups have so many invocations.
+/// Runs a kernel with a number of invocations per workgroup.
 pub(crate) fn run_large(device: &Device, invocations: usize) -> Result<Vec<f32>> {
     let x = Tape::new(device).input(&tensor(device, "x", [3])?);
     x.custom(Large(invocations), &[]).to_vec()

@@ -11,7 +11,7 @@ use crate::nets::{Tiny, images, tensor};
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let mut both = |name: &str, run: fn(&Device) -> Outcome| {
-        // Devices of their own: the plans that they make are this test's alone.
+        // Separate devices: the plans that they make are only this test's.
         trials.push(Trial::test(format!("reuse::{name}"), move || run(&Device::cpu())));
         trials.push(gpu_trial(format!("reuse::gpu::{name}"), move |device| run(&device.for_testing(0)?)));
     };

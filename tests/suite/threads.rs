@@ -36,7 +36,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     }));
 }
 
-/// Runs a test on a thread of its own, and fails it where it hangs. The limit is some hundred times what it takes.
+/// Runs a test on a separate thread, and fails it if it hangs. The limit is some hundred times its usual duration.
 fn within_minutes(device: Device, run: fn(&Device) -> Outcome) -> Outcome {
     let (done, finished) = mpsc::channel();
     thread::spawn(move || done.send(run(&device)));

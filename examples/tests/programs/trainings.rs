@@ -20,7 +20,7 @@ fn digits_are_learned() {
     for file in ["loss.svg", "digits.safetensors"] {
         assert!(out.join(file).metadata().unwrap().len() > 1000, "{file}");
     }
-    // The weights alone read as well, and what is no file of weights says so.
+    // The weights alone are enough to read digits, and a file without weights is an error.
     let read = |weights: &std::path::Path| run("digits", &["--json", "--weights", weights.to_str().unwrap()]);
     assert_eq!(last_line(&read(&out.join("digits.safetensors")))["test_accuracy"], result["test_accuracy"]);
     let wrong = read(&out.join("loss.svg"));

@@ -44,7 +44,7 @@ pub enum Model {
 }
 
 /// Both models, with their training. The same seed and the same device give the same weights, in a page or natively;
-/// the reader's are those of the example `digits`.
+/// the reader gets the weights of the example `digits`.
 pub struct Session {
     device: Device,
     seed: u64,

@@ -43,7 +43,7 @@ struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// One target alone
+    /// Run only this target
     #[arg(long, value_name = "NAME")]
     target: Option<String>,
 

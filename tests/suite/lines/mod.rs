@@ -328,7 +328,7 @@ fn every_function_has_a_case() -> Outcome {
             wrong.push(format!("{name}: no such function"));
         }
     }
-    // Fewer would mean that the walk misses what it should find.
+    // Fewer would mean that the walk misses some.
     assert!(all.len() > 100, "{} functions found", all.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }

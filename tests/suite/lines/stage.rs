@@ -149,7 +149,7 @@ impl Stage {
         Run::at(self.run(), &self.device).create().expect("an empty folder")
     }
 
-    /// A run with a checkpoint, taken up.
+    /// A resumed run with a checkpoint.
     pub(super) fn resumed(&self) -> Run {
         let mut run = self.begun();
         run.advance();

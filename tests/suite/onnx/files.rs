@@ -55,7 +55,7 @@ fn weights_beside() -> Outcome {
     Ok(())
 }
 
-/// A cut file is refused, or lacks what is at its end alone and says so.
+/// A truncated file is refused, or only lacks its last parts and says so.
 fn truncated() -> Outcome {
     let device = Device::cpu();
     let net = net(&device)?;

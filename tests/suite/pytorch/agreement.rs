@@ -59,11 +59,11 @@ fn add(file: &str, case: &str, executor: Executor, error: f64) {
     *largest = largest.max(error);
 }
 
-/// The subject of an expression, and whether it is evaluated outside of training.
+/// The module or function of an expression, with `.eval()` if it is in evaluation mode.
 fn subject(case: &str) -> String {
     let mode = if case.ends_with(".eval()") { ".eval()" } else { "" };
     let name = case.split('(').next().unwrap_or(case);
-    // A chain is known by what it does.
+    // A chain is named after its function.
     let name = if name == "nn.Sequential" { "nn.AdaptiveAvgPool2d(1)" } else { name.trim_end_matches(".eval") };
     format!("{name}{mode}")
 }

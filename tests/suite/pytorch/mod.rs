@@ -161,8 +161,8 @@ fn wrong_settings() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A module that `build` makes, with the state of the golden case, whose names `names` reads; and what it computes of
-/// the inputs.
+/// A module from `build`, with the state of the golden case, whose names `names` translates; and its results for the
+/// inputs.
 fn module<M: Module + 'static>(
     file: &'static str,
     torch: impl Into<String>,

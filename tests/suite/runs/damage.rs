@@ -132,7 +132,7 @@ fn deleted() -> Outcome {
     Ok(())
 }
 
-/// One bit of every byte of every file that a run goes on from.
+/// Flips one bit of every byte of every file that a run resumes from.
 fn flipped() -> Outcome {
     let directory = tempfile::tempdir()?;
     let folder = directory.path();
@@ -159,7 +159,7 @@ fn flipped() -> Outcome {
                     );
                 }
                 Ok(mut run) => {
-                    // The name of the checksum is no part of what it is of.
+                    // The checksum does not cover its own name.
                     assert!(
                         path.ends_with("run.json") && at < 20,
                         "{}, byte {at}: nothing was noticed",
@@ -215,7 +215,7 @@ fn last_good() -> Outcome {
     assert!(run.set_aside().iter().all(|path| path.join("state.json").exists()), "nothing was deleted");
     assert!(run.restore(&mut net()?, &mut AdamW::new(0.0))?);
     assert_eq!((run.step(), read_metrics(folder)?.len()), (2, 4));
-    // The steps are made again, under the same names; nobody stumbles over the others later.
+    // The steps are made again, under the same names; the damaged ones cause no errors later.
     save(&mut run, 0.25)?;
     save(&mut run, 0.15)?;
     run.finish()?;

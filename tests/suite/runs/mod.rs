@@ -42,7 +42,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     processes::collect(trials);
 }
 
-/// Trains until so many steps were made, and saves.
+/// Trains up to a number of steps, and saves.
 fn train(run: &mut Run, device: &Device, net: &mut Net, optimizer: &mut dyn Optimizer, steps: u64) -> Outcome {
     let data = data()?;
     while let Some(epoch) = run.next_epoch(100) {
@@ -198,7 +198,7 @@ fn another() -> Outcome {
         }
         fs::write(folder.join(path), text)?;
     }
-    // And with the right ones it goes on, all the same.
+    // With the right ones, it still continues.
     let mut run = Run::at(folder, &device).go_on_with("the right program").resume()?;
     assert!(run.restore(&mut net, &mut AdamW::new(0.1))?);
     run.advance();

@@ -124,7 +124,7 @@ fn survives_being_killed() -> Outcome {
     Ok(())
 }
 
-/// Sends a signal so many times, without a pause.
+/// Sends a signal several times, without a pause.
 fn signal(child: &Child, name: &str, times: usize) -> Outcome {
     let pid = child.id().to_string();
     let status = Command::new("kill").arg(format!("-{name}")).args(vec![pid; times]).status()?;
@@ -139,7 +139,7 @@ fn under_nohup(program: &TrainingProgram) -> Command {
     command
 }
 
-/// A child, and what it has yet to say.
+/// A child process, and its remaining output.
 type Waiting = (Guard, BufReader<ChildStdout>);
 
 /// The program at a step that takes as long as its input: until that is dropped, or waited for the child.
@@ -151,7 +151,7 @@ fn waiting(mut command: Command) -> Result<Waiting, Failed> {
     Ok((child, said))
 }
 
-/// Lets a program that waits go on, and waits for its end: how it ended, and what it said.
+/// Lets a waiting program continue, and waits for its end. Returns its status and output.
 fn ended((mut child, said): Waiting) -> Result<(ExitStatus, String), Failed> {
     drop(child.0.stdin.take());
     let said = std::io::read_to_string(said)?;
@@ -196,7 +196,7 @@ fn interrupted_under_nohup() -> Outcome {
     Ok(())
 }
 
-/// Asked to end by this signal, the program saves and says so; taken up again, it comes to the same.
+/// When this signal asks the program to end, it saves and says so; resumed, it gives the same result.
 fn saves_and_ends(
     program: &TrainingProgram,
     command: Command,
@@ -266,7 +266,7 @@ fn before(folder: &Path) -> Result<(TrainingProgram, Overview), Failed> {
     Ok((TrainingProgram { epochs: 4, ..program }, overview))
 }
 
-/// The program failed because a file could not be written, and the last checkpoint is what it was.
+/// The program failed because a file could not be written, and the last checkpoint is unchanged.
 fn is_as_before(output: &Output, cause: &str, program: &TrainingProgram, before: &Overview) -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -277,7 +277,7 @@ fn is_as_before(output: &Output, cause: &str, program: &TrainingProgram, before:
     let after = Overview::of(&program.folder)?;
     assert!(matches!(after.fate, Fate::Failed(_)), "{after}");
     assert_eq!((&after.last, &after.best), (&before.last, &before.best));
-    // With room again, it goes on.
+    // With free space again, it continues.
     let output = program.command().output()?;
     assert!(output.status.success(), "{output:?}");
     assert_eq!(Overview::of(&program.folder)?.position.epoch, 4);

@@ -22,7 +22,7 @@ const TRAIN: &str = "train-in-this-folder";
 pub(crate) struct TrainingProgram {
     pub(crate) folder: PathBuf,
     pub(crate) epochs: u64,
-    /// Says so after so many steps and waits until its input ends, as a long step would.
+    /// Prints a message after this number of steps, and waits until its input ends, like a long step.
     pub(crate) wait_at: u64,
     pub(crate) catch: bool,
 }
@@ -81,7 +81,7 @@ impl TrainingProgram {
         vec![TRAIN.to_owned(), folder, epochs.to_string(), wait_at.to_string(), catch.to_string()]
     }
 
-    /// The saved bytes of the trained model and its average.
+    /// The files of the trained model and its average.
     pub(crate) fn results(&self) -> [PathBuf; 2] {
         ["net.safetensors", "average.safetensors"].map(|name| self.folder.join(name))
     }

@@ -103,7 +103,7 @@ fn ranks(folder: &Path, ranks: usize, program: &[&str]) -> std::io::Result<Outpu
     command.output()
 }
 
-/// Runs a program that checks by itself what it computes.
+/// Runs a program that checks its own results.
 fn succeed(folder: &Path, number: usize, program: &[&str]) -> Outcome {
     let output = ranks(folder, number, program)?;
     if output.status.success() { Ok(()) } else { Err(Failed::from(said(&output))) }

@@ -187,7 +187,7 @@ fn train_net<M: Module + Layer>(world: &World, how: How, folder: &Path, device: 
     if world.is_first() { net.save(folder.join(WEIGHTS)) } else { Ok(()) }
 }
 
-/// Trains in a run, up to so many epochs.
+/// Trains in a run, up to a number of epochs.
 pub(super) fn in_run(world: &World, folder: &Path, epochs: u64, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?.with_precision(Precision::Double)?;
@@ -251,7 +251,7 @@ fn gradients(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Each rank draws numbers of its own, and rank 0 those of one rank.
+/// Each rank draws different numbers; rank 0 draws those of a single rank.
 fn random(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let draw = |device: &Device| {
@@ -266,7 +266,7 @@ fn random(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// One rank's image has a NaN, or one rank's loss alone is infinite: all hold the step back, and go on.
+/// One rank's image has a NaN, or only one rank's loss is infinite: all ranks skip the step, and continue.
 fn not_finite(world: &World, kind: &str) -> Result<()> {
     let kind = if kind == "owned" { Kind::Owned } else { Kind::All };
     let device = world.device("cpu")?;
@@ -308,7 +308,7 @@ fn shared(world: &World) -> Result<()> {
     let error = world.share(&mut odd).expect_err("rank 2 has another model");
     assert!(error.kind() == ErrorKind::Argument && error.to_string().contains("; rank 2 on "), "{error}");
     assert_eq!(odd.value().to_vec()?[0], world.rank() as f32);
-    // Ranks with other batches are told so.
+    // Ranks with different batches get an error.
     let batches =
         |of: usize, seed: u64| dataset().map(|data| data.batches(of).shuffle(seed).part_of(world).on(&device));
     let odd = world.rank() == 2;
@@ -326,7 +326,8 @@ fn shared(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Metrics over ranks that counted different parts are those of one that counted all. The last rank counts nothing.
+/// Metrics over ranks that counted different parts equal those of one rank that counted everything. The last rank
+/// counts nothing.
 fn metrics(world: &World) -> Result<()> {
     let device = world.device("cpu")?;
     let scores: Vec<_> = normal("scores", 24).into_iter().map(|x| x as f32).collect();

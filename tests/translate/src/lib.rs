@@ -22,8 +22,7 @@ pub const FOLDER: &str = "MEGANEURA_KERNELS";
 /// The checks that wgpu adds to a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// Every access is held to its bounds and every loop to an end, and workgroup memory begins as zeros: users'
-    /// kernels.
+    /// Every access is bounds-checked, every loop is bounded, and workgroup memory begins as zeros: users' kernels.
     Checked,
     /// None of that: kernels that the shaders crate trusts.
     Trusted,
@@ -74,7 +73,7 @@ impl Kernel {
 
     /// Translates the kernel to MSL, of an old and of the newest version, and to HLSL, of each shader model that has
     /// what it needs: with each of these guards in turn. Kernels on matrix units are not translated: naga writes those
-    /// for Vulkan alone. Writes files with the last guard, where that is asked for.
+    /// only for Vulkan. Writes files with the last guard, if requested.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub struct Block {
     gain: f64,
 }
 
-/// Of parts, which are built from the seed alone or told something.
+/// A model of parts that are built from the seed alone or from a config.
 #[derive(Module, ::core::fmt::Debug)]
 #[module(crate = "::dragonfly", sequential, no_display)]
 pub struct Net {

@@ -4,7 +4,7 @@ use meganeura::prelude::*;
 use meganeura::{Device, Error, ErrorKind, Param, Result, Tensor, Var};
 use meganeura_derive_ui::{Scale, Shift, apply, device};
 
-/// A module that remembers what it was seeded with.
+/// A module that remembers its seed.
 #[derive(Module, Debug)]
 struct Seeded {
     #[module(skip)]

@@ -16,7 +16,7 @@ struct Block {
     width: usize,
 }
 
-/// Of parts that are told what the whole is told.
+/// A model whose parts get the model's own arguments.
 #[derive(Module)]
 #[module(sequential, config(
     /// How many blocks there are.
