@@ -134,6 +134,7 @@ impl Channels {
 
 /// What an adapter is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "only the wgpu executor knows adapters"))]
 pub enum Kind {
     /// A processor of its own, with its own memory.
     Discrete,
