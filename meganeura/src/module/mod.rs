@@ -54,7 +54,7 @@ pub use slot::{LeafMut, Slot, SlotMut};
 pub use summary::Summary;
 
 pub use crate::mode::Mode;
-pub use crate::seed::Seed;
+pub use crate::seed::{Generator, Seed};
 pub use crate::tape::Entered;
 
 pub(crate) use select::Selection;

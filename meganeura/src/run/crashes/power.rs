@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::io::disk::simulated::Event;
-use crate::module::Generator;
+use crate::seed::Generator;
 
 /// Folders, and files with their bytes, by their paths from the root.
 pub(super) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
