@@ -73,7 +73,7 @@ impl Kernel for ToFloat {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        vec![Variant::simple("element", launch("to_float", &x[0], &y[0]).stores_through_epilogue())]
+        vec![Variant::simple("element", launch(self.name(), &x[0], &y[0]).stores_through_epilogue())]
     }
 }
 
@@ -139,7 +139,7 @@ impl Kernel for ToIndex {
     }
 
     fn variants(&self, x: &[Argument], y: &[TensorType], _: &Caps) -> Vec<Variant> {
-        vec![Variant::simple("element", launch("to_index", &x[0], &y[0]))]
+        vec![Variant::simple("element", launch(self.name(), &x[0], &y[0]))]
     }
 }
 

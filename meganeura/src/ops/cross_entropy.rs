@@ -169,7 +169,7 @@ impl CrossEntropy {
         let mut defines = form.segments.defines(classes, form.parts);
         defines.extend(define![ROWS: rows, CLASSES: classes, INNER: inner, SMOOTH: literal(self.smoothing.0)]);
         defines.push(("IGNORED", is_ignored(self.ignored)));
-        let launch = Launch::new("cross_entropy", defines, (2, 3), form.blocks()).loops(form.loops(3));
+        let launch = Launch::new(self.name(), defines, (2, 3), form.blocks()).loops(form.loops(3));
         let mut launch = launch.stores_through_epilogue();
         if form.parts == 1 {
             return Variant::simple(name, launch);
@@ -252,9 +252,7 @@ impl Kernel for CrossEntropyGrad {
         let groups = y[0].shape.elements().div_ceil(64);
         vec![Variant::simple(
             "element",
-            Launch::new("cross_entropy_grad", defines, (5, 1), groups)
-                .loads_through_prologue(4)
-                .stores_through_epilogue(),
+            Launch::new(self.name(), defines, (5, 1), groups).loads_through_prologue(4).stores_through_epilogue(),
         )]
     }
 }

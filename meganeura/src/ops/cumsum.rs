@@ -104,7 +104,7 @@ impl Kernel for Cumsum {
         let launch = |by: &str, group: usize, workgroups, loops| {
             let mut defines = define![WG: group, BY: by, REVERSE: u32::from(self.reverse)];
             defines.extend(define![LINES: lines, LEN: len, INNER: inner]);
-            Launch::new("cumsum", defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
+            Launch::new(self.name(), defines, (1, 1), workgroups).loops(loops).stores_through_epilogue()
         };
         let serial = launch("invocation", 64, lines.div_ceil(64), len.saturating_add(1));
         let loops = len.div_ceil(GROUP).saturating_mul(1 + tree(GROUP)).saturating_add(1);

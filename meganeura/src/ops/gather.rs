@@ -139,7 +139,7 @@ impl Kernel for Gather {
         let (rows, elements) = (x[0].ty.shape[0], y[0].shape.elements());
         let mut defines = define![WG: 64, N: elements, ROWS: rows, WIDTH: x[0].ty.shape.elements() / rows];
         defines.push(("PADDED", self.padded()));
-        let launch = Launch::new("gather", defines, (2, 1), elements.div_ceil(64));
+        let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(64));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
@@ -232,8 +232,7 @@ impl Kernel for GatherGrad {
             defines.push(("PADDED", self.forward.padded()));
             let turns = count.div_ceil(parts).div_ceil(lanes);
             let workgroups = parts.saturating_mul(self.rows * width.div_ceil(lanes));
-            Launch::new("gather_grad", defines, (2, 1), workgroups)
-                .loops(turns.saturating_mul(of_each).saturating_add(1))
+            Launch::new(self.name(), defines, (2, 1), workgroups).loops(turns.saturating_mul(of_each).saturating_add(1))
         };
         // A turn goes over the words of marks, and over all marks if they are set; or over the words alone.
         let each = launch(1, "one", "result", 2 + 2 * words + lanes).stores_through_epilogue();

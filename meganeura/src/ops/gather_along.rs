@@ -127,7 +127,7 @@ impl Kernel for GatherAlong {
         let (_, rows, inner) = around(x[0].ty.shape, self.axis);
         let (elements, count) = (y[0].shape.elements(), y[0].shape[self.axis]);
         let defines = define![WG: 64, N: elements, ROWS: rows, COUNT: count, INNER: inner];
-        let launch = Launch::new("gather_along", defines, (2, 1), elements.div_ceil(64));
+        let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(64));
         vec![Variant::simple("element", launch.stores_through_epilogue())]
     }
 }
@@ -235,7 +235,7 @@ impl Kernel for ScatterAlong {
         let of = |name, group: usize, lanes: usize| {
             let mut defines = define![WG: group, LANES: lanes, ACROSS: 0, FOLD: fold, N: elements];
             defines.extend(define![ROWS: self.rows, COUNT: count, INNER: inner]);
-            let launch = Launch::new("scatter_along", defines, (2, 1), elements.div_ceil(group / lanes));
+            let launch = Launch::new(self.name(), defines, (2, 1), elements.div_ceil(group / lanes));
             let loops = count.div_ceil(lanes).saturating_add(1 + tree(lanes));
             Variant::simple(name, launch.loops(loops).stores_through_epilogue())
         };

@@ -95,7 +95,7 @@ impl Kernel for RandomUniform {
         vec![Variant::simple(
             "philox",
             // Ten rounds, four words.
-            Launch::new("random_uniform", defines, (1, 1), groups).loops(16).stores_through_epilogue(),
+            Launch::new(self.name(), defines, (1, 1), groups).loops(16).stores_through_epilogue(),
         )]
     }
 }

@@ -180,7 +180,7 @@ impl Kernel for Ctc {
         let lanes = g.lanes(caps);
         let mut defines = g.defines(self.blank, lanes);
         defines.extend(define![FROM: "start", ZERO_INFINITY: self.zero_infinity]);
-        let launch = Launch::new("ctc", defines, (4, 2), g.examples).loops(g.loops(lanes));
+        let launch = Launch::new(self.name(), defines, (4, 2), g.examples).loops(g.loops(lanes));
         vec![Variant::simple("example", launch.stores_through_epilogue())]
     }
 }
@@ -262,7 +262,7 @@ impl Kernel for CtcGrad {
         let mut defines = g.defines(blank, lanes);
         defines.extend(define![ZERO_INFINITY: zero_infinity]);
         let rows = g.steps.saturating_mul(g.examples);
-        let mut grad = Launch::new("ctc_grad", defines, (6, 1), rows).loops(states.saturating_add(classes));
+        let mut grad = Launch::new(self.name(), defines, (6, 1), rows).loops(states.saturating_add(classes));
         grad = grad.stores_through_epilogue();
         grad.bindings.push(Binding::Scratch(0));
         let scratch = vec![g.examples.saturating_mul(g.rows())];
