@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Op, Pointwise, View};
+use super::{Op, View};
 use crate::tape::Var;
 use crate::{Error, Shape};
 
@@ -155,41 +155,6 @@ impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
-}
-
-/// Every row of the elementwise table, over a domain in which it is defined and smooth at almost every point.
-pub(super) fn pointwise() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for &op in Pointwise::ALL {
-        let case = || {
-            let case = (0..op.arity()).fold(Case::new(op), |case, _| case.input(&[5, 67]));
-            // Functions of a few operations each; shaders' exp, sin and pow may be several units off.
-            case.tolerance(2e-6)
-        };
-        let case = match op {
-            Pointwise::Log | Pointwise::Sqrt | Pointwise::Rsqrt | Pointwise::Recip | Pointwise::Pow => {
-                case().range(0.2, 3.0)
-            }
-            Pointwise::Div => case().range(0.5, 2.0),
-            _ => case(),
-        };
-        cases.push(case.tolerance(match op {
-            Pointwise::Pow => 1e-5,
-            _ => 4e-6,
-        }));
-    }
-    let compare = |name, f: fn(&[Var]) -> Var| Case::recorded(name, &[&[4, 1, 3], &[2, 1]], f);
-    cases.push(compare("add", |x| &x[0] + &x[1]));
-    cases.push(compare("mul", |x| &x[0] * &x[1]));
-    cases.push(compare("minimum", |x| x[0].minimum(&x[1])));
-    cases.push(compare("select", |x| x[0].gt(&x[1]).select(&x[0], &x[1])));
-    cases
-        .push(Case::recorded("scalars", &[&[3, 3]], |x| (1.0 - &x[0] * 2.0).leaky_relu(0.1).elu(0.5).clamp(-0.4, 1.5)));
-    cases.push(Case::recorded("fused", &[&[7, 9], &[9]], |x| {
-        let y = (&x[0] * &x[1]).tanh();
-        (&y + x[0].t().t()).gelu() * y.square() + &x[1]
-    }));
-    cases
 }
 
 /// Every view, alone and as an operand of something that must undo it.
