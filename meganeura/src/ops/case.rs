@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Op, View};
+use super::{Op, Primitive, View};
 use crate::tape::Var;
 use crate::{Error, Shape};
 
@@ -33,6 +33,19 @@ pub enum Operand {
     },
 }
 
+/// What the tests do with the cases of an operation besides the usual, or leave out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special {
+    /// A product, which matrix units compute: the cases also run in fast precision.
+    Product,
+    /// Results after the first are statistics for the gradient and are not differentiable.
+    Statistics,
+    /// Launches or merges differ where only eight buffers are bound: the cases also run on such a device.
+    AtBaseline,
+    /// ONNX has no form of the operation.
+    WithoutOnnx,
+}
+
 type Build = Arc<dyn Fn(&[Var]) -> Vec<Var> + Send + Sync>;
 type Naive = Arc<dyn Fn(&[Array]) -> Vec<Array> + Send + Sync>;
 
@@ -55,6 +68,10 @@ pub struct Case {
     pub naive: Option<Naive>,
     /// Whether recording must fail.
     pub fails: bool,
+    /// Whether several operations are recorded.
+    pub recorded: bool,
+    /// What is special about the operation.
+    pub special: &'static [Special],
 }
 
 impl Case {
@@ -75,6 +92,8 @@ impl Case {
             range: None,
             naive: None,
             fails: false,
+            recorded: false,
+            special: &[],
         }
     }
 
@@ -89,6 +108,8 @@ impl Case {
             range: None,
             naive: None,
             fails: false,
+            recorded: true,
+            special: &[],
         };
         shapes.iter().fold(case, |case, shape| case.input(shape))
     }
@@ -144,6 +165,18 @@ impl Case {
         self
     }
 
+    /// `true` if this is special about the operation.
+    #[must_use]
+    pub fn is(&self, special: Special) -> bool {
+        self.special.contains(&special)
+    }
+
+    /// The operation's name.
+    #[must_use]
+    pub fn op(&self) -> &str {
+        self.name.split([' ', '{']).next().unwrap_or_default()
+    }
+
     /// The error of a poisoned result.
     #[must_use]
     pub fn error(results: &[Var]) -> Option<Error> {
@@ -155,6 +188,11 @@ impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
+}
+
+/// The cases of an operation, with what is special about it.
+pub(super) fn of<P: Primitive>() -> impl Iterator<Item = Case> {
+    P::cases().into_iter().map(|case| Case { special: P::special(), ..case })
 }
 
 /// Every view, alone and as an operand of something that must undo it.

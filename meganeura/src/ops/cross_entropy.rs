@@ -109,6 +109,11 @@ impl Primitive for CrossEntropy {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::Statistics]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         let ignoring = |x: &[usize], smoothing, ignored| {
             let labels = rows(Shape::new(x)).expect("cases fit");
@@ -214,6 +219,11 @@ impl Primitive for CrossEntropyGrad {
         let of_loss = unless_ignored(&mean - of_label - of_all);
         let of_x = unless_ignored(d_loss * (p * (u - mean)));
         Ok(vec![Some(of_x), None, None, None, Some(of_loss.reshape(rows))])
+    }
+
+    #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
     }
 
     #[cfg(feature = "testing")]

@@ -165,6 +165,12 @@ impl Primitive for GatherGrad {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        use super::case::Special::{AtBaseline, WithoutOnnx};
+        &[AtBaseline, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::{Case, Operand};
         let case = |padding, rows, index: &[usize], row: &[usize]| {

@@ -86,6 +86,11 @@ impl Primitive for Matmul {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::Product]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let case = |a: &[usize], b: &[usize]| Case::new(Self).input(a).input(b).tolerance(1e-5).naive(naive);

@@ -117,6 +117,15 @@ pub trait Primitive: fmt::Debug {
     fn cases() -> Vec<case::Case>
     where
         Self: Sized;
+
+    /// What the tests do differently with all of these cases.
+    #[cfg(feature = "testing")]
+    fn special() -> &'static [case::Special]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
 }
 
 /// An operation with kernels of its own.
@@ -269,7 +278,7 @@ macro_rules! ops {
         pub fn all_cases() -> Vec<case::Case> {
             let mut cases = Pointwise::cases();
             cases.extend(View::cases());
-            $(cases.extend($module::$name::cases());)+
+            $(cases.extend(case::of::<$module::$name>());)+
             cases
         }
     };

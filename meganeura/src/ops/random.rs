@@ -55,6 +55,11 @@ impl Primitive for RandomUniform {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         [1, 5, 1027].map(|n| Case::recorded("random_uniform", &[&[n]], |x| x[0].random_uniform()).tolerance(0.0)).into()

@@ -76,6 +76,12 @@ impl Primitive for AttentionGrad {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        use crate::ops::case::Special::{AtBaseline, WithoutOnnx};
+        &[AtBaseline, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::graph::Exact;
         use crate::ops::case::Case;

@@ -161,6 +161,11 @@ impl Primitive for Attention {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        &[crate::ops::case::Special::AtBaseline]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         use super::case::Case;
         let of = |b: &[usize], [l, s, d, e]: [usize; 4], causal, bias: bool| {

@@ -60,6 +60,11 @@ impl Primitive for Conv2dGradInput {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        &[crate::ops::case::Special::Product]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};
         let mut cases = super::geometry::cases(|options, x, w| {

@@ -43,6 +43,12 @@ impl Primitive for Conv2dGradWeight {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        use crate::ops::case::Special::{Product, WithoutOnnx};
+        &[Product, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<crate::ops::case::Case> {
         use crate::ops::case::{Array, Case};
         super::geometry::cases(|options, x, w| {

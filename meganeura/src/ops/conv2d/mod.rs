@@ -69,6 +69,11 @@ impl Primitive for Conv2d {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [crate::ops::case::Special] {
+        &[crate::ops::case::Special::Product]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         let mut cases = geometry::cases(|options, x, w| {
             let naive = move |a: &[super::case::Array]| geometry::naive(a, options, x, w).swap_remove(0);

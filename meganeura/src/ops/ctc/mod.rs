@@ -144,6 +144,12 @@ impl Primitive for Ctc {
     }
 
     #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        use super::case::Special::{Statistics, WithoutOnnx};
+        &[Statistics, WithoutOnnx]
+    }
+
+    #[cfg(feature = "testing")]
     fn cases() -> Vec<super::case::Case> {
         native::cases()
     }
@@ -210,6 +216,11 @@ impl Primitive for CtcGrad {
         // A label or a length that is out of range, or a target that has no path.
         let of_x = of_x.map(|of_x| of_x + &y[0] * y[0].constant(0.0));
         Ok(vec![of_x, None, None, None, None, of_loss])
+    }
+
+    #[cfg(feature = "testing")]
+    fn special() -> &'static [super::case::Special] {
+        &[super::case::Special::WithoutOnnx]
     }
 
     #[cfg(feature = "testing")]
