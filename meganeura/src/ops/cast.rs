@@ -57,10 +57,6 @@ impl Kernel for ToFloat {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -117,14 +113,6 @@ impl Primitive for ToIndex {
 impl Kernel for ToIndex {
     fn reads_strided(&self, _: usize) -> bool {
         true
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only what fits is cast")]

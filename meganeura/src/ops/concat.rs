@@ -121,14 +121,6 @@ impl Kernel for Concat {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     fn parts(&self, x: &[Shape], format: Format) -> Option<Vec<Layout>> {
         let Format::Half(_) = format else { return Some(parts(x, self.axis)) };
         // Channels after channels, of each pixel.

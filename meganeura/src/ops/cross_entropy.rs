@@ -143,14 +143,6 @@ impl Primitive for CrossEntropy {
 }
 
 impl Kernel for CrossEntropy {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -235,10 +227,6 @@ impl Primitive for CrossEntropyGrad {
 }
 
 impl Kernel for CrossEntropyGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
     fn loads(&self) -> Option<usize> {
         // Often a number, 1/N; read once for each class, beside an exponential.
         Some(4)

@@ -70,14 +70,6 @@ impl Primitive for Cumsum {
 }
 
 impl Kernel for Cumsum {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

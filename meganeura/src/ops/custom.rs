@@ -151,18 +151,6 @@ impl Primitive for Custom {
 }
 
 impl Kernel for Custom {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     /// Through `f64`, so that an operation is written once.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
         let types: Vec<_> = x.iter().map(|x| TensorType::new(T::DTYPE, x.layout().shape())).collect();

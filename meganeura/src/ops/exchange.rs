@@ -61,18 +61,6 @@ impl Primitive for Exchange {
 }
 
 impl Kernel for Exchange {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     fn meets(&self) -> Option<&Exchange> {
         Some(self)
     }

@@ -108,14 +108,6 @@ impl Primitive for Gather {
 }
 
 impl Kernel for Gather {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -192,14 +184,6 @@ impl Primitive for GatherGrad {
 }
 
 impl Kernel for GatherGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

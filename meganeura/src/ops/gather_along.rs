@@ -98,14 +98,6 @@ impl Primitive for GatherAlong {
 }
 
 impl Kernel for GatherAlong {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -197,14 +189,6 @@ impl Primitive for ScatterAlong {
 }
 
 impl Kernel for ScatterAlong {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

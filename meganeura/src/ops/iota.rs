@@ -67,10 +67,6 @@ impl Kernel for Iota {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

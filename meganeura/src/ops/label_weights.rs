@@ -71,14 +71,6 @@ impl Primitive for LabelWeights {
 }
 
 impl Kernel for LabelWeights {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

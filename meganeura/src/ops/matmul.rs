@@ -161,10 +161,6 @@ impl Kernel for Matmul {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

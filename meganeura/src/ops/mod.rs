@@ -131,12 +131,17 @@ pub trait Primitive: fmt::Debug {
 /// An operation with kernels of its own.
 pub trait Kernel: Primitive {
     /// Whether operand `index` may have any layout; otherwise it is made contiguous first.
-    fn reads_strided(&self, index: usize) -> bool;
+    fn reads_strided(&self, index: usize) -> bool {
+        let _ = index;
+        false
+    }
 
     /// The operand that every variant reads through `load` of `shared/prologue`. On GPUs the elementwise work that
     /// makes it may run there, as often as the kernel reads an element, instead of on its own: not for operands that
     /// are read many times.
-    fn loads(&self) -> Option<usize>;
+    fn loads(&self) -> Option<usize> {
+        None
+    }
 
     /// The part that halves (`Format::Half`) play, where operands and results of these types allow it.
     fn halves(&self, x: &[TensorType], y: &[TensorType], caps: &Caps) -> Option<Halves> {
@@ -154,7 +159,9 @@ pub trait Kernel: Primitive {
 
     /// Whether every variant stores result 0 through `store` of `shared/epilogue`. On GPUs the elementwise work on it
     /// may run there instead of on its own.
-    fn stores(&self) -> bool;
+    fn stores(&self) -> bool {
+        false
+    }
 
     /// What ranks of a world meet for to compute this: each comes with its operands, and leaves with as many results.
     /// On GPUs nothing is launched.

@@ -89,10 +89,6 @@ impl Kernel for Pad {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

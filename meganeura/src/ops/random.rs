@@ -71,10 +71,6 @@ impl Kernel for RandomUniform {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

@@ -102,14 +102,6 @@ impl Kernel for AttentionGrad {
         index < 3 || index == 6
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
-    fn stores(&self) -> bool {
-        false
-    }
-
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         native::backward(&self.forward, x, y, scratch);
     }

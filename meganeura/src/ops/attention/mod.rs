@@ -236,10 +236,6 @@ impl Kernel for Attention {
         true
     }
 
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

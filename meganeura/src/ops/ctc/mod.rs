@@ -156,14 +156,6 @@ impl Primitive for Ctc {
 }
 
 impl Kernel for Ctc {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
@@ -231,14 +223,6 @@ impl Primitive for CtcGrad {
 }
 
 impl Kernel for CtcGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }

@@ -111,10 +111,6 @@ impl Primitive for GroupNormGrad {
 }
 
 impl Kernel for GroupNormGrad {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
     fn loads(&self) -> Option<usize> {
         Some(4)
     }

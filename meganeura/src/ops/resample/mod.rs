@@ -102,14 +102,6 @@ impl Primitive for Resample {
 }
 
 impl Kernel for Resample {
-    fn reads_strided(&self, _: usize) -> bool {
-        false
-    }
-
-    fn loads(&self) -> Option<usize> {
-        None
-    }
-
     fn stores(&self) -> bool {
         true
     }
