@@ -109,6 +109,10 @@ misuses! {
     "pad" ["inf"] |x| x.v.pad(&[(1, 1)], f64::INFINITY);
     "pad" ["f32[3]"] |x| x.v.pad(&[(1, 1)], 1e300);
     "pad" ["f32[3]"] |x| x.v.pad(&[(usize::MAX, usize::MAX)], 0.0);
+    "cumsum" ["axis 2", "f32[2, 3]"] |x| x.a.cumsum(2);
+    "cumsum" ["u32[4]"] |x| x.u.cumsum(0);
+    "logcumsumexp" ["axis 2", "f32[2, 3]"] |x| x.a.logcumsumexp(2);
+    "logcumsumexp" ["u32[4]"] |x| x.u.logcumsumexp(0);
     "sum" ["axis 2", "f32[2, 3]"] |x| x.a.sum_over(&[2]);
     "sum" ["axis 1", "twice"] |x| x.a.sum_keep(&[1, 0, 1]);
     "sum" ["u32[4]"] |x| x.u.sum();

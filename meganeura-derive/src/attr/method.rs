@@ -33,6 +33,7 @@ const KEEP_SHAPE: &[&str] = &[
     "softplus",
     "sqrt",
     "square",
+    "tan",
     "tanh",
 ];
 

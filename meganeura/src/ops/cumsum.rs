@@ -1,5 +1,6 @@
 //! Running sums along an axis.
 
+use super::scan::Parts;
 use super::softmax::around;
 use super::{Kernel, Primitive};
 use crate::kernel::launch::{Argument, Caps, Launch, Variant, define, tree};
@@ -8,9 +9,6 @@ use crate::kernel::native::{self, OutView, Real, Scratch, View};
 use crate::ops::form::{self, Form};
 use crate::tape::Var;
 use crate::{Result, TensorType};
-
-/// Elements of a line that are summed as one; longer ones in parts, and the sums of those.
-const PART: usize = 1 << 12;
 
 /// Running sums along an axis: `y[…, k, …] = Σ_{l ≤ k} x[…, l, …]`, or over `l ≥ k` where `reverse` is set
 ///
@@ -111,21 +109,11 @@ impl Var {
     #[must_use]
     #[track_caller]
     pub fn cumsum(&self, axis: usize) -> Self {
-        let shape = self.shape();
-        let is_long = |len: &&usize| **len > PART && shape.rank() < crate::MAX_RANK && self.ty().dtype.is_float();
-        let Some(&len) = shape.dims().get(axis).filter(is_long).filter(|_| self.error().is_none()) else {
+        let Some(parts) = Parts::of(self, axis) else {
             return self.record(Cumsum { axis, reverse: false }, &[self]);
         };
-        // [.., parts, PART, ..], the last part filled up with zeros.
-        let parts = len.div_ceil(PART);
-        let mut widths = vec![(0, 0); shape.rank()];
-        widths[axis] = (0, parts * PART - len);
-        let split = [&shape.dims()[..axis], &[parts, PART], &shape.dims()[axis + 1..]].concat();
-        let within = self.pad(&widths, 0.0).reshape(&split[..]).cumsum(axis + 1);
-        // What comes before each part: the sums up to the one before it, and nothing before the first.
-        let mut shifted = vec![(0, 0); shape.rank() + 1];
-        shifted[axis] = (1, 0);
-        let totals = within.slice(axis + 1, PART - 1..PART).slice(axis, 0..parts - 1);
-        (within + totals.cumsum(axis).pad(&shifted, 0.0)).reshape(shape.with(axis, parts * PART)).slice(axis, 0..len)
+        let within = parts.split(self).cumsum(axis + 1);
+        let rest = parts.rest(&within) + parts.totals(&within).cumsum(axis);
+        parts.join(&within, &rest)
     }
 }

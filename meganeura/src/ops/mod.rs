@@ -28,6 +28,7 @@ mod grid_sample;
 mod group_norm;
 mod iota;
 mod label_weights;
+mod logcumsumexp;
 mod matmul;
 mod outer;
 mod pad;
@@ -37,6 +38,7 @@ mod pool;
 mod random;
 mod reduce;
 mod resample;
+mod scan;
 mod segments;
 mod softmax;
 mod sort;
@@ -312,6 +314,7 @@ ops! {
     pad::Pad,
     flip::Flip,
     cumsum::Cumsum,
+    logcumsumexp::LogCumsumExp,
     sort::ArgSort,
     iota::Iota,
     cast::ToFloat,

@@ -215,6 +215,8 @@ table! {
     Sin "sin" sin(x) = x.sin(); "sin(x)"; onnx "Sin"; |y, dy| [(dy * x.cos())];
     /// `cos x`
     Cos "cos" cos(x) = x.cos(); "cos(x)"; onnx "Cos"; |y, dy| [(-(dy * x.sin()))];
+    /// `tan x`
+    Tan "tan" tan(x) = x.tan(); "m_tan(x)"; onnx "Tan"; on -1.2..1.2; |y, dy| [(dy + dy * y.square())];
     /// `tanh x`, the hyperbolic tangent.
     Tanh "tanh" tanh(x) = x.tanh(); "m_tanh(x)"; onnx "Tanh"; |y, dy| [(dy - dy * y.square())];
     /// `1/(1 + e⁻ˣ)`

@@ -49,6 +49,8 @@ functions! {
     sin: f32::sin, f64::sin;
     /// `cos x`
     cos: f32::cos, f64::cos;
+    /// `tan x`
+    tan: f32::tan, f64::tan;
     /// `tanh x`
     tanh: fast::tanh, f64::tanh;
     /// The error function.

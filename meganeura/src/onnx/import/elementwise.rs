@@ -138,7 +138,6 @@ pub(super) const OPERATORS: Operators = &[
         1.0 => unary(call, Var::silu),
         alpha => unary(call, |x| x * x.scale(alpha).sigmoid()),
     }),
-    ("Tan", |call| unary(call, |x| x.sin() / x.cos())),
     ("ThresholdedRelu", |call| {
         let alpha = call.real("alpha", 1.0)?;
         unary(call, |x| x.gt(&x.constant(alpha)).select(x, &x.constant(0.0)))
